@@ -1,0 +1,45 @@
+# Two commands do everything: `make demo` and `make test`. Both create .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types contracts unit bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m uatlite.demo
+
+test: lint types contracts unit
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+contracts: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/engine.py
+
+# torch comes first and alone, through the constraints, so that no other package's range picks another build.
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt pip setuptools
+	$(BIN)/pip install -q -c constraints.txt torch
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info
