@@ -1,0 +1,85 @@
+"""What a model and its input must be before anything runs."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from uatlite.backbone.architectures import ARCHITECTURES, Architecture
+from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
+
+CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module itself, out of the wrapper that `torch.compile` puts around it."""
+    return getattr(model, "_orig_mod", model)
+
+
+def check_classifier(model: object) -> None:
+    """Raise unless the model returns the logits of two or more exclusive classes."""
+    names = [base.__name__ for base in type(model).__mro__]
+    if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
+        raise NotAClassifier(
+            f"{type(model).__name__} is not a classifier; UAT-Lite needs a Hugging Face model with class logits. "
+            "Load it with AutoModelForSequenceClassification or AutoModelForMultipleChoice."
+        )
+    config = model.config
+    chooses = any(name.endswith("ForMultipleChoice") for name in names)
+    problem = getattr(config, "problem_type", None)
+    if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not chooses):
+        raise NotAClassifier(
+            f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
+            "two or more exclusive classes (problem_type None or 'single_label_classification')."
+        )
+
+
+def architecture_of(model: nn.Module) -> Architecture:
+    """The model's row in the architecture table."""
+    kind = model.config.model_type
+    if kind not in ARCHITECTURES:
+        raise UnknownArchitecture(
+            f"model_type {kind!r} is not in the architecture table; it has {', '.join(ARCHITECTURES)}."
+            f"{nearest(kind, ARCHITECTURES)} To add it, write one row in uatlite/backbone/architectures.py: "
+            "CONTRIBUTING.md shows how."
+        )
+    return ARCHITECTURES[kind]
+
+
+def check_encoded(encoded: Mapping[str, Tensor], model: nn.Module, architecture: Architecture) -> dict[str, Tensor]:
+    """The model's inputs as tensors on its device, with an attention mask; raise where they cannot be used."""
+    if not isinstance(encoded, Mapping) or "input_ids" not in encoded:
+        keys = list(encoded) if isinstance(encoded, Mapping) else type(encoded).__name__
+        raise InputError(f"encoded has no input_ids (it is {keys}); pass what the tokenizer returns.")
+    for name, value in encoded.items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"encoded[{name!r}] is a {type(value).__name__}, not a tensor; "
+                "call the tokenizer with return_tensors='pt' and padding=True."
+            )
+    ids = encoded["input_ids"]
+    wanted = 3 if type(model).__name__.endswith("ForMultipleChoice") else 2
+    if ids.ndim != wanted:
+        shape = "(batch, choices, tokens)" if wanted == 3 else "(batch, tokens)"
+        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {shape}.")
+    _check_length(ids, model, architecture)
+    device = next(model.parameters()).device
+    inputs = {name: value.to(device) for name, value in encoded.items() if name != "labels"}
+    mask = inputs.get("attention_mask")
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"]) if mask is None else mask
+    if inputs["attention_mask"].shape != ids.shape:
+        got = tuple(inputs["attention_mask"].shape)
+        raise InputError(f"attention_mask has shape {got}; it must be that of input_ids, {tuple(ids.shape)}.")
+    return inputs
+
+
+def _check_length(ids: Tensor, model: nn.Module, architecture: Architecture) -> None:
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None:
+        return
+    limit = positions - architecture.reserved_positions
+    if ids.shape[-1] > limit:
+        raise InputError(
+            f"the sequences have {ids.shape[-1]} tokens and this model takes at most {limit}; "
+            f"call the tokenizer with truncation=True, max_length={limit}."
+        )

@@ -1,0 +1,1 @@
+"""Tokens to logits of every pass: rates, masks, token uncertainty, gates, the engine."""

@@ -1,0 +1,167 @@
+"""The settings of a stochastic run, as frozen values that serialise to JSON and back."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from uatlite.errors import ConfigurationError, check_choice, nearest
+
+GATES = ("none", "q", "k", "qk", "v", "qkv")
+FORMS = ("exp", "linear", "reciprocal", "additive")
+STATISTICS = ("mean-std", "rms-std", "median-std", "cov-trace", "cv", "norm-cv")
+UNCERTAINTIES = (*STATISTICS, *(f"{name}+ln" for name in STATISTICS))
+ESTIMATES = ("lagged", "closed-form", "layerwise")
+MASKS = ("independent", "stratified")
+COMPONENTS = ("embedding", "attention", "feed_forward", "classifier")
+
+# Passes of stratified masks whose mean logits are at least as precise as those of ten independent passes,
+# measured on real weights and text: docs/engine.md, "Stratified masks".
+FAST_SAMPLES = 6
+
+
+@dataclass(frozen=True)
+class DropoutRates:
+    """The drop probability of each component; `None` keeps the checkpoint's own rate."""
+
+    embedding: float | None = 0.1
+    attention: float | None = 0.2
+    feed_forward: float | None = 0.3
+    classifier: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in COMPONENTS:
+            rate = getattr(self, name)
+            if rate is None:
+                continue
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < 1:
+                raise ConfigurationError(
+                    f"DropoutRates({name}={rate!r}): a rate is a number in [0, 1), "
+                    "or None to keep the checkpoint's own."
+                )
+
+    @classmethod
+    def uniform(cls, rate: float) -> "DropoutRates":
+        """The same rate at every site: plain MC dropout."""
+        return cls(rate, rate, rate, rate)
+
+    @classmethod
+    def none(cls) -> "DropoutRates":
+        """No dropout anywhere."""
+        return cls.uniform(0.0)
+
+    @classmethod
+    def own(cls) -> "DropoutRates":
+        """The rates that the checkpoint was trained with."""
+        return cls(None, None, None, None)
+
+    def of(self, component: str, own: float) -> float:
+        """The rate at a site of `component` whose own rate is `own`."""
+        rate = getattr(self, component)
+        return own if rate is None else float(rate)
+
+    @property
+    def all_zero(self) -> bool:
+        """Whether dropout is switched off on purpose at every component."""
+        return all(getattr(self, name) == 0 for name in COMPONENTS)
+
+
+@dataclass(frozen=True)
+class UATConfig:
+    """One setting of UAT-Lite. The defaults are the paper's; `UATConfig.fast()` is ours."""
+
+    samples: int = 10
+    penalty: float = 0.5
+    gate: str = "q"
+    form: str = "exp"
+    uncertainty: str = "mean-std"
+    estimate: str = "lagged"
+    rates: DropoutRates = field(default_factory=DropoutRates)
+    masks: str = "independent"
+    seed: int = 0
+    per_input: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("gate", self.gate, GATES)
+        check_choice("form", self.form, FORMS)
+        check_choice("uncertainty", self.uncertainty, UNCERTAINTIES)
+        check_choice("estimate", self.estimate, ESTIMATES)
+        check_choice("masks", self.masks, MASKS)
+        _check("samples", self.samples, int, lambda v: v >= 1, "a whole number of passes, 1 or more")
+        _check("seed", self.seed, int, lambda v: 0 <= v < 2**64, "a whole number in [0, 2**64)")
+        _check("penalty", self.penalty, int | float, lambda v: 0 <= v < float("inf"), "a finite number >= 0")
+        _check("rates", self.rates, DropoutRates, lambda v: True, "a DropoutRates")
+        if not isinstance(self.per_input, bool):
+            raise ConfigurationError(f"per_input={self.per_input!r} is not True or False.")
+        self._check_modulation()
+
+    def _check_modulation(self) -> None:
+        if self.gate == "none":
+            return
+        if self.estimate == "closed-form" and self.uncertainty.endswith("+ln"):
+            raise ConfigurationError(
+                f"uncertainty={self.uncertainty!r} has no closed form (LayerNorm mixes the units); "
+                "use estimate='lagged' or 'layerwise', or drop the '+ln'."
+            )
+        if self.rates.all_zero:
+            raise ConfigurationError(
+                f"nothing samples: every rate is 0, so token uncertainty is 0 and gate={self.gate!r} does "
+                "nothing. Set a rate, or gate='none' for the plain deterministic model."
+            )
+        if self.rates.embedding == 0 and self.estimate != "layerwise":
+            raise ConfigurationError(
+                f"gate={self.gate!r} needs token uncertainty, and rates.embedding=0 makes it 0 everywhere. "
+                "Set rates.embedding above 0, or estimate='layerwise', or gate='none'."
+            )
+
+    @classmethod
+    def fast(cls, **changes: Any) -> "UATConfig":
+        """Closed-form uncertainty and stratified masks: the precision of ten independent passes in fewer."""
+        return replace(cls(samples=FAST_SAMPLES, estimate="closed-form", masks="stratified"), **changes)
+
+    @property
+    def modulates(self) -> bool:
+        """Whether attention is modulated at all."""
+        return self.gate != "none" and self.penalty > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "UATConfig":
+        """The inverse of `to_dict`; missing settings take their defaults, unknown ones raise."""
+        _check_names(cls, values)
+        rates = values.get("rates")
+        if isinstance(rates, Mapping):
+            _check_names(DropoutRates, rates)
+            values = {**values, "rates": DropoutRates(**rates)}
+        return cls(**values)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> "UATConfig":
+        """The inverse of `to_json`."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(f"this is not JSON ({error}): {text[:80]!r}") from error
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"a configuration is a JSON object, not {text[:80]!r}")
+        return cls.from_dict(values)
+
+
+def _check(name: str, value: object, kind: Any, allowed: Callable[[Any], bool], what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not allowed(value):
+        raise ConfigurationError(f"{name}={value!r} is not {what}.")
+
+
+def _check_names(cls: type, values: Mapping[str, Any]) -> None:
+    known = [f.name for f in fields(cls)]
+    for name in values:
+        if name not in known:
+            hint = nearest(name, known)
+            raise ConfigurationError(f"{cls.__name__} has no setting {name!r}; it has {', '.join(known)}.{hint}")

@@ -1,0 +1,120 @@
+"""Counter-based dropout masks: a bit is a pure function of (seed, pass, site, token position, unit).
+
+No generator state, so one text gets one answer whatever batch, order, padding, chunk, thread or device it runs
+on. A unit's 32 random bits are
+
+    bits = mix(mix(counter ^ key_0) ^ key_1),   counter = position · 2^16 + unit,
+
+with `mix` a bijection of 32-bit words and the two keys from BLAKE2 of everything else. Attention takes the query
+position, the key position as the unit, and the head as a part of the key.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import InputError
+
+Words = NDArray[np.uint32]
+Keep = NDArray[np.bool_]
+
+WIDEST = 1 << 16
+"""Positions and units share a 32-bit counter."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Everything that decides a mask but pass, position and unit."""
+
+    seed: int
+    site: str
+    rate: float
+    text: bytes = b""
+    """a hash of the text for independent draws per input; empty for masks that all texts share"""
+
+
+Shape = tuple[int, int, int]
+"""(streams, positions, units): heads, query and key positions for attention; 1, tokens, width elsewhere."""
+
+
+def independent(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
+    """Which units each pass keeps, drawn anew in every pass: (passes, streams, positions, units)."""
+    threshold = np.uint32(round(draw.rate * 2**32))
+    keep = np.empty((len(passes), *shape), dtype=np.bool_)
+    counters = _counters(shape)
+    for row, number in enumerate(passes):
+        for stream in range(shape[0]):
+            np.greater_equal(_bits(draw, f"{number}", stream, counters), threshold, out=keep[row, stream])
+    return keep
+
+
+def stratified(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
+    """As `independent`, but each unit is dropped in exactly floor or ceil(rate·total) of the `total` passes.
+
+    One uniform u per unit serves all passes. With u·M = phase + fraction, the unit is dropped
+    n = floor(pM) + [fraction < frac(pM)] times, in the passes m with (phase + π(m)) mod M < n. Each pass then
+    drops it with probability p. π is a permutation of the passes, another one at each site.
+    """
+    phase = np.empty(shape, dtype=np.uint16)
+    drops = np.empty(shape, dtype=np.uint16)
+    whole, fraction = divmod(round(draw.rate * total * 2**32), 2**32)
+    counters = _counters(shape)
+    for stream in range(shape[0]):
+        scaled = _bits(draw, "strata", stream, counters).astype(np.uint64) * np.uint64(total)
+        phase[stream] = scaled >> np.uint64(32)
+        drops[stream] = whole + (scaled & np.uint64(0xFFFFFFFF) < np.uint64(fraction))
+    order = _permutation(draw, total)
+    keep = np.empty((len(passes), *shape), dtype=np.bool_)
+    for row, number in enumerate(passes):
+        np.greater_equal((phase + order[number]) % np.uint16(total), drops, out=keep[row])
+    return keep
+
+
+MASKS: dict[str, Callable[[Draw, range, int, Shape], Keep]] = {
+    "independent": independent,
+    "stratified": stratified,
+}
+
+
+def text_hash(token_ids: NDArray[np.integer]) -> bytes:
+    """A digest of the real tokens of a text, for `Draw.text`."""
+    return hashlib.blake2b(token_ids.astype("<i8").tobytes(), digest_size=16).digest()
+
+
+def _keys(draw: Draw, label: str, stream: int) -> tuple[np.uint32, np.uint32]:
+    name = f"{draw.seed}/{draw.site}/{label}/{stream}/".encode() + draw.text
+    first, second = np.frombuffer(hashlib.blake2b(name, digest_size=8).digest(), dtype="<u4")
+    return np.uint32(first), np.uint32(second)
+
+
+def _counters(shape: Shape) -> Words:
+    _, positions, units = shape
+    if max(positions, units) > WIDEST:
+        raise InputError(f"{positions} positions of {units} units: masks reach to {WIDEST} of each.")
+    return (np.arange(positions, dtype=np.uint32)[:, None] << np.uint32(16)) + np.arange(units, dtype=np.uint32)
+
+
+def _bits(draw: Draw, label: str, stream: int, counters: Words) -> Words:
+    first, second = _keys(draw, label, stream)
+    words = counters ^ first
+    _mix(words)
+    words ^= second
+    _mix(words)
+    return words
+
+
+def _mix(words: Words) -> None:
+    """A bijection of 32-bit words in which each output bit depends on each input bit nearly evenly, in place."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        words ^= words >> np.uint32(shift)
+        words *= np.uint32(factor)
+    words ^= words >> np.uint32(16)
+
+
+def _permutation(draw: Draw, total: int) -> NDArray[np.uint16]:
+    """A permutation of the passes, another for each seed and site."""
+    ranks = _bits(draw, "order", 0, np.arange(total, dtype=np.uint32))
+    return np.argsort(ranks, kind="stable").argsort().astype(np.uint16)
