@@ -7,13 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from uatlite.backbone.view import dropout_sites as dropout_sites
     from uatlite.errors import UATLiteError as UATLiteError
+    from uatlite.passes.config import DropoutRates as DropoutRates
+    from uatlite.passes.config import UATConfig as UATConfig
+    from uatlite.passes.engine import Samples as Samples
+    from uatlite.passes.engine import sample as sample
 
 __version__ = "0.1.0"
 
 # public name -> the module that defines it
 _HOME = {
+    "DropoutRates": "uatlite.passes.config",
+    "Samples": "uatlite.passes.engine",
+    "UATConfig": "uatlite.passes.config",
     "UATLiteError": "uatlite.errors",
+    "dropout_sites": "uatlite.backbone.view",
+    "sample": "uatlite.passes.engine",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605

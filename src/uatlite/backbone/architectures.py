@@ -58,7 +58,7 @@ BERT = Architecture(
 
 
 def _like_bert(base: str, **changes: object) -> Architecture:
-    return Architecture(**{**BERT.__dict__, "base": base, **changes})  # type: ignore[arg-type]
+    return Architecture(**{**BERT.__dict__, "base": base, **changes})
 
 
 _ROBERTA_HEAD = {"head": ("classifier.dropout", "dropout")}  # sequence classification, multiple choice

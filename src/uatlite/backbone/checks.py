@@ -1,9 +1,11 @@
 """What a model and its input must be before anything runs."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from uatlite.backbone.architectures import ARCHITECTURES, Architecture
 from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
@@ -11,12 +13,12 @@ from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, near
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def unwrap(model: PreTrainedModel) -> PreTrainedModel:
     """The module itself, out of the wrapper that `torch.compile` puts around it."""
     return getattr(model, "_orig_mod", model)
 
 
-def check_classifier(model: object) -> None:
+def check_classifier(model: PreTrainedModel) -> None:
     """Raise unless the model returns the logits of two or more exclusive classes."""
     names = [base.__name__ for base in type(model).__mro__]
     if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
@@ -24,7 +26,7 @@ def check_classifier(model: object) -> None:
             f"{type(model).__name__} is not a classifier; UAT-Lite needs a Hugging Face model with class logits. "
             "Load it with AutoModelForSequenceClassification or AutoModelForMultipleChoice."
         )
-    config = model.config
+    config: Any = model.config
     chooses = any(name.endswith("ForMultipleChoice") for name in names)
     problem = getattr(config, "problem_type", None)
     if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not chooses):
@@ -34,7 +36,7 @@ def check_classifier(model: object) -> None:
         )
 
 
-def architecture_of(model: nn.Module) -> Architecture:
+def architecture_of(model: PreTrainedModel) -> Architecture:
     """The model's row in the architecture table."""
     kind = model.config.model_type
     if kind not in ARCHITECTURES:
@@ -46,7 +48,9 @@ def architecture_of(model: nn.Module) -> Architecture:
     return ARCHITECTURES[kind]
 
 
-def check_encoded(encoded: Mapping[str, Tensor], model: nn.Module, architecture: Architecture) -> dict[str, Tensor]:
+def check_encoded(
+    encoded: Mapping[str, Tensor], model: PreTrainedModel, architecture: Architecture
+) -> dict[str, Tensor]:
     """The model's inputs as tensors on its device, with an attention mask; raise where they cannot be used."""
     if not isinstance(encoded, Mapping) or "input_ids" not in encoded:
         keys = list(encoded) if isinstance(encoded, Mapping) else type(encoded).__name__
@@ -73,7 +77,7 @@ def check_encoded(encoded: Mapping[str, Tensor], model: nn.Module, architecture:
     return inputs
 
 
-def _check_length(ids: Tensor, model: nn.Module, architecture: Architecture) -> None:
+def _check_length(ids: Tensor, model: PreTrainedModel, architecture: Architecture) -> None:
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is None:
         return

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import overload
 
 EMBEDDING, ATTENTION, FEED_FORWARD, CLASSIFIER = "embedding", "attention", "feed_forward", "classifier"
 
@@ -42,14 +41,6 @@ class Sites(tuple[Site, ...]):
 
     def __new__(cls, sites: Iterable[Site]) -> "Sites":
         return super().__new__(cls, tuple(sites))
-
-    @overload
-    def __getitem__(self, index: int) -> Site: ...  # type: ignore[overload-overlap]
-    @overload
-    def __getitem__(self, index: slice) -> "Sites": ...
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        chosen = super().__getitem__(index)
-        return Sites(chosen) if isinstance(index, slice) else chosen
 
     def of(self, component: str) -> "Sites":
         """The sites of one component."""

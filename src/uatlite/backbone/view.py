@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
 from uatlite.backbone import sites as s
@@ -25,14 +25,18 @@ from uatlite.errors import ModelError
 
 ATTENTION_KEY = "uatlite"
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_HOOK_OPTIONS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
+_HOOK_OPTIONS = (
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 @dataclass(frozen=True)
 class View:
     """A model that can be run with interventions, and its sites in forward order."""
 
-    model: nn.Module
+    model: PreTrainedModel
     architecture: Architecture
     sites: Sites
     layers: int
@@ -43,7 +47,7 @@ _VIEWS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], View]] = WeakKeyD
 _LOCK = threading.Lock()
 
 
-def view_of(model: nn.Module) -> View:
+def view_of(model: PreTrainedModel) -> View:
     """The view of a classifier, built on first use and again when modules or rates of the model were changed."""
     model = unwrap(model)
     fingerprint = tuple(_identity(module) for module in model.modules())
@@ -59,15 +63,15 @@ def _identity(module: nn.Module) -> tuple[object, ...]:
     return id(module), module.__dict__.get("p"), module.__dict__.get("attention_dropout")
 
 
-def dropout_sites(model: nn.Module) -> Sites:
+def dropout_sites(model: PreTrainedModel) -> Sites:
     """Which dropout sites a classifier has, what each belongs to and its own rate; prints as a table."""
     return view_of(model).sites
 
 
-def _build(model: nn.Module) -> View:
+def _build(model: PreTrainedModel) -> View:
     check_classifier(model)
     architecture = architecture_of(model)
-    shadow = _shadow(model, {})
+    shadow: PreTrainedModel = _shadow(model, {})
     _configure(shadow)
     layers = list(_layers(shadow, architecture))
     passes_through = shadow.config.num_hidden_layers
@@ -91,7 +95,10 @@ def _shadow(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
             f"{type(module).__name__} carries an accelerate hook (offloaded or dispatched over devices), which "
             "bypasses a view of the model. Load it on one device, without device_map."
         )
-    for wrapper in ("forward", "_original_forward"):  # mixed-precision wrappers that are bound to the original
+    for wrapper in (
+        "forward",
+        "_original_forward",
+    ):  # mixed-precision wrappers that are bound to the original
         twin.__dict__.pop(wrapper, None)
     for name in (*_HOOKS, *_HOOK_OPTIONS):
         if name in twin.__dict__:
@@ -180,7 +187,14 @@ def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, 
 
 
 def _drop_output(
-    root: nn.Module, path: str, name: str, role: str, component: str, layer: int, row: Architecture, calls: int = 1
+    root: nn.Module,
+    path: str,
+    name: str,
+    role: str,
+    component: str,
+    layer: int,
+    row: Architecture,
+    calls: int = 1,
 ) -> Site:
     """Make the output of a module a site."""
     module = root.get_submodule(path)

@@ -94,7 +94,9 @@ def _counters(shape: Shape) -> Words:
     _, positions, units = shape
     if max(positions, units) > WIDEST:
         raise InputError(f"{positions} positions of {units} units: masks reach to {WIDEST} of each.")
-    return (np.arange(positions, dtype=np.uint32)[:, None] << np.uint32(16)) + np.arange(units, dtype=np.uint32)
+    rows, columns = np.arange(positions, dtype=np.uint32), np.arange(units, dtype=np.uint32)
+    words: Words = (rows[:, None] << np.uint32(16)) + columns
+    return words
 
 
 def _bits(draw: Draw, label: str, stream: int, counters: Words) -> Words:

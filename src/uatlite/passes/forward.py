@@ -1,0 +1,145 @@
+"""One folded forward: what happens at the seams while M passes of some texts run as one batch."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from uatlite.backbone.seams import AttentionInput
+from uatlite.backbone.sites import EMBEDDINGS, HEAD, Site
+from uatlite.passes import uncertainty as u
+from uatlite.passes.config import UATConfig
+from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
+from uatlite.passes.noise import DropoutNoise, Texts
+
+# Roles whose input is a fresh tensor that nobody else reads, so that it may be overwritten.
+_FRESH = ("embedding", "output", "feed_forward")
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A site that dropped units in a forward, by which call and at which rate."""
+
+    site: Site
+    layer: int
+    call: int
+    rate: float
+
+
+class FoldedPasses:
+    """The intervention of a forward over rows = passes × texts, pass by pass."""
+
+    def __init__(
+        self, config: UATConfig, texts: Texts, real: Tensor, passes: range, estimates: Tensor | None = None
+    ) -> None:
+        self._config = config
+        self._noise = DropoutNoise(config, texts, passes)
+        self._real = real
+        self._passes = passes
+        self._layer = EMBEDDINGS
+        self._calls: Counter[tuple[int, str]] = Counter()
+        self._gates: Gates = NO_GATES
+        self.estimates = estimates
+        """the embedding block's U: (passes + 1, texts, tokens) lagged, else (1, texts, tokens)"""
+        self.layer_uncertainty: list[Tensor] = []
+        """with estimate='layerwise', U (texts, tokens) at the entrance of each layer"""
+        self.fired: list[Fired] = []
+        self.attended = 0
+
+    def enter_layer(self, hidden: Tensor) -> None:
+        self._layer += 1
+        if self._config.estimate == "layerwise" and self._config.modulates:
+            estimate = u.from_samples(self._unfold(hidden.float()), self._config.uncertainty) * self._real
+            self.layer_uncertainty.append(estimate)
+            self._set_gates(estimate[None])
+
+    def at_site(self, site: Site, x: Tensor) -> Tensor:
+        rate = self._config.rates.of(site.component, site.own_rate)
+        if site.role == "embedding":
+            self._estimate(self._unfold(x)[0], rate)
+        name = self._name(site, rate)
+        if rate == 0:
+            return x
+        if site.role == "position":
+            return x * self._noise.table(name, rate, x)
+        multiplier = self._noise.pooled(name, rate, x) if x.ndim == 2 else self._noise.hidden(name, rate, x)
+        unfolded = self._unfold(x)
+        if site.role in _FRESH and not torch.is_grad_enabled() and unfolded.data_ptr() == x.data_ptr():
+            unfolded.mul_(multiplier)
+            return x
+        return (unfolded * multiplier).reshape(x.shape)
+
+    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor]:
+        self.attended += 1
+        g = self._gates
+        scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
+        key = inputs.key if g.column is None else inputs.key * g.column[:, None, :, None]
+        logits = (inputs.query * scale) @ key.transpose(-1, -2)
+        if g.pair is not None:
+            logits *= g.pair[:, None]
+        if g.bias is not None:
+            logits += g.bias[:, None, None, :]
+        if inputs.mask is not None:
+            logits += inputs.mask
+        probabilities = self._drop_probabilities(site, torch.softmax(logits, dim=-1))
+        value = inputs.value if g.value is None else inputs.value * g.value[:, None, :, None]
+        return probabilities @ value, probabilities
+
+    def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
+        self.attended += 1
+        return self._drop_probabilities(site, modulate_probabilities(probabilities, self._gates))
+
+    def at_values(self, values: Tensor) -> Tensor:
+        return values if self._gates.value is None else values * self._gates.value[..., None]
+
+    def _drop_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
+        rate = self._config.rates.of(site.component, site.own_rate)
+        name = self._name(site, rate)
+        if rate == 0:
+            return probabilities
+        unfolded = self._unfold(probabilities)
+        multiplier = self._noise.attention(name, rate, probabilities)
+        if torch.is_grad_enabled():
+            return (unfolded * multiplier).reshape(probabilities.shape)
+        unfolded.mul_(multiplier)
+        return probabilities
+
+    def _estimate(self, embedding: Tensor, rate: float) -> None:
+        """Token uncertainty at the embedding block and, unless it is layerwise, the gates of all layers."""
+        config = self._config
+        if self.estimates is None:
+            if config.estimate == "closed-form" and not config.uncertainty.endswith("+ln"):
+                estimates = u.closed_form(embedding, rate, config.uncertainty)[None]
+            else:
+                estimates = self._sampled_estimates(embedding, rate)
+            self.estimates = estimates * self._real
+        if not config.modulates or config.estimate == "layerwise":
+            return
+        lagged = config.estimate == "lagged"
+        self._set_gates(self.estimates[self._passes.start : self._passes.stop] if lagged else self.estimates)
+
+    def _sampled_estimates(self, embedding: Tensor, rate: float) -> Tensor:
+        every = range(self._config.samples)
+        if rate == 0:
+            return embedding.new_zeros((len(every) + 1, *embedding.shape[:-1]), dtype=torch.float32)
+        keep = self._noise.hidden(f"{EMBEDDINGS}.embedding.0", rate, embedding, every) > 0
+        return u.lagged(embedding, keep, rate, self._config.uncertainty)
+
+    def _set_gates(self, estimates: Tensor) -> None:
+        """Gates from U (passes or 1, texts, tokens), for every row of the folded batch."""
+        rows = estimates.expand(len(self._passes), -1, -1).flatten(0, 1)
+        self._gates = gates(rows, self._config.gate, self._config.form, self._config.penalty)
+
+    def _name(self, site: Site, rate: float) -> str:
+        """What the masks of this call of a site hang on: layer, role and how often it was called there."""
+        layer = HEAD if site.layer == HEAD else self._layer
+        call = self._calls[layer, site.role]
+        self._calls[layer, site.role] += 1
+        if rate > 0:
+            self.fired.append(Fired(site, layer, call, rate))
+        return f"{layer}.{site.role}.{call}"
+
+    def _unfold(self, x: Tensor) -> Tensor:
+        """(passes · texts, ...) as (passes, texts, ...)."""
+        return x.reshape(len(self._passes), -1, *x.shape[1:])

@@ -1,0 +1,135 @@
+"""Dropout multipliers for a folded batch, from counter-based masks: 0 where a unit is dropped, 1/(1-p) where kept."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from uatlite.passes.config import UATConfig
+from uatlite.passes.masks import MASKS, Draw, Shape, text_hash
+
+CACHE_BYTES = 512 * 2**20
+_SMALLEST_BUCKET = 16
+
+
+class MultiplierCache:
+    """The multipliers used last, up to a number of bytes; shared by all calls, as they are pure values."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[Hashable, Tensor] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Tensor | None:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Hashable, value: Tensor) -> None:
+        with self._lock:
+            if key not in self._entries and value.nbytes <= self._limit:
+                self._entries[key] = value
+                self._bytes += value.nbytes
+            while self._bytes > self._limit:
+                self._bytes -= self._entries.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._bytes = 0
+
+
+CACHE = MultiplierCache(CACHE_BYTES)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the masks of a chunk depend on besides the configuration: where each text begins, and what it says."""
+
+    positions: Tensor | None
+    """(rows, tokens): each token's position counted from the text's first; None where every text begins at 0"""
+    hashes: tuple[bytes, ...] | None
+    """one digest a row for draws per input; None for masks that all texts share"""
+
+    @classmethod
+    def of(cls, input_ids: Tensor, attention_mask: Tensor, per_input: bool) -> "Texts":
+        """From (rows, tokens) ids and mask."""
+        tokens = attention_mask.shape[-1]
+        starts = attention_mask.bool().int().argmax(dim=-1)
+        positions = None
+        if bool(starts.any()):
+            positions = (torch.arange(tokens, device=starts.device) - starts[:, None]).clamp_min(0)
+        hashes = None
+        if per_input:
+            rows = zip(input_ids.cpu(), attention_mask.cpu().bool(), strict=True)
+            hashes = tuple(text_hash(ids[real].numpy()) for ids, real in rows)
+        return cls(positions, hashes)
+
+
+class DropoutNoise:
+    """The multipliers of one folded forward: passes `passes` of `config.samples` over the rows of `texts`."""
+
+    def __init__(self, config: UATConfig, texts: Texts, passes: range) -> None:
+        self._config = config
+        self._texts = texts
+        self._passes = passes
+
+    def hidden(self, site: str, rate: float, like: Tensor, passes: range | None = None) -> Tensor:
+        """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
+        tokens, width = like.shape[-2:]
+        whole = self._multiplier(site, rate, (1, _bucket(tokens), width), like, passes)[:, :, 0]
+        if self._texts.positions is None:
+            return whole[:, :, :tokens]
+        rows = torch.arange(len(self._texts.positions), device=whole.device) if whole.shape[1] > 1 else 0
+        rows = rows[:, None] if isinstance(rows, Tensor) else rows
+        return whole[:, rows, self._texts.positions]
+
+    def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For probabilities (rows, heads, tokens, tokens): (passes, rows or 1, heads, tokens, tokens)."""
+        heads, tokens = like.shape[1], like.shape[-1]
+        bucket = _bucket(tokens)
+        whole = self._multiplier(site, rate, (heads, bucket, bucket), like)
+        at = self._texts.positions
+        if at is None:
+            return whole[..., :tokens, :tokens]
+        shared = whole.shape[1] == 1
+        chosen = [whole[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
+        return torch.stack(chosen, dim=1)
+
+    def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For one vector a text (rows, width): (passes, rows or 1, width)."""
+        return self._multiplier(site, rate, (1, 1, like.shape[-1]), like)[:, :, 0, 0]
+
+    def table(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For a table that a whole forward shares (entries, width): one pass, and one text if draws are per input."""
+        text = b"".join(self._texts.hashes or ())
+        return self._one(Draw(self._config.seed, site, rate, text), (1, *like.shape), like, self._passes)[0, 0, 0]
+
+    def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range | None = None) -> Tensor:
+        passes = self._passes if passes is None else passes
+        if self._texts.hashes is not None:
+            draws = (Draw(self._config.seed, site, rate, text) for text in self._texts.hashes)
+            return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
+        draw = Draw(self._config.seed, site, rate)
+        key = (self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device)
+        known = CACHE.get(key)
+        if known is None:
+            known = self._one(draw, shape, like, passes)
+            CACHE.put(key, known)
+        return known
+
+    def _one(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> Tensor:
+        keep = MASKS[self._config.masks](draw, passes, self._config.samples, shape)
+        with torch.inference_mode(False):  # so that a cached value can also take part in a backward pass
+            multiplier = torch.from_numpy(keep).to(device=like.device, dtype=like.dtype)
+            return multiplier.div_(1 - draw.rate).unsqueeze(1)
+
+
+def _bucket(tokens: int) -> int:
+    """Lengths share the masks of the next power of two, so that few shapes are cached."""
+    return max(_SMALLEST_BUCKET, 1 << (tokens - 1).bit_length())
