@@ -1,0 +1,102 @@
+"""Row files: which formats there are, which files a path stands for, and their bytes, unpacked."""
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from uatlite.errors import ConfigurationError, DataError, check_choice
+
+# extension -> format. Each but Parquet, which packs itself, may be followed by .gz
+EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
+STDIN = "-"
+
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+UNPACK_ERRORS = (
+    EOFError,
+    zlib.error,
+    OSError,
+)  # what a broken gzip stream or a failing disk raises while read
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a file's name promises: 'csv' for reviews.csv.gz; None where it promises none."""
+    packed = path.suffix.lower() == ".gz"
+    name = EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
+    return None if packed and name == "parquet" else name
+
+
+def candidate_names(stem: str) -> Iterator[str]:
+    """Every file name that `stem` may have, in the order in which they are looked for."""
+    for extension, name in EXTENSIONS.items():
+        yield stem + extension
+        if name != "parquet":
+            yield f"{stem}{extension}.gz"
+
+
+def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path, str]]:
+    """The files that `source` stands for, each with its format: a directory's row files, by name."""
+    path = Path(source)
+    if format is not None:
+        check_choice("format", format, FORMATS)
+    if path.is_dir():
+        inside = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        found = [(entry, name) for entry in inside if (name := format_of(entry))]
+        if not found:
+            raise DataError(f"{path} has no file to read: {_expected()}.")
+        return found
+    if not path.exists():
+        raise DataError(f"{path} does not exist.{_neighbours(path)}")
+    name = format or format_of(path)
+    if name is None:
+        raise DataError(f"{path.name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+    return [(path, name)]
+
+
+@contextmanager
+def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file or of standard input ('-'), unpacked where they begin as gzip does."""
+    if str(source) == STDIN:
+        yield _unpacked(sys.stdin.buffer, "standard input")
+        return
+    try:
+        file = open(source, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise DataError(f"{source} cannot be opened: {error.strerror}.") from error
+    with file:
+        yield _unpacked(file, str(source))
+
+
+def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
+    buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
+    start = buffered.peek(2)[:2]
+    if start in _UTF16:
+        raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
+    return cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == _GZIP else buffered)
+
+
+def stdin_format(format: str | None) -> str:
+    """The format of standard input: JSONL unless said otherwise, and never Parquet, which needs to seek."""
+    name = format or "jsonl"
+    check_choice("format", name, FORMATS)
+    if name == "parquet":
+        raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
+    return name
+
+
+def _expected() -> str:
+    names = ", ".join(extension for extension in EXTENSIONS if extension != ".parquet")
+    return f"expected {names} (each also .gz) or .parquet"
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" Nor does {path.parent}."
+    files = sorted(entry.name for entry in path.parent.iterdir() if format_of(entry))
+    return f" Beside it there are: {', '.join(files[:8])}." if files else ""

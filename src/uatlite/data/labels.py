@@ -1,0 +1,139 @@
+"""Label names: which column of a model's output is which class of a task.
+
+Names decide, never positions. Two names are the same when they fold to the same form: case, '-', '_' and
+spaces do not count, and the synonyms below are one name. A permutation found by name is applied and
+reported; anything else is an error that shows both lists.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.data.schema import Task
+from uatlite.errors import DataError
+
+# folded name -> the folded name that it means
+SYNONYMS = {
+    "neg": "negative",
+    "pos": "positive",
+    "entail": "entailment",
+    "entailed": "entailment",
+    "contradict": "contradiction",
+    "not entailment": "non entailment",
+    "not entailed": "non entailment",
+    "nonentailment": "non entailment",
+    "out of scope": "oos",
+    "has answer": "answerable",
+    "no answer": "unanswerable",
+    "not answerable": "unanswerable",
+}
+_PLACEHOLDER = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
+
+
+def fold(name: str) -> str:
+    """The form by which names are compared: 'Not_Entailment' and 'non-entailment' both give 'non entailment'.
+
+    transformers' placeholder 'LABEL_3' gives '3': it says class number 3 and nothing more.
+    """
+    if placeholder := _PLACEHOLDER.fullmatch(name.strip()):
+        return placeholder[1]
+    folded = " ".join(re.split(r"[\s_-]+", name.strip().casefold())).strip()
+    return SYNONYMS.get(folded, folded)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How a model's classes become a task's: task class i is the sum of the model's columns `columns[i]`.
+
+    A permutation has one column each. HANS sums neutral and contradiction into non-entailment.
+    A task class that the model does not know (out of scope) has no column, and `apply` leaves it out.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    labels: tuple[str, ...]
+    note: str
+
+    def apply(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Probabilities after softmax, (..., model classes), as (..., task classes that the model knows)."""
+        return np.stack([probabilities[..., list(columns)].sum(-1) for columns in self.columns if columns], -1)
+
+
+def align_labels(
+    task_labels: Sequence[str],
+    id2label: Mapping[int, str],
+    *,
+    label_order: Sequence[str] | None = None,
+    out_of_scope: str | None = None,
+) -> tuple[int, ...]:
+    """The model's column for each task label, by name: `logits[..., list(order)]` is in the task's order.
+
+    `label_order` names the model's classes, in the model's order, where its own id2label does not (LABEL_0,
+    ...). `out_of_scope` is a task label that the model need not have; it is left out of the answer then.
+    """
+    names = _model_names(id2label, label_order)
+    column = {fold(name): index for index, name in enumerate(names)}
+    wanted = [label for label in task_labels if label != out_of_scope or fold(label) in column]
+    if len(column) != len(names) or {fold(label) for label in wanted} != set(column):
+        raise DataError(_mismatch(task_labels, names))
+    return tuple(column[fold(label)] for label in wanted)
+
+
+def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence[str] | None = None) -> Alignment:
+    """How the model's classes become those of `task`, with a note to print: what was done and why."""
+    if task.kind == "choice":  # the classes are the options of each question: there are no names to compare
+        own = tuple((index,) for index in range(len(task.labels)))
+        return Alignment(own, task.labels, "options in the order of the question")
+    names = _model_names(id2label, label_order)
+    if task.collapse and len(names) == len(task.collapse):
+        order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
+        groups = tuple(
+            tuple(col for col, into in zip(order, task.collapse.values(), strict=True) if into == label)
+            for label in task.labels
+        )
+        sums = "; ".join(
+            f"{' + '.join(names[col] for col in cols)} → {label}"
+            for label, cols in zip(task.labels, groups, strict=True)
+        )
+        return Alignment(groups, task.labels, f"classes summed after softmax: {sums}")
+    order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
+    known = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
+    columns = tuple((col,) for col in order)
+    if order == tuple(range(len(order))):
+        return Alignment(columns, known, "labels in the model's order")
+    moved = ", ".join(f"{label} = column {col}" for label, col in zip(known, order, strict=True))
+    return Alignment(columns, known, f"the model's columns are reordered by name: {moved}")
+
+
+def _model_names(id2label: Mapping[int, str], label_order: Sequence[str] | None) -> tuple[str, ...]:
+    """The model's class names by column. A config that went through JSON has its keys as strings."""
+    names = {int(key): str(name) for key, name in id2label.items()}
+    if sorted(names) != list(range(len(names))):
+        raise DataError(f"id2label has the keys {sorted(names)}; they must be 0 to {len(names) - 1}.")
+    if label_order is None:
+        return tuple(names[index] for index in range(len(names)))
+    if len(label_order) != len(names):
+        raise DataError(f"label_order={','.join(label_order)} names {len(label_order)} of {len(names)} classes.")
+    return tuple(label_order)
+
+
+def _mismatch(task_labels: Sequence[str], names: Sequence[str]) -> str:
+    both = f"task: {_listing(task_labels)}; model: {_listing(names)}"
+    if all(_PLACEHOLDER.fullmatch(name) for name in names):
+        return (
+            f"The model's labels are placeholders that say nothing about the classes ({both}). "
+            "Set model.config.id2label, or name its classes in its order: --label-order "
+            f"{','.join(task_labels[: len(names)])}"
+        )
+    return (
+        f"The model's labels are not the task's ({both}). "
+        "If they mean the same, name the model's classes in its order with --label-order."
+    )
+
+
+def _listing(names: Sequence[str], most: int = 12) -> str:
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")

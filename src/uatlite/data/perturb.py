@@ -1,0 +1,92 @@
+"""Controlled damage to the texts of any task: labels, ids and the split stay as they are.
+
+`swap` is typing noise and leaves the meaning; `negation` may well change the true label, so what it does to
+confidence, margin and entropy says more than what it does to accuracy.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.values import Choices, Dataset, Text, map_strings
+
+SWAP_RATE = 0.05
+NEGATION = "It is not true that {}"
+
+# First words whose capital is there only because they begin the sentence. Any other may be a name, an acronym or
+# a product, and keeps its capital: without a tagger nothing else can be known.
+ORDINARY_OPENERS = frozenset(
+    """
+    a an the this that these those some any all both each every either neither no none many much most more
+    few several one two three four five six seven eight nine ten other another such what which who whose
+    when where why how he she it we they you his her its our their your my mine someone anyone everyone
+    nobody somebody everybody people there here in on at by for from with without about above across after
+    against along among around as before behind below beneath beside besides between beyond despite down
+    during except inside into like near of off onto out outside over past since through throughout to toward
+    towards under until up upon within and but or nor so yet if although though because unless while whereas
+    whether once than then now today tomorrow yesterday also only just even still never always often
+    sometimes usually not is are was were be been being am do does did has have had can could will would
+    shall should may might must let please maybe perhaps however
+    """.split()  # noqa: SIM905 - a list of words reads better as text
+)
+_FIRST_WORD = re.compile(r"[^\W\d_]+")
+_PAIR_IN_WORD = re.compile(r"(?=([^\W\d_])([^\W\d_]))")
+
+
+def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Text:
+    """Every string of the text, but not the options of a question, with `rate` of its characters swapped.
+
+    round(rate · n) of a string's n characters change places with the letter after them in the same word; no
+    letter is moved twice. Which, depends on the seed and the string alone.
+    """
+    if not 0 <= rate <= 0.5:
+        raise ConfigurationError(f"rate={rate} must lie in 0 to 0.5: a swap takes two characters.")
+    return map_strings(text, lambda string: _swapped(string, seed, rate))
+
+
+def _swapped(string: str, seed: int, rate: float) -> str:
+    places = [match.start() for match in _PAIR_IN_WORD.finditer(string) if len(set(match.groups())) == 2]
+    digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
+    random.Random(digest).shuffle(places)
+    letters = list(string)
+    moved: set[int] = set()
+    for place in places:
+        if len(moved) >= 2 * int(rate * len(string) + 0.5):
+            break
+        if moved.isdisjoint((place, place + 1)):
+            moved |= {place, place + 1}
+            letters[place], letters[place + 1] = letters[place + 1], letters[place]
+    return "".join(letters)
+
+
+def negate(text: Text, seed: int = 0) -> Text:
+    """The text as a denial: "It is not true that …", of the one text, the hypothesis of a pair, or the question.
+
+    `seed` is there for the sake of a common signature; nothing is random.
+    """
+    if isinstance(text, Choices):
+        return replace(text, question=_negated(text.question))
+    return _negated(text) if isinstance(text, str) else (text[0], _negated(text[1]))
+
+
+def _negated(string: str) -> str:
+    string = string.strip()
+    first = _FIRST_WORD.match(string)
+    if first and first[0].lower() in ORDINARY_OPENERS and first[0][1:].islower() | (len(first[0]) == 1):
+        string = string[0].lower() + string[1:]
+    return NEGATION.format(string)
+
+
+PERTURBATIONS: dict[str, Callable[[Text, int], Text]] = {"swap": swap_characters, "negation": negate}
+
+
+def perturb(dataset: Dataset, name: str, seed: int = 0) -> Dataset:
+    """The same data set, ids and labels, with every text perturbed; its name says how: 'sst2+swap'."""
+    check_choice("perturbation", name, PERTURBATIONS)
+    change = PERTURBATIONS[name]
+    examples = tuple(replace(example, text=change(example.text, seed)) for example in dataset.examples)
+    source = f"{dataset.source}, perturbed: {name}, seed {seed}"
+    return replace(dataset, name=f"{dataset.name}+{name}", examples=examples, source=source)

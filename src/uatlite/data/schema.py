@@ -1,0 +1,113 @@
+"""What a task is: data, not code. The table of them is in `tasks.py`.
+
+Task ── labels, splits, notes
+ ├── Split       which files (or hub splits) hold it, and which share of their rows
+ ├── Layout      which column is what, in local files; the hub and a package have their own
+ ├── Hub         where it is on the Hugging Face hub
+ └── PackageFile a file that an installed Python package carries
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from uatlite.errors import ConfigurationError
+
+Kind = Literal["text", "pair", "choice"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which column is what. A dot reaches into a nested column: 'data.Question'."""
+
+    text: str = "text"  # the one text; the first of a pair; the question of a multiple choice
+    pair: str | None = None
+    options: str | None = None
+    label: str | None = "label"
+    id: str | None = "id"
+    group: str | None = None  # rows of one group are never in two splits
+    meta: tuple[str, ...] = ()  # columns to carry along, where a row has them
+    codes: tuple[str, ...] = ()  # what integer labels mean, in order
+    presence: tuple[str, str] | None = None  # (label when the label column holds something, label when empty)
+    replace: tuple[tuple[str, str], ...] = ()  # markup to take out of the texts
+
+    @property
+    def kind(self) -> Kind:
+        if self.options is not None:
+            return "choice"
+        return "text" if self.pair is None else "pair"
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the rows of one split are.
+
+    `files` are candidates, relative to the data directory and without extension; the first that exists is
+    read. `hub` are splits of the hub's data set, read one after the other; empty means that the hub does
+    not have it. `share` is the part, in hundredths, of the rows in a seeded order: (0, 50) and (50, 100)
+    are two halves.
+    """
+
+    files: tuple[str, ...] = ()
+    hub: tuple[str, ...] = ()
+    share: tuple[int, int] = (0, 100)
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A data set of the Hugging Face hub and the layout of its rows."""
+
+    id: str
+    layout: Layout
+    config: str | None = None
+    revision: str | None = None
+
+
+@dataclass(frozen=True)
+class PackageFile:
+    """A row file inside an installed package. The file is read; the package's code is never run."""
+
+    distribution: str
+    path: str
+    extra: str
+    layout: Layout
+    where: tuple[str, str]  # (column, value) of the rows that belong to the task
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task: its labels in order, its splits, and everywhere that its rows can come from."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    splits: Mapping[str, Split]
+    layout: Layout
+    hub: Hub | None = None
+    package: PackageFile | None = None
+    path: Path | None = None  # a user's own file: all splits are shares of it
+    out_of_scope: str | None = None  # the label that means "none of the other classes"
+    # model label -> task label, where models of the task have finer classes than its gold labels
+    collapse: Mapping[str, str] = field(default_factory=dict)
+    caveats: Mapping[str, str] = field(default_factory=dict)  # file stem -> what to say where its numbers stand
+    licence: str = ""
+    citation: str = ""
+
+    def __post_init__(self) -> None:
+        for name, split in self.splits.items():
+            low, high = split.share
+            if not 0 <= low < high <= 100:
+                raise ConfigurationError(f"share={split.share} of {self.name}/{name} is not within (0, 100).")
+            if self.layout.group and low > 0 and high < 100:
+                raise ConfigurationError(
+                    f"share={split.share} of {self.name}/{name}: groups are cut once, (0, n) and (n, 100)."
+                )
+
+    @property
+    def kind(self) -> Kind:
+        return self.layout.kind
+
+    @property
+    def in_scope_labels(self) -> tuple[str, ...]:
+        return tuple(label for label in self.labels if label != self.out_of_scope)
