@@ -1,0 +1,125 @@
+"""Answering only where confident: risk-coverage curves and fixed thresholds.
+
+Rows are admitted from the most confident down. E_k is the number of errors among the first k, where tied rows
+share their errors evenly: inside a tie E_k is a straight line, the mean over all orders of the tied rows.
+"""
+
+import numpy as np
+
+from uatlite.errors import ConfigurationError
+from uatlite.metrics.metric import Statistic, mean_of, metric, ratio
+from uatlite.metrics.ranking import Floats
+from uatlite.metrics.rows import Rows
+
+
+@metric("lower")
+def aurc(rows: Rows) -> Statistic:
+    """Area under the risk-coverage curve: the mean over k = 1..n of the selective risk E_k / k.
+
+    A tie that brings coverage from m to k rows and errors from E_m to E_k adds, with the slope r of its line,
+    sum_{j=m+1..k} (E_m + r (j - m)) / j = (E_k - E_m) + (E_m - r m) (H_k - H_m), H the harmonic numbers.
+    """
+
+    def statistic(counts: Floats) -> Floats:
+        kept, errors = risk_curve(rows, counts)
+        harmonic = harmonic_numbers(int(kept.max()))[kept.astype(np.intp)]
+        new_kept, new_errors, new_harmonic = (np.diff(x, axis=1) for x in (kept, errors, harmonic))
+        slope = ratio(new_errors, new_kept, otherwise=0.0)
+        area = new_errors + (errors[:, :-1] - slope * kept[:, :-1]) * new_harmonic
+        return np.asarray(area.sum(axis=1) / kept[:, -1])
+
+    return statistic
+
+
+@metric("lower")
+def e_aurc(rows: Rows) -> Statistic:
+    """Excess AURC: AURC less that of the same rows with every error ranked below every correct row.
+
+    With c correct rows of n the best possible AURC is 1/n sum_{k>c} (k - c) / k = (n - c - c (H_n - H_c)) /
+    n.
+    """
+    area = aurc.prepare(rows)
+
+    def statistic(counts: Floats) -> Floats:
+        total, correct = counts.sum(axis=1), counts @ rows.correct
+        harmonic = harmonic_numbers(int(total.max()))
+        tail = harmonic[total.astype(np.intp)] - harmonic[correct.astype(np.intp)]
+        return np.asarray(area(counts) - (total - correct - correct * tail) / total)
+
+    return statistic
+
+
+@metric("lower")
+def augrc(rows: Rows) -> Statistic:
+    """Area under the generalized risk-coverage curve E_k / n over k / n, by the trapezoid rule from (0, 0).
+
+    It equals (1 - AUROC) a (1 - a) + (1 - a)²/2 with accuracy a and the AUROC of confidence for "is correct".
+    """
+
+    def statistic(counts: Floats) -> Floats:
+        kept, errors = risk_curve(rows, counts)
+        area = np.diff(kept, axis=1) * (errors[:, 1:] + errors[:, :-1]) / 2
+        return np.asarray(area.sum(axis=1) / kept[:, -1] ** 2)
+
+    return statistic
+
+
+@metric("lower")
+def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
+    """The error rate E_k / k of the k = ceil(coverage n) most confident rows."""
+    if not 0 < coverage <= 1:
+        raise ConfigurationError(f"coverage={coverage} is not allowed: above 0, at most 1, as in 0.8.")
+
+    def statistic(counts: Floats) -> Floats:
+        kept, errors = risk_curve(rows, counts)
+        # Binary fractions round up by an ulp: 0.55 * 100 rows are 55 and not 56.
+        admitted = np.ceil(coverage * kept[:, -1] - 1e-9)
+        at = [np.interp(k, x, y) for k, x, y in zip(admitted, kept, errors, strict=True)]
+        return np.asarray(at / admitted)
+
+    return statistic
+
+
+@metric("higher")
+def coverage_at(rows: Rows, tau: float) -> Statistic:
+    """Cov@τ: the share of rows with confidence > τ."""
+    return mean_of(admitted_at(rows, tau))
+
+
+@metric("higher")
+def accuracy_at(rows: Rows, tau: float) -> Statistic:
+    """Acc@τ: the accuracy of the rows with confidence > τ; NaN where there is none."""
+    admitted = admitted_at(rows, tau)
+
+    def statistic(counts: Floats) -> Floats:
+        return ratio(counts @ (admitted * rows.correct), counts @ admitted)
+
+    return statistic
+
+
+@metric("higher")
+def count_at(rows: Rows, tau: float) -> Statistic:
+    """N@τ: the number of rows with confidence > τ."""
+    admitted = admitted_at(rows, tau)
+
+    def statistic(counts: Floats) -> Floats:
+        return np.asarray(counts @ admitted)
+
+    return statistic
+
+
+def admitted_at(rows: Rows, tau: float) -> Floats:
+    """1 where the confidence exceeds tau, else 0 (rows,)."""
+    if not 0 <= tau <= 1:
+        raise ConfigurationError(f"tau={tau} is not allowed: a probability from 0 to 1, as in 0.9.")
+    return (rows.confidence > rows.threshold(tau)).astype(np.float64)
+
+
+def risk_curve(rows: Rows, counts: Floats) -> tuple[Floats, Floats]:
+    """Rows kept and errors among them, at the end of each tie from (0, 0): two of (resamples, 1 + ties)."""
+    return rows.ranking.cumulate(counts), rows.ranking.cumulate(counts, 1 - rows.correct)
+
+
+def harmonic_numbers(largest: int) -> Floats:
+    """H_0 .. H_largest, H_n = 1 + 1/2 + ... + 1/n."""
+    return np.append(0.0, np.cumsum(1 / np.arange(1, largest + 1)))
