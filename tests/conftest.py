@@ -1,0 +1,205 @@
+"""Tiny random classifiers of every architecture in the table, and encoded batches for them.
+
+Models are built from a configuration and never downloaded. Their weights are drawn here, with a spread of 0.25
+and more: at transformers' 0.02 attention is flat and a test of its modulation would prove nothing.
+
+A new architecture adds its row to `TINY`; every test that takes the `architecture` or `model` fixture then runs on it.
+`@pytest.mark.parametrize("architecture", ["bert", "llama"], indirect=True)` narrows a test to some of them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
+
+Encoded = dict[str, Tensor]
+
+VOCABULARY, PADDING, CLASSES, LONGEST = 60, 1, 3, 40
+LENGTHS = (9, 5, 7)
+"""Real tokens of the three texts of a padded batch; the unpadded one has nine of each."""
+
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": LONGEST,
+    "num_labels": CLASSES,
+    "pad_token_id": PADDING,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+}
+_GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
+
+# name -> (model_type, what differs from _SIZES, the settings that hold its own dropout rates)
+TINY: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
+    "bert": ("bert", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "roberta": ("roberta", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "xlm-roberta": ("xlm-roberta", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "distilbert": (
+        "distilbert",
+        {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
+        ("dropout", "attention_dropout", "seq_classif_dropout"),
+    ),
+    "electra": ("electra", {"embedding_size": 16}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "albert": (
+        "albert",
+        {"embedding_size": 16, "num_hidden_layers": 3, "num_hidden_groups": 1},
+        ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+    ),
+    "deberta-v2": (
+        "deberta-v2",
+        {"relative_attention": True, "pos_att_type": "c2p|p2c", "position_buckets": 4, "norm_rel_ebd": "layer_norm"},
+        ("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout", "cls_dropout"),
+    ),
+    "deberta-v2-conv": (
+        "deberta-v2",
+        {
+            "relative_attention": True,
+            "pos_att_type": "c2p|p2c",
+            "share_att_key": True,
+            "position_biased_input": False,
+            "conv_kernel_size": 3,
+            "conv_act": "gelu",
+        },
+        ("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout", "cls_dropout"),
+    ),
+    "modernbert": (
+        "modernbert",
+        {
+            "num_hidden_layers": 3,
+            "global_attn_every_n_layers": 2,
+            "local_attention": 4,
+            "cls_token_id": 2,
+            "sep_token_id": 3,
+        },
+        ("embedding_dropout", "attention_dropout", "mlp_dropout", "classifier_dropout"),
+    ),
+    "mpnet": ("mpnet", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "gpt2": (
+        "gpt2",
+        {"n_embd": 32, "n_inner": 48, "n_layer": 2, "n_head": 4, "n_positions": LONGEST},
+        ("embd_pdrop", "attn_pdrop", "resid_pdrop"),
+    ),
+    "llama": ("llama", _GROUPED, ("attention_dropout",)),
+    "qwen2": ("qwen2", {"num_key_value_heads": 2}, ("attention_dropout",)),
+    "qwen3": ("qwen3", _GROUPED, ("attention_dropout",)),
+}
+TABLE = tuple(TINY)
+INTERFACE = tuple(name for name in TINY if TINY[name][0] not in ("deberta-v2", "mpnet"))
+"""Architectures whose attention runs through transformers' AttentionInterface."""
+
+_RENAMED = {  # what these families call the sizes
+    "distilbert": ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    "gpt2": ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings"),
+}
+
+
+def build(
+    name: str, *, seed: int = 0, rate: float | None = None, choices: bool = False, **changes: object
+) -> PreTrainedModel:
+    """A new tiny classifier in evaluation mode; `rate` sets each of its own dropout rates."""
+    kind, differs, rates = TINY[name]
+    sizes = {key: value for key, value in _SIZES.items() if key not in _RENAMED.get(name, ())}
+    own = {} if rate is None else dict.fromkeys(rates, rate)
+    config = AutoConfig.for_model(kind, **{**sizes, **differs, **own, **changes})
+    auto = AutoModelForMultipleChoice if choices else AutoModelForSequenceClassification
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = auto.from_config(config)
+        for parameter_name, parameter in model.named_parameters():
+            _draw(parameter_name, parameter.data)
+    return model.eval()
+
+
+def _draw(name: str, values: Tensor) -> None:
+    """Weights of spread 0.25, gains of normalisations around 1: nothing in the model is flat or zero."""
+    gain = values.ndim == 1 and name.endswith("weight") and ("norm" in name.lower() or ".ln_" in name)
+    values.normal_(1.0 if gain else 0.0, 0.25)
+
+
+def encode(lengths: tuple[int, ...], *, side: str = "right", tokens: int | None = None, seed: int = 0) -> Encoded:
+    """Random texts of these lengths, padded on a side to the longest or to `tokens`."""
+    tokens = max(lengths) if tokens is None else tokens
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.full((len(lengths), tokens), PADDING)
+    mask = torch.zeros_like(ids)
+    for row, length in enumerate(lengths):
+        place = slice(0, length) if side == "right" else slice(tokens - length, tokens)
+        ids[row, place] = torch.randint(5, VOCABULARY, (length,), generator=generator)
+        mask[row, place] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+BATCHES: dict[str, Callable[[], Encoded]] = {
+    "unpadded": lambda: encode((9, 9, 9)),
+    "right": lambda: encode(LENGTHS, side="right", tokens=11),
+    "left": lambda: encode(LENGTHS, side="left", tokens=11),
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Tiny matrices run fastest on one thread, and the machine's other cores stay free."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Callable[..., PreTrainedModel]:
+    """`tiny(name, rate=None, choices=False, **changes)`: a new model that the test may change."""
+    return build
+
+
+@pytest.fixture(scope="session")
+def texts() -> Callable[..., Encoded]:
+    """`texts(lengths, side="right", tokens=None, seed=0)`: a batch of random texts."""
+    return encode
+
+
+@pytest.fixture(scope="session")
+def shared() -> Callable[..., PreTrainedModel]:
+    """`shared(name)`: the session's one model of an architecture, which no test may change."""
+    return cache(build)
+
+
+@pytest.fixture(params=TABLE)
+def architecture(request: pytest.FixtureRequest) -> str:
+    """The name of each tiny architecture."""
+    return str(request.param)
+
+
+@pytest.fixture
+def model(architecture: str, shared: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+    """The session's model of `architecture`; no test may change it."""
+    return shared(architecture)
+
+
+@pytest.fixture(params=tuple(BATCHES))
+def encoded(request: pytest.FixtureRequest) -> Encoded:
+    """Three texts: unpadded, padded on the right, padded on the left."""
+    return BATCHES[request.param]()
+
+
+@pytest.fixture(params=("bert", "roberta"))
+def chooser(request: pytest.FixtureRequest, shared: Callable[..., PreTrainedModel]) -> PreTrainedModel:
+    """A multiple-choice model; no test may change it."""
+    return shared(request.param, choices=True)
+
+
+@pytest.fixture
+def choices() -> Encoded:
+    """Two questions with four choices of several lengths: (batch, choices, tokens)."""
+    flat = encode((9, 5, 7, 6, 4, 8, 3, 7))
+    return {name: value.view(2, 4, -1) for name, value in flat.items()}
