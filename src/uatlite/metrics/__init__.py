@@ -3,19 +3,14 @@
 Probabilities are (rows, classes), labels (rows,). `METRICS` lists them all with the direction that is better.
 """
 
-from uatlite.metrics.bootstrap import (
-    Interval,
-    bootstrap,
-    detection_bootstrap,
-    paired_bootstrap,
-    shift_bootstrap,
-)
 from uatlite.metrics.calibration import adaptive_ece, classwise_ece, debiased_ece, ece, mce
 from uatlite.metrics.classification import accuracy, macro_f1
 from uatlite.metrics.detection import aupr, auroc, error_aupr, error_auroc, error_fpr95, fpr95
+from uatlite.metrics.intervals import Interval
 from uatlite.metrics.metric import Metric
 from uatlite.metrics.proper import brier, brier_calibration, brier_refinement, nll
 from uatlite.metrics.registry import METRICS
+from uatlite.metrics.resampling import bootstrap, detection_bootstrap, paired_bootstrap, shift_bootstrap
 from uatlite.metrics.selective import (
     accuracy_at,
     augrc,

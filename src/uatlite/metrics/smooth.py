@@ -5,6 +5,8 @@ series K_w(t, c) = 1 + 2 sum_k exp(-(pi k w)²/2) cos(pi k t) cos(pi k c), so sm
 widths is a matrix product with weights that only the width changes.
 """
 
+from functools import cache
+
 import numpy as np
 
 from uatlite.metrics.metric import Statistic, metric
@@ -23,14 +25,19 @@ def smooth_ece(rows: Rows) -> Statistic:
 
     E falls as w grows, so there is one such w; below the width 1/256 the error at that width is returned.
     """
-    waves = np.cos(np.pi * np.outer(np.arange(COSINES), np.arange(NODES + 1)) / NODES)  # (cosines, nodes)
 
     def statistic(counts: Floats) -> Floats:
-        series = node_gaps(rows, counts) @ waves.T  # (resamples, cosines)
+        series = node_gaps(rows, counts) @ waves().T  # (resamples, cosines)
         series[:, 1:] *= 2
-        return fixed_point(series, waves[:, ::2])
+        return fixed_point(series)
 
     return statistic
+
+
+@cache
+def waves() -> Floats:
+    """cos(pi k c) at the nodes c: (cosines, nodes)."""
+    return np.cos(np.pi * np.outer(np.arange(COSINES), np.arange(NODES + 1)) / NODES)
 
 
 def node_gaps(rows: Rows, counts: Floats) -> Floats:
@@ -46,21 +53,21 @@ def node_gaps(rows: Rows, counts: Floats) -> Floats:
     return np.asarray(sums / counts.sum(axis=1, keepdims=True))
 
 
-def error_at(width: Floats, series: Floats, waves: Floats) -> Floats:
-    """E(w) for each resample, with widths (resamples,): the trapezoid rule over the nodes kept in `waves`."""
+def error_at(width: Floats, series: Floats) -> Floats:
+    """E(w) for each resample, with widths (resamples,): the trapezoid rule over every second node."""
     damping = np.exp(-((np.pi * np.arange(COSINES) * width[:, None]) ** 2) / 2)
-    curve = np.abs((series * damping) @ waves)
+    curve = np.abs((series * damping) @ waves()[:, ::2])
     return np.asarray((curve.sum(axis=1) - (curve[:, 0] + curve[:, -1]) / 2) / (curve.shape[1] - 1))
 
 
-def fixed_point(series: Floats, waves: Floats) -> Floats:
+def fixed_point(series: Floats) -> Floats:
     """Bisect w - E(w) for every resample at once, and interpolate inside the last bracket."""
     low, high = np.full(len(series), NARROWEST), np.ones(len(series))
-    below, above = error_at(low, series, waves), error_at(high, series, waves)
+    below, above = error_at(low, series), error_at(high, series)
     narrow = np.where(below <= low, below, np.nan)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        error = error_at(middle, series, waves)
+        error = error_at(middle, series)
         wider = error > middle
         low, below = np.where(wider, middle, low), np.where(wider, error, below)
         high, above = np.where(wider, high, middle), np.where(wider, above, error)

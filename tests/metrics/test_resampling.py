@@ -1,0 +1,225 @@
+"""Resampling: counts mean repeated rows, draws are fixed by the seed, intervals are what they say."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.metrics import (
+    METRICS,
+    Interval,
+    accuracy,
+    bootstrap,
+    debiased_ece,
+    delta_ece,
+    detection_bootstrap,
+    ece,
+    fpr95,
+    nll,
+    paired_bootstrap,
+    shift_bootstrap,
+)
+from uatlite.metrics.detection import DETECTION, check_detection
+from uatlite.metrics.intervals import draw_counts
+from uatlite.metrics.rows import Rows
+
+CONFIDENCES = [0.4, 0.5, 0.6, 2 / 3, 0.8, 1.0]
+
+
+@st.composite
+def rows_and_counts(draw):
+    """A few rows with many ties, and two vectors of counts that repeat or drop them."""
+    size = draw(st.integers(1, 12))
+    confidence = np.array(draw(st.lists(st.sampled_from(CONFIDENCES), min_size=size, max_size=size)))
+    classes = np.array(draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)))
+    labels = np.array(draw(st.lists(st.integers(0, 2), min_size=size, max_size=size)))
+    probabilities = np.repeat((1 - confidence)[:, None] / 2, 3, axis=1)
+    probabilities[np.arange(size), classes] = confidence
+    one = st.lists(st.integers(0, 4), min_size=size, max_size=size).filter(any)
+    return probabilities, labels, np.array([draw(one), draw(one)])
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=40, deadline=None)
+@given(drawn=rows_and_counts())
+def test_counting_a_row_is_repeating_it(name: str, drawn) -> None:
+    probabilities, labels, counts = drawn
+    values = METRICS[name].prepare(Rows.of(probabilities, labels))(counts.astype(float))
+    for count, value in zip(counts, values, strict=True):
+        repeated = METRICS[name](np.repeat(probabilities, count, axis=0), np.repeat(labels, count))
+        # The standard errors inside debiased_ece are roots of differences that rounding leaves at 1e-17.
+        assert value == pytest.approx(repeated, abs=1e-7 if name == "debiased_ece" else 1e-11, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", DETECTION)
+@given(drawn=rows_and_counts())
+def test_counting_a_row_is_repeating_it_in_detection(name: str, drawn) -> None:
+    probabilities, labels, counts = drawn
+    scores, positives = probabilities[:, 0], labels > 0
+    values = DETECTION[name](*check_detection(scores, positives))(counts.astype(float))
+    for count, value in zip(counts, values, strict=True):
+        ranking, found = check_detection(np.repeat(scores, count), np.repeat(positives, count))
+        repeated = DETECTION[name](ranking, found)(np.ones((1, len(found))))[0]
+        assert value == pytest.approx(repeated, abs=1e-12, nan_ok=True)
+
+
+def test_the_interval_is_that_of_resampled_rows(smooth_case) -> None:
+    probabilities, labels = smooth_case
+    generator = np.random.default_rng(5)
+    drawn = [generator.integers(len(labels), size=len(labels)) for _ in range(200)]
+    names = ["accuracy", "nll", "aurc", "macro_f1", "ece", "debiased_ece"]
+    found = bootstrap(probabilities, labels, metrics=names, resamples=200, seed=5)
+    for name in names:
+        metric, interval = METRICS[name], found[name]
+        low, high = np.quantile([metric(probabilities[i], labels[i]) for i in drawn], [0.025, 0.975])
+        if name in ("ece", "debiased_ece"):
+            centre = metric(probabilities, labels) + ece(probabilities, labels)
+            low, high = max(0, centre - high), centre - low
+        assert interval.point == metric(probabilities, labels)
+        assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_every_metric_has_an_interval_on_every_case(case) -> None:
+    found = bootstrap(*case, resamples=20)
+    assert list(found) == list(METRICS)
+    for name, interval in found.items():
+        assert interval.point == pytest.approx(METRICS[name](*case), nan_ok=True)
+        assert np.isnan(interval.low) or 0 <= interval.low <= interval.high
+
+
+def test_undefined_resamples_are_counted() -> None:
+    # One row of ten is confident: about (9/10)^10 = 35 % of the resamples do not draw it.
+    confidence = np.append(np.full(9, 0.6), 0.95)
+    probabilities, labels = np.column_stack([confidence, 1 - confidence]), np.zeros(10, dtype=int)
+    interval = bootstrap(probabilities, labels, metrics=["accuracy@0.9"], resamples=1000)["accuracy@0.9"]
+    assert (interval.point, interval.low, interval.high) == (1, 1, 1)
+    assert interval.undefined == pytest.approx(0.9**10, abs=0.05)
+    nowhere = bootstrap(probabilities[:9], labels[:9], metrics=["accuracy@0.9"], resamples=50)["accuracy@0.9"]
+    assert np.isnan([nowhere.point, nowhere.low, nowhere.high]).all()
+    assert nowhere.undefined == 1
+    assert not nowhere.excludes(0)
+
+
+def test_the_paired_difference_sees_the_same_resamples(smooth_case) -> None:
+    probabilities, labels = smooth_case
+    same = paired_bootstrap(probabilities, probabilities, labels, resamples=50)
+    assert all(interval.low == interval.high == 0 for name, interval in same.items() if interval.undefined == 0)
+
+    softened = probabilities**0.5 / (probabilities**0.5).sum(axis=1, keepdims=True)
+    found = paired_bootstrap(softened, probabilities, labels, metrics=["nll", "accuracy"], resamples=300)
+    assert found["nll"].point == pytest.approx(nll(softened, labels) - nll(probabilities, labels))
+    assert found["nll"].high < 0
+    assert found["nll"].excludes(0)
+    assert found["accuracy"] == Interval(0, 0, 0)
+    assert not found["accuracy"].excludes(0)
+    apart = [bootstrap(p, labels, metrics=["nll"], resamples=300)["nll"] for p in (softened, probabilities)]
+    assert found["nll"].high - found["nll"].low < sum(i.high - i.low for i in apart) / 2
+
+
+def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
+    a, labels = smooth_case
+    b = a[:, [1, 0, 2, 3]]
+    generator = np.random.default_rng(2)
+    differences = []
+    for _ in range(100):
+        i = generator.integers(len(labels), size=len(labels))
+        differences.append(accuracy(a[i], labels[i]) - accuracy(b[i], labels[i]))
+    found = paired_bootstrap(a, b, labels, metrics=["accuracy"], resamples=100, seed=2)["accuracy"]
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(differences, [0.025, 0.975])), abs=1e-12)
+
+
+def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> None:
+    found = shift_bootstrap(*smooth_case, *tied_case, resamples=100, seed=3)
+    assert set(found) == {"delta_ece", "robustness_score"}
+    point = delta_ece(*smooth_case, *tied_case)
+    assert found["delta_ece"].point == pytest.approx(point)
+    generator = np.random.default_rng(3)
+    values = []
+    for _ in range(100):
+        pairs = []
+        for probabilities, labels in (smooth_case, tied_case):
+            i = generator.integers(len(labels), size=len(labels))
+            pairs += [probabilities[i], labels[i]]
+        values.append(delta_ece(*pairs))
+    low, high = np.quantile(values, [0.025, 0.975])
+    expected = (2 * point - high, 2 * point - low)
+    assert (found["delta_ece"].low, found["delta_ece"].high) == pytest.approx(expected, abs=1e-9)
+
+
+def test_detection_has_intervals() -> None:
+    generator = np.random.default_rng(0)
+    positives = generator.random(200) < 0.3
+    scores = generator.normal(size=200) + 2 * positives
+    found = detection_bootstrap(scores, positives, resamples=200)
+    assert set(found) == set(DETECTION)
+    assert found["fpr95"].point == fpr95(scores, positives)
+    assert all(0 <= i.low <= i.point <= i.high <= 1 for i in found.values())
+
+
+def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch) -> None:
+    def found(seed: int) -> dict[str, Interval]:
+        return bootstrap(*smooth_case, metrics=["nll", "aurc"], resamples=40, seed=seed)
+
+    whole = found(0)
+    assert found(0) == whole
+    assert found(1) != whole
+    monkeypatch.setattr("uatlite.metrics.intervals.CHUNK", 7 * len(smooth_case[1]))
+    for name, interval in found(0).items():
+        assert (interval.low, interval.high) == pytest.approx((whole[name].low, whole[name].high), abs=1e-12)
+
+
+def test_draws_are_as_many_as_rows_in_each_stratum() -> None:
+    counts = np.concatenate(list(draw_counts((30, 50), 200, seed=0)))
+    assert counts.shape == (200, 80)
+    assert (counts[:, :30].sum(axis=1) == 30).all()
+    assert (counts[:, 30:].sum(axis=1) == 50).all()
+    # Poisson-like with mean 1: the share of rows not drawn is near 1/e.
+    assert (counts == 0).mean() == pytest.approx(np.exp(-1), abs=0.02)
+
+
+def test_memory_stays_in_bounds_for_many_resamples() -> None:
+    generator = np.random.default_rng(0)
+    probabilities = generator.dirichlet(np.ones(2), size=20_000)
+    labels = generator.integers(2, size=20_000)
+    tracemalloc.start()
+    bootstrap(probabilities, labels, metrics=["accuracy", "aurc"], resamples=300)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 300 * 20_000 * 8 * 4  # one array of all counts is 48 MB; a chunk needs about ten of 16 MB
+
+
+def test_a_pivotal_interval_may_lie_below_a_biased_point() -> None:
+    generator = np.random.default_rng(0)
+    probabilities = generator.dirichlet(np.ones(3), size=500)
+    labels = (probabilities.cumsum(axis=1) < generator.random((500, 1))).sum(axis=1)
+    found = bootstrap(probabilities, labels, metrics=["ece", "debiased_ece"])
+    assert found["ece"].high < 2 * found["ece"].point
+    assert found["debiased_ece"].point == debiased_ece(probabilities, labels) < found["ece"].point
+    assert found["debiased_ece"].low == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"resamples": 0}, "resamples=0 is not allowed"),
+        ({"confidence": 95}, "confidence=95 is not allowed"),
+        ({"metrics": ["eec"]}, "metric='eec' is not one of.*Did you mean 'ece'"),
+        ({"metrics": "ece"}, r"metrics='ece' is one string; allowed is a list of names, \['ece'\]"),
+    ],
+)
+def test_bad_settings_are_refused(setting, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        bootstrap([[0.5, 0.5]], [0], **setting)
+
+
+def test_a_pair_must_have_the_same_shape() -> None:
+    with pytest.raises(InputError, match=r"shapes \(1, 2\) and \(1, 3\)"):
+        paired_bootstrap([[0.5, 0.5]], [[0.5, 0.5, 0.0]], [0])
+
+
+def test_metrics_of_ones_own_can_be_given(smooth_case) -> None:
+    found = bootstrap(*smooth_case, metrics={"ece of 10 bins": ece.bind(bins=10)}, resamples=10)
+    assert found["ece of 10 bins"].point == ece(*smooth_case, bins=10)

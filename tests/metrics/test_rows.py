@@ -1,0 +1,66 @@
+"""What is let in, what is refused, and what the refusal says."""
+
+import numpy as np
+import pytest
+
+from uatlite.errors import InputError
+from uatlite.metrics import METRICS, coverage_at, ece
+from uatlite.metrics.rows import SUM_TOLERANCE, Rows
+
+GOOD = np.array([[0.7, 0.3], [0.4, 0.6]])
+
+BAD = {
+    "nan": (np.array([[0.7, 0.3], [np.nan, 0.6]]), [0, 1], r"probabilities\[1, 0\] is nan"),
+    "infinite": (np.array([[np.inf, 0.0]]), [0], r"probabilities\[0, 0\] is inf"),
+    "negative": (np.array([[1.2, -0.2]]), [0], r"probabilities\[0, 1\] is -0.2"),
+    "sum": (np.array([[0.7, 0.3], [0.7, 0.6]]), [0, 1], r"probabilities\[1\] sums to 1.3; allowed is 1 within"),
+    "logits": (np.array([[2.0, 1.0]]), [0], "softmax"),
+    "one column of scores": (np.array([0.7, 0.4]), [1, 0], r"np.column_stack\(\[1 - p, p\]\)"),
+    "text": (np.array([["a", "b"]]), [0], "type"),
+    "no rows": (np.empty((0, 2)), [], r"shape \(0, 2\); allowed is \(rows, classes\)"),
+    "no classes": (np.empty((2, 0)), [0, 0], r"shape \(2, 0\)"),
+    "too few labels": (GOOD, [0], r"labels have shape \(1,\); allowed is \(2,\)"),
+    "one-hot labels": (GOOD, np.eye(2), r"labels have shape \(2, 2\)"),
+    "float labels": (GOOD, [0.0, 1.0], r"labels have type float64; .* labels.astype\(int\)"),
+    "label too high": (GOOD, [0, 2], r"labels\[1\] is 2; allowed are 0 to 1"),
+    "label below 0": (GOOD, [-1, 0], r"labels\[0\] is -1"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_bad_input_is_refused_by_every_metric_with_its_place(fault: str) -> None:
+    probabilities, labels, message = BAD[fault]
+    for metric in METRICS.values():
+        with pytest.raises(InputError, match=message):
+            metric(probabilities, labels)
+
+
+def test_five_decimals_and_float32_are_accepted_as_given() -> None:
+    generator = np.random.default_rng(0)
+    exact = generator.dirichlet(np.ones(150) * 0.01, size=50)
+    for accepted in (np.round(exact, 5), exact.astype(np.float32)):
+        rows = Rows.of(accepted, np.zeros(50, dtype=int))
+        assert np.array_equal(rows.probabilities, accepted)
+        assert np.abs(rows.probabilities.sum(axis=1) - 1).max() < SUM_TOLERANCE
+
+
+def test_lists_integers_and_every_integer_type_are_accepted() -> None:
+    assert METRICS["accuracy"]([[1, 0], [0, 1]], [0, 0]) == 0.5
+    assert METRICS["accuracy"](GOOD, np.array([0, 1], dtype=np.uint8)) == 1.0
+
+
+def test_the_input_is_not_changed() -> None:
+    probabilities, labels = GOOD.copy(), np.array([0, 0])
+    for metric in METRICS.values():
+        metric(probabilities, labels)
+    assert np.array_equal(probabilities, GOOD)
+    assert np.array_equal(labels, [0, 0])
+
+
+def test_edges_and_thresholds_are_compared_in_the_precision_of_the_input() -> None:
+    # As float64, a float32 0.8 is 0.800000012: beyond the threshold and beyond the edge 12/15.
+    for kind in (np.float64, np.float32):
+        probabilities = np.array([[0.8, 0.2], [0.75, 0.25]], dtype=kind)
+        assert coverage_at(probabilities, [0, 0], 0.8) == 0
+        # 0.8 and 0.75 share the bin (11/15, 12/15], where their gaps of opposite sign cancel.
+        assert ece(probabilities, [0, 1]) == pytest.approx(abs(0.8 + 0.75 - 1) / 2, abs=1e-6)

@@ -1,0 +1,89 @@
+"""The predictive distribution against loops over passes, and the laws that it must keep."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import entropy as scipy_entropy
+
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.predictive import predict, softmax
+
+LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
+
+
+def test_each_part_by_its_definition() -> None:
+    found = predict(LOGITS)
+    for row in range(20):
+        passes = [np.exp(z) / np.exp(z).sum() for z in LOGITS[:, row]]
+        mean_logits = LOGITS[:, row].mean(axis=0)
+        prediction = np.exp(mean_logits) / np.exp(mean_logits).sum()
+        top = int(prediction.argmax())
+        total, expected = scipy_entropy(np.mean(passes, axis=0)), np.mean([scipy_entropy(p) for p in passes])
+        assert found.probabilities[row] == pytest.approx(prediction)
+        assert found.predicted[row] == top
+        assert found.confidence[row] == pytest.approx(prediction.max())
+        assert found.margin[row] == pytest.approx(np.sort(prediction)[-1] - np.sort(prediction)[-2])
+        assert found.entropy[row] == pytest.approx(total)
+        assert found.expected_entropy[row] == pytest.approx(expected)
+        assert found.mutual_information[row] == pytest.approx(total - expected)
+        assert found.variance[row] == pytest.approx(np.var([p[top] for p in passes], ddof=1))
+
+
+@given(arrays(np.float64, (3, 2, 4), elements=st.floats(-1e4, 1e4)))
+def test_the_laws_hold_for_any_logits(logits) -> None:
+    found = predict(logits)
+    assert found.probabilities.sum(axis=1) == pytest.approx(1)
+    assert (found.mutual_information >= 0).all()
+    assert found.mutual_information == pytest.approx(found.entropy - found.expected_entropy, abs=1e-12)
+    assert (found.entropy <= np.log(4) + 1e-12).all()
+    assert ((found.margin >= 0) & (found.margin <= found.confidence)).all()
+
+
+def test_passes_that_agree_carry_no_epistemic_uncertainty() -> None:
+    found = predict(np.repeat(LOGITS[:1], 5, axis=0))
+    assert (found.mutual_information < 1e-15).all()
+    assert (found.variance < 1e-30).all()
+
+
+def test_one_pass_and_one_class() -> None:
+    single = predict(LOGITS[:1])
+    assert single.probabilities == pytest.approx(softmax(LOGITS[0]))
+    assert (single.variance == 0).all()
+    alone = predict(LOGITS[:, :, :1])
+    assert (alone.probabilities == 1).all()
+    assert (alone.margin == 1).all()
+    assert (alone.entropy == 0).all()
+
+
+def test_the_temperature_divides_the_logits_of_every_pass() -> None:
+    cooled, by_hand = predict(LOGITS, temperature=2.5), predict(LOGITS / 2.5)
+    assert cooled.probabilities == pytest.approx(by_hand.probabilities)
+    assert cooled.mutual_information == pytest.approx(by_hand.mutual_information)
+    assert (cooled.predicted == predict(LOGITS).predicted).all()
+
+
+def test_logits_beyond_the_range_of_exp() -> None:
+    found = predict(np.array([[[1000.0, -1000.0]]]))
+    assert found.probabilities.tolist() == [[1, 0]]
+    assert found.entropy.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.zeros((2, 3)), r"shape \(2, 3\); allowed is \(passes, rows, classes\).*logits\[None\]"),
+        (np.zeros((0, 2, 3)), r"shape \(0, 2, 3\)"),
+        (np.array([[[0.0, np.nan]]]), r"logits\[0, 0, 1\] is nan"),
+    ],
+)
+def test_bad_logits_are_refused(logits, message) -> None:
+    with pytest.raises(InputError, match=message):
+        predict(logits)
+
+
+@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
+def test_bad_temperatures_are_refused(temperature) -> None:
+    with pytest.raises(ConfigurationError, match="temperature="):
+        predict(LOGITS, temperature)
