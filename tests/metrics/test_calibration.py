@@ -97,10 +97,10 @@ def test_ece_and_mce_are_those_of_torchmetrics_off_the_edges(smooth_case) -> Non
 def test_on_the_edges_torchmetrics_closes_its_bins_on_the_left_and_gives_1_a_bin_of_its_own() -> None:
     for confidence in (0.6, 1.0):
         on_edge = np.array([[confidence, 1 - confidence], [confidence - 0.01, 1.01 - confidence]])
-        below = on_edge + [[-1e-6, 1e-6], [0, 0]]
-        ours = ece(on_edge, [0, 1])
-        assert torchmetrics_error(on_edge, [0, 1]) != pytest.approx(ours, abs=1e-3)
-        assert torchmetrics_error(below, [0, 1]) == pytest.approx(ours, abs=2e-6)
+        below = np.array([[confidence - 1e-6, 1 - confidence + 1e-6], on_edge[1]])
+        ours = ece(on_edge, [1, 0])
+        assert torchmetrics_error(on_edge, [1, 0]) > ours + 0.009
+        assert torchmetrics_error(below, [1, 0]) == pytest.approx(ours, abs=2e-6)
 
 
 def test_a_confidence_on_an_edge_belongs_to_the_bin_below() -> None:
