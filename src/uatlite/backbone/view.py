@@ -50,7 +50,7 @@ _LOCK = threading.Lock()
 def view_of(model: PreTrainedModel) -> View:
     """The view of a classifier, built on first use and again when modules or rates of the model were changed."""
     model = unwrap(model)
-    fingerprint = tuple(_identity(module) for module in model.modules())
+    fingerprint = _fingerprint(model)
     with _LOCK:
         known = _VIEWS.get(model)
         if known is None or known[0] != fingerprint:
@@ -59,8 +59,17 @@ def view_of(model: PreTrainedModel) -> View:
         return known[1]
 
 
-def _identity(module: nn.Module) -> tuple[object, ...]:
-    return id(module), module.__dict__.get("p"), module.__dict__.get("attention_dropout")
+def _fingerprint(model: nn.Module) -> tuple[object, ...]:
+    """What a view was built from: every module and every rate. (By a stack: `modules()` is slow, and this is hot.)"""
+    seen: list[object] = []
+    stack: list[nn.Module | None] = [model]
+    while stack:
+        module = stack.pop()
+        if module is not None:
+            attributes = module.__dict__
+            seen += (id(module), attributes.get("p"), attributes.get("attention_dropout"))
+            stack.extend(attributes["_modules"].values())
+    return tuple(seen)
 
 
 def dropout_sites(model: PreTrainedModel) -> Sites:

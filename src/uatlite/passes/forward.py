@@ -74,17 +74,15 @@ class FoldedPasses:
         self.attended += 1
         g = self._gates
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
-        key = inputs.key if g.column is None else inputs.key * g.column[:, None, :, None]
-        logits = (inputs.query * scale) @ key.transpose(-1, -2)
+        logits = (inputs.query * scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
         if g.pair is not None:
             logits *= g.pair[:, None]
         if g.bias is not None:
             logits += g.bias[:, None, None, :]
         if inputs.mask is not None:
             logits += inputs.mask
-        probabilities = self._drop_probabilities(site, torch.softmax(logits, dim=-1))
-        value = inputs.value if g.value is None else inputs.value * g.value[:, None, :, None]
-        return probabilities @ value, probabilities
+        probabilities = self._drop_probabilities(site, _softmax(logits))
+        return probabilities @ _scaled(inputs.value, g.value), probabilities
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
         self.attended += 1
@@ -120,11 +118,12 @@ class FoldedPasses:
         self._set_gates(self.estimates[self._passes.start : self._passes.stop] if lagged else self.estimates)
 
     def _sampled_estimates(self, embedding: Tensor, rate: float) -> Tensor:
-        every = range(self._config.samples)
         if rate == 0:
-            return embedding.new_zeros((len(every) + 1, *embedding.shape[:-1]), dtype=torch.float32)
-        keep = self._noise.hidden(f"{EMBEDDINGS}.embedding.0", rate, embedding, every) > 0
-        return u.lagged(embedding, keep, rate, self._config.uncertainty)
+            return embedding.new_zeros((self._config.samples + 1, *embedding.shape[:-1]), dtype=torch.float32)
+        site, name = f"{EMBEDDINGS}.embedding.0", self._config.uncertainty
+        if u.normalises(name):
+            return u.lagged_normalised(embedding, self._noise.every_pass(site, rate, embedding), name)
+        return u.lagged(embedding, self._noise.moments(site, rate, embedding), name)
 
     def _set_gates(self, estimates: Tensor) -> None:
         """Gates from U (passes or 1, texts, tokens), for every row of the folded batch."""
@@ -143,3 +142,15 @@ class FoldedPasses:
     def _unfold(self, x: Tensor) -> Tensor:
         """(passes · texts, ...) as (passes, texts, ...)."""
         return x.reshape(len(self._passes), -1, *x.shape[1:])
+
+
+def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:
+    """A projection (rows, heads, tokens, width) times a factor by token (rows, tokens)."""
+    return projection if factor is None else projection * factor[:, None, :, None]
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """In place where no gradient is wanted: the logits of all passes are the largest tensor of a forward."""
+    if torch.is_grad_enabled():
+        return torch.softmax(logits, dim=-1)
+    return torch.softmax(logits, dim=-1, out=logits)

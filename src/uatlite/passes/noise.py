@@ -10,6 +10,7 @@ from torch import Tensor
 
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import MASKS, Draw, Shape, text_hash
+from uatlite.passes.uncertainty import running_moments
 
 CACHE_BYTES = 512 * 2**20
 _SMALLEST_BUCKET = 16
@@ -79,21 +80,41 @@ class DropoutNoise:
         self._texts = texts
         self._passes = passes
 
-    def hidden(self, site: str, rate: float, like: Tensor, passes: range | None = None) -> Tensor:
+    def hidden(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
-        tokens, width = like.shape[-2:]
-        whole = self._multiplier(site, rate, (1, _bucket(tokens), width), like, passes)[:, :, 0]
+        return self._place(self._multiplier(site, rate, _hidden_shape(like), like, self._passes)[:, :, 0], like)
+
+    def every_pass(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """As `hidden`, but of all passes of the configuration, not only of those of this forward."""
+        every = range(self._config.samples)
+        return self._place(self._multiplier(site, rate, _hidden_shape(like), like, every)[:, :, 0], like)
+
+    def moments(self, site: str, rate: float, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The `running_moments` of `every_pass`: each (passes + 1, rows or 1, tokens, width)."""
+        shape, every = _hidden_shape(like), range(self._config.samples)
+        key = ("moments", *self._key(Draw(self._config.seed, site, rate), shape, like, every))
+        known = None if self._texts.hashes else CACHE.get(key)
+        if known is None:
+            keep = self._multiplier(site, rate, shape, like, every)[:, :, 0] > 0
+            with torch.inference_mode(False):
+                known = torch.stack(running_moments(keep.clone(), rate))
+            if not self._texts.hashes:
+                CACHE.put(key, known)
+        std, mean = known
+        return self._place(std, like), self._place(mean, like)
+
+    def _place(self, whole: Tensor, like: Tensor) -> Tensor:
+        """Cut (..., rows or 1, bucket, width) to the batch's tokens, each at its position in its text."""
         if self._texts.positions is None:
-            return whole[:, :, :tokens]
-        rows = torch.arange(len(self._texts.positions), device=whole.device) if whole.shape[1] > 1 else 0
-        rows = rows[:, None] if isinstance(rows, Tensor) else rows
+            return whole[:, :, : like.shape[-2]]
+        rows = torch.arange(whole.shape[1], device=whole.device)[:, None]
         return whole[:, rows, self._texts.positions]
 
     def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For probabilities (rows, heads, tokens, tokens): (passes, rows or 1, heads, tokens, tokens)."""
         heads, tokens = like.shape[1], like.shape[-1]
         bucket = _bucket(tokens)
-        whole = self._multiplier(site, rate, (heads, bucket, bucket), like)
+        whole = self._multiplier(site, rate, (heads, bucket, bucket), like, self._passes)
         at = self._texts.positions
         if at is None:
             return whole[..., :tokens, :tokens]
@@ -103,31 +124,38 @@ class DropoutNoise:
 
     def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For one vector a text (rows, width): (passes, rows or 1, width)."""
-        return self._multiplier(site, rate, (1, 1, like.shape[-1]), like)[:, :, 0, 0]
+        return self._multiplier(site, rate, (1, 1, like.shape[-1]), like, self._passes)[:, :, 0, 0]
 
     def table(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For a table that a whole forward shares (entries, width): one pass, and one text if draws are per input."""
         text = b"".join(self._texts.hashes or ())
         return self._one(Draw(self._config.seed, site, rate, text), (1, *like.shape), like, self._passes)[0, 0, 0]
 
-    def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range | None = None) -> Tensor:
-        passes = self._passes if passes is None else passes
+    def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range) -> Tensor:
+        """(passes, rows or 1, streams, positions, units)"""
         if self._texts.hashes is not None:
             draws = (Draw(self._config.seed, site, rate, text) for text in self._texts.hashes)
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
         draw = Draw(self._config.seed, site, rate)
-        key = (self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device)
+        key = self._key(draw, shape, like, passes)
         known = CACHE.get(key)
         if known is None:
             known = self._one(draw, shape, like, passes)
             CACHE.put(key, known)
         return known
 
+    def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
+        return self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device
+
     def _one(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> Tensor:
         keep = MASKS[self._config.masks](draw, passes, self._config.samples, shape)
         with torch.inference_mode(False):  # so that a cached value can also take part in a backward pass
             multiplier = torch.from_numpy(keep).to(device=like.device, dtype=like.dtype)
             return multiplier.div_(1 - draw.rate).unsqueeze(1)
+
+
+def _hidden_shape(like: Tensor) -> Shape:
+    return 1, _bucket(like.shape[-2]), like.shape[-1]
 
 
 def _bucket(tokens: int) -> int:

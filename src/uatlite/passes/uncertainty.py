@@ -18,18 +18,21 @@ from torch import Tensor
 _EPSILON = 1e-6
 
 
-def _norm_cv(std: Tensor, mean: Tensor) -> Tensor:
-    norm = mean.norm(dim=-1)
+Lazy = Callable[[], Tensor]
+
+
+def _norm_cv(std: Tensor, mean: Lazy) -> Tensor:
+    norm = mean().norm(dim=-1)
     return torch.where(norm > 0, std.norm(dim=-1) / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
 
 
-# name -> U (..., tokens) from the standard deviation and mean of each unit (..., tokens, width)
-STATISTICS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+# name -> U (..., tokens) from the standard deviation of each unit (..., tokens, width) and, where asked for, the mean
+STATISTICS: dict[str, Callable[[Tensor, Lazy], Tensor]] = {
     "mean-std": lambda std, mean: std.mean(dim=-1),
     "rms-std": lambda std, mean: std.square().mean(dim=-1).sqrt(),
     "median-std": lambda std, mean: std.quantile(0.5, dim=-1),
     "cov-trace": lambda std, mean: std.square().mean(dim=-1),
-    "cv": lambda std, mean: (std / (mean.abs() + _EPSILON)).mean(dim=-1),
+    "cv": lambda std, mean: (std / (mean().abs() + _EPSILON)).mean(dim=-1),
     "norm-cv": _norm_cv,
 }
 
@@ -40,26 +43,49 @@ def from_samples(samples: Tensor, name: str) -> Tensor:
     if normalise:
         samples = torch.nn.functional.layer_norm(samples, samples.shape[-1:])
     std = torch.zeros_like(samples[0]) if len(samples) < 2 else samples.std(dim=0)
-    return statistic(std, samples.mean(dim=0))
+    return statistic(std, lambda: samples.mean(dim=0))
 
 
-def lagged(embedding: Tensor, keep: Tensor, rate: float, name: str) -> Tensor:
-    """The running estimates of every pass from the embedding block's masks.
+def running_moments(keep: Tensor, rate: float) -> tuple[Tensor, Tensor]:
+    """Standard deviation and mean of dropout multipliers over the first m passes, for m = 0 .. passes.
 
-    `embedding` (rows, tokens, width) is the block's output without dropout, `keep` (passes, rows or 1, tokens, width)
-    its masks. Returns (passes + 1, rows, tokens): entry m is the estimate from the first m passes, so pass m
-    (from 0) is modulated by entry m and the last entry is the estimate from all.
+    From `keep` (passes, ...) both are (passes + 1, ...). With c of m kept, the mean is c/(m(1-p)) and the variance
+    c(m-c)/(m(m-1)(1-p)²); for m < 2 the standard deviation is 0.
     """
-    statistic, normalise = _parse(name)
-    if normalise:
-        return _welford(embedding, keep, rate, statistic)
+    kept = torch.cat([torch.zeros_like(keep[:1], dtype=torch.float32), keep.cumsum(dim=0, dtype=torch.float32)])
+    count = torch.arange(len(kept), device=keep.device, dtype=torch.float32).view(-1, *[1] * (keep.ndim - 1))
+    variance = kept * (count - kept) / (count * (count - 1)).clamp_min(1)
+    return variance.sqrt_().div_(1 - rate), kept.div_(count.clamp_min(1) * (1 - rate))
+
+
+def lagged(embedding: Tensor, moments: tuple[Tensor, Tensor], name: str) -> Tensor:
+    """The running estimates of every pass: entry m is U from the first m passes, by which pass m (from 0) is modulated.
+
+    `embedding` (rows, tokens, width) is the block's output without dropout, `moments` are `running_moments` of its
+    masks (passes + 1, rows or 1, tokens, width). Returns (passes + 1, rows, tokens).
+    """
+    statistic, _ = _parse(name)
+    std, mean = moments
     magnitude = embedding.float().abs()
-    kept = torch.zeros_like(keep[0], dtype=torch.float32)
+    return statistic(magnitude * std, lambda: magnitude * mean)
+
+
+def lagged_normalised(embedding: Tensor, multipliers: Tensor, name: str) -> Tensor:
+    """`lagged` for the `+ln` statistics, by Welford's update over the normalised samples.
+
+    `multipliers` (passes, rows or 1, tokens, width) are the embedding block's.
+    """
+    statistic, _ = _parse(name)
+    mean = torch.zeros_like(embedding, dtype=torch.float32)
+    squares = torch.zeros_like(mean)
     estimates = [torch.zeros(embedding.shape[:-1], device=embedding.device)]
-    for count, mask in enumerate(keep, start=1):
-        kept = kept + mask
-        std = (kept * (count - kept) / max(count * (count - 1), 1)).sqrt() / (1 - rate)
-        estimates.append(statistic(magnitude * std, magnitude * (kept / (count * (1 - rate)))))
+    for count, multiplier in enumerate(multipliers, start=1):
+        sample = torch.nn.functional.layer_norm(embedding.float() * multiplier, embedding.shape[-1:])
+        difference = sample - mean
+        mean = mean + difference / count
+        squares = squares + difference * (sample - mean)
+        std = (squares / max(count - 1, 1)).sqrt()
+        estimates.append(statistic(std, lambda mean=mean: mean))  # type: ignore[misc]
     return torch.stack(estimates)
 
 
@@ -67,24 +93,14 @@ def closed_form(embedding: Tensor, rate: float, name: str) -> Tensor:
     """The limit of the sampled estimate: s_k = |e_k|·sqrt(p/(1-p)), m_k = e_k. Returns (rows, tokens)."""
     statistic, _ = _parse(name)
     magnitude = embedding.float().abs()
-    return statistic(magnitude * (rate / (1 - rate)) ** 0.5, magnitude)
+    return statistic(magnitude * (rate / (1 - rate)) ** 0.5, lambda: magnitude)
 
 
-def _welford(embedding: Tensor, keep: Tensor, rate: float, statistic: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """`lagged` by Welford's update over the normalised samples."""
-    mean = torch.zeros_like(embedding, dtype=torch.float32)
-    squares = torch.zeros_like(mean)
-    estimates = [torch.zeros(embedding.shape[:-1], device=embedding.device)]
-    for count, mask in enumerate(keep, start=1):
-        sample = embedding.float() * mask / (1 - rate)
-        sample = torch.nn.functional.layer_norm(sample, sample.shape[-1:])
-        difference = sample - mean
-        mean = mean + difference / count
-        squares = squares + difference * (sample - mean)
-        estimates.append(statistic((squares / max(count - 1, 1)).sqrt(), mean))
-    return torch.stack(estimates)
+def normalises(name: str) -> bool:
+    """Whether a statistic is taken after LayerNorm, so that it needs the samples themselves."""
+    return _parse(name)[1]
 
 
-def _parse(name: str) -> tuple[Callable[[Tensor, Tensor], Tensor], bool]:
+def _parse(name: str) -> tuple[Callable[[Tensor, Lazy], Tensor], bool]:
     statistic, _, normalise = name.partition("+")
     return STATISTICS[statistic], bool(normalise)
