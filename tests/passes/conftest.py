@@ -1,0 +1,305 @@
+"""Algorithm 1 of the paper, as a plain Python loop over passes: the reference of the engine.
+
+Nothing here comes from the engine but the mask bits (`uatlite.passes.masks`) and the name of each draw. The
+reference has a table of sites, hooks, an attention function and running statistics of its own, and works on a copy
+of the model, one pass after the other.
+"""
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import eager_mask
+
+from uatlite import UATConfig
+from uatlite.passes.masks import MASKS, Draw
+
+KEY = "plain_reference"
+_BERT = {
+    r"\w+\.embeddings\.dropout": "embedding",
+    r".*\.attention\.output\.dropout": "output",
+    r".*\.layer\.\d+\.output\.dropout": "feed_forward",
+}
+_HEAD, _TWICE = {r"dropout": "head"}, {r"classifier\.dropout": "head"}
+_DEBERTA = {
+    **_BERT,
+    **_HEAD,
+    r"pooler\.dropout": "head",
+    r".*\.pos_dropout": "position",
+    r".*\.attention\.self\.dropout": "probabilities",
+    r".*\.attention\.self\.value_proj": "values",
+    r".*\.conv\.dropout": "convolution",
+}
+_LLAMA = {r"model\.embed_tokens": "embedding", r".*\.mlp": "feed_forward"}
+ROLES: dict[str, dict[str, str]] = {
+    "bert": {**_BERT, **_HEAD},
+    "roberta": {**_BERT, **_TWICE},
+    "xlm-roberta": {**_BERT, **_TWICE},
+    "electra": {**_BERT, **_TWICE},
+    "distilbert": {r"\w+\.embeddings\.dropout": "embedding", r".*\.ffn\.dropout": "feed_forward", **_HEAD},
+    "albert": {
+        r"\w+\.embeddings\.dropout": "embedding",
+        r".*\.attention\.output_dropout": "output",
+        r".*\.ffn_output": "feed_forward",
+        **_HEAD,
+    },
+    "deberta-v2": _DEBERTA,
+    "deberta-v2-conv": _DEBERTA,
+    "mpnet": {
+        r"\w+\.embeddings\.dropout": "embedding",
+        r".*\.attention\.dropout": "output",
+        r".*\.layer\.\d+\.output\.dropout": "feed_forward",
+        r".*\.attn\.dropout": "probabilities",
+        r".*\.attn\.v": "values",
+        **_TWICE,
+    },
+    "modernbert": {
+        r"model\.embeddings\.drop": "embedding",
+        r".*\.out_drop": "output",
+        r".*\.mlp\.drop": "feed_forward",
+        r"drop": "head",
+    },
+    "gpt2": {
+        r"transformer\.drop": "embedding",
+        r".*\.resid_dropout": "output",
+        r".*\.mlp\.dropout": "feed_forward",
+    },
+    "llama": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+}
+COMPONENT = {
+    "embedding": "embedding",
+    "position": "attention",
+    "probabilities": "attention",
+    "output": "attention",
+    "feed_forward": "feed_forward",
+    "convolution": "feed_forward",
+    "head": "classifier",
+}
+LAYER = r"\w+\.(encoder\.layer|transformer\.layer|layers|h|encoder\.albert_layer_groups\.\d+\.albert_layers)\.\d+"
+
+SHRINK: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda x: torch.exp(-x),
+    "linear": lambda x: torch.maximum(torch.zeros(()), 1 - x),
+    "reciprocal": lambda x: 1 / (1 + x),
+    "additive": lambda x: torch.exp(-x),
+}
+
+
+class Welford:
+    """Running mean and standard deviation, one sample at a time."""
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
+
+    def update(self, sample: Tensor) -> None:
+        self.count += 1
+        difference = sample - self.mean
+        self.mean = self.mean + difference / self.count
+        self.squares = self.squares + difference * (sample - self.mean)
+
+    def std(self) -> Tensor:
+        return (self.squares / (self.count - 1)).sqrt() if self.count > 1 else torch.zeros_like(self.mean)
+
+
+def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
+    """U(x_j) of DESIGN §2 in NumPy, from s_k and the mean of each unit (..., width)."""
+    s, m = std.numpy().astype(np.float64), mean.numpy().astype(np.float64)
+    value = {
+        "mean-std": lambda: s.mean(-1),
+        "rms-std": lambda: np.sqrt((s**2).mean(-1)),
+        "median-std": lambda: np.median(s, axis=-1),
+        "cov-trace": lambda: (s**2).mean(-1),
+        "cv": lambda: (s / (np.abs(m) + 1e-6)).mean(-1),
+        "norm-cv": lambda: np.sqrt((s**2).sum(-1)) / np.sqrt((m**2).sum(-1)),
+    }[name.removesuffix("+ln")]()
+    return torch.from_numpy(np.asarray(value, dtype=np.float32))
+
+
+def layer_norm(z: Tensor) -> Tensor:
+    """LayerNorm without parameters."""
+    return (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+
+
+class Algorithm1:
+    """M passes over a copy of a model, one by one."""
+
+    def __init__(self, model: PreTrainedModel, name: str, config: UATConfig) -> None:
+        AttentionInterface.register(KEY, _attention)
+        AttentionMaskInterface.register(KEY, eager_mask)
+        self.config, self.roles = config, ROLES[name]
+        self.outside = name.startswith("deberta") or name == "mpnet"
+        self.model = copy.deepcopy(model).eval()
+        if not self.outside:
+            self.model.set_attn_implementation(KEY)
+        for path, module in self.model.named_modules():
+            object.__setattr__(module, "reference", self)
+            role = next((role for pattern, role in self.roles.items() if re.fullmatch(pattern, path)), None)
+            if role is not None:
+                module.register_forward_hook(self._site(role))
+            if re.fullmatch(LAYER, path):
+                module.register_forward_pre_hook(self._layer, with_kwargs=True)
+        self.uncertainty: dict[int, Tensor] = {}
+        """layer -> U (rows, tokens) that gates its attention; none at layers that are not in it"""
+
+    def run(self, encoded: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Logits (passes, batch, classes) and the estimate of U from all passes (batch, tokens)."""
+        self.real = encoded["attention_mask"].bool()
+        self.starts = self.real.int().argmax(dim=1)
+        self.encoded = encoded
+        estimate = {"lagged": self._lagged, "closed-form": self._closed_form, "layerwise": self._layerwise}
+        with torch.no_grad(), patch("torch.nn.functional.softmax", self._softmax) if self.outside else nullcontext():
+            return estimate[self.config.estimate]()
+
+    def _lagged(self) -> tuple[Tensor, Tensor]:
+        logits, running, u = [], Welford(), None
+        for number in range(self.config.samples):
+            self.uncertainty = {} if u is None else dict.fromkeys(range(100), u)
+            logits.append(self._pass(number))
+            running.update(self._normalised(self.embedding_sample))
+            u = self._uncertainty(running)
+        return torch.stack(logits), u
+
+    def _closed_form(self) -> tuple[Tensor, Tensor]:
+        self._pass(0)  # to see the embedding block's output without dropout
+        p, e = self._rate("embedding", None), self.embedding
+        u = statistic(e.abs() * (p / (1 - p)) ** 0.5, e, self.config.uncertainty) * self.real
+        self.uncertainty = dict.fromkeys(range(100), u)
+        return torch.stack([self._pass(number) for number in range(self.config.samples)]), u
+
+    def _layerwise(self) -> tuple[Tensor, Tensor]:
+        """U of layer l needs all passes' inputs of it, which need U of the layers below: one layer a round."""
+        for layer in range(self.model.config.num_hidden_layers):
+            running = Welford()
+            for number in range(self.config.samples):
+                self._pass(number)
+                running.update(self._normalised(self.layer_inputs[layer]))
+            self.uncertainty[layer] = self._uncertainty(running)
+        embedding, logits = Welford(), []
+        for number in range(self.config.samples):
+            logits.append(self._pass(number))
+            embedding.update(self._normalised(self.embedding_sample))
+        return torch.stack(logits), self._uncertainty(embedding)
+
+    def _normalised(self, z: Tensor) -> Tensor:
+        return layer_norm(z) if self.config.uncertainty.endswith("+ln") else z
+
+    def _uncertainty(self, running: Welford) -> Tensor:
+        return statistic(running.std(), running.mean, self.config.uncertainty) * self.real
+
+    def _pass(self, number: int) -> Tensor:
+        self.number, self.attended, self.calls, self.layer_inputs = number, 0, Counter(), []
+        return self.model(**self.encoded).logits.float()
+
+    def _layer(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        self.layer_inputs.append((args[0] if args else kwargs["hidden_states"]).clone())
+
+    def _rate(self, role: str, own: float | None) -> float:
+        rate = getattr(self.config.rates, COMPONENT[role])
+        return float(own) if rate is None else rate
+
+    def _site(self, role: str) -> Callable[..., Tensor]:
+        def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            if role == "values":
+                return self.gate_values(output, self.attended, dims=1)
+            if role == "embedding":
+                self.embedding = output.clone()
+            dropped = self.drop(role, output, getattr(module, "p", 0.0))
+            if role == "embedding":
+                self.embedding_sample = dropped.clone()
+            self.attended += role == "probabilities"
+            return dropped
+
+        return hook
+
+    def drop(self, role: str, x: Tensor, own: float) -> Tensor:
+        """Inverted dropout on the bits of this pass; a text's positions count from its first real token."""
+        layer = {"embedding": -1, "head": -2, "position": self.attended, "probabilities": self.attended}.get(
+            role, self.attended - 1
+        )
+        name = f"{layer}.{role}.{self.calls[layer, role]}"
+        self.calls[layer, role] += 1
+        rate = self._rate(role, own)
+        if rate == 0:
+            return x
+        shape = {2: (1, *x.shape), 3: (1, *x.shape[1:]), 4: tuple(x.shape[1:])}[x.ndim]
+        if role == "head":
+            shape = (1, 1, x.shape[-1])
+        draw = Draw(self.config.seed, name, rate)
+        draws = MASKS[self.config.masks](draw, range(self.number, self.number + 1), self.config.samples, shape)
+        keep = torch.from_numpy(draws[0]).float() / (1 - rate)
+        if role in ("head", "position"):
+            return x * keep[0]
+        at = (torch.arange(x.shape[-2]) - self.starts[:, None]).clamp_min(0)
+        if role == "probabilities":
+            return x * torch.stack([keep[:, p][:, :, p] for p in at])
+        return x * torch.stack([keep[0, p] for p in at])
+
+    def gate_logits(self, logits: Tensor, layer: int) -> Tensor:
+        """a_ij·g(λu_ij), or a_ij - λU_j; logits (rows, heads, query tokens, key tokens)."""
+        if layer not in self.uncertainty or self.config.gate in ("none", "v"):
+            return logits
+        u, penalty, gate = self.uncertainty[layer], self.config.penalty, self.config.gate
+        u_i, u_j = u[:, None, :, None], u[:, None, None, :]
+        if self.config.form == "additive":
+            return logits - penalty * u_j
+        pair = {"q": u_i, "k": u_j, "qk": u_i + u_j, "qkv": u_i + u_j}[gate]
+        return logits * SHRINK[self.config.form](penalty * pair)
+
+    def gate_values(self, values: Tensor, layer: int, dims: int) -> Tensor:
+        """V_j·g(λU_j), for values with `dims` axes after the tokens' (and heads before them if more than one)."""
+        if layer not in self.uncertainty or self.config.gate not in ("v", "qkv"):
+            return values
+        factor = SHRINK[self.config.form](self.config.penalty * self.uncertainty[layer])
+        return values * (factor[:, :, None] if dims == 1 else factor[:, None, :, None])
+
+    def _softmax(self, logits: Tensor, dim: int = -1, **_: Any) -> Tensor:
+        """Stands in for the softmax of DeBERTa and MPNet, where their full logits, position terms and all, are seen."""
+        gated = torch.where(logits < -1e30, logits, self.gate_logits(logits, self.attended))
+        return torch.softmax(gated, dim=dim)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """Eager attention with gates and dropout, straight from the equations."""
+    run: Algorithm1 = module.reference
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    layer = run.attended
+    logits = query @ key.transpose(2, 3) * kwargs.get("scaling", query.shape[-1] ** -0.5)
+    logits = run.gate_logits(logits, layer)
+    if attention_mask is not None:
+        logits = logits + attention_mask
+    own = next(
+        rate if isinstance(rate, float | int) else rate.p
+        for rate in (getattr(module, name, None) for name in ("attn_dropout", "attention_dropout", "dropout"))
+        if rate is not None
+    )
+    probabilities = run.drop("probabilities", torch.softmax(logits, dim=-1), own)
+    run.attended += 1
+    context = probabilities @ run.gate_values(value, layer, dims=2)
+    return context.transpose(1, 2).contiguous(), None
+
+
+@pytest.fixture(scope="session")
+def reference() -> Callable[..., tuple[Tensor, Tensor]]:
+    """`reference(model, architecture, encoded, config)`: Algorithm 1's logits and token uncertainty."""
+    return lambda model, name, encoded, config: Algorithm1(model, name, config).run(encoded)
+
+
+@pytest.fixture
+def mixed(texts: Callable[..., dict[str, Tensor]]) -> dict[str, Tensor]:
+    """One batch with an unpadded text, one padded on the right and one padded on the left."""
+    right, left = texts((9, 5, 7)), texts((9, 5, 7), side="left")
+    return {name: torch.stack([right[name][0], right[name][1], left[name][2]]) for name in right}
