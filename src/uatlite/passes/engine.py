@@ -13,11 +13,11 @@ from uatlite.backbone.view import View, view_of
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
 from uatlite.passes.config import UATConfig
-from uatlite.passes.forward import Fired, FoldedPasses
+from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
-from uatlite.passes.noise import Texts
+from uatlite.passes.noise import Fired, Texts
 
-_MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ def sample(
     view = view_of(model)
     check_samples(view, config)
     inputs = check_encoded(encoded, unwrap(model), view.architecture)
-    inputs = {name: inputs[name] for name in _MODEL_INPUTS if name in inputs}
+    inputs = {name: inputs[name] for name in MODEL_INPUTS if name in inputs}
     results = _Results(inputs["input_ids"], view, config)
-    one_pass = _position_rate(view, config) > 0
+    one_pass = position_rate(view, config) > 0
     if one_pass and config.per_input:
         chunk = 1  # a mask that a whole forward shares can then only be one text's
     for part in plan_chunks(inputs["attention_mask"], view, config, chunk, memory_budget, one_pass):
@@ -79,14 +79,14 @@ def check_samples(view: View, config: UATConfig) -> None:
             f"gate={config.gate!r} needs token uncertainty, and this {name} checkpoint's own embedding rate is 0, "
             "which makes it 0 everywhere. Set rates.embedding, or estimate='layerwise', or gate='none'."
         )
-    if config.modulates and config.estimate == "layerwise" and _position_rate(view, config) > 0:
+    if config.modulates and config.estimate == "layerwise" and position_rate(view, config) > 0:
         raise ConfigurationError(
             f"estimate='layerwise' needs all passes in one batch, and {name} drops relative positions by one mask "
             "a forward, so its passes run one by one. Use estimate='lagged' or 'closed-form'."
         )
 
 
-def _position_rate(view: View, config: UATConfig) -> float:
+def position_rate(view: View, config: UATConfig) -> float:
     """The rate of the dropout that a whole forward shares, so that passes with it cannot be folded; 0 without one."""
     rates = [config.rates.of(site.component, site.own_rate) for site in view.sites if site.role == "position"]
     return max(rates, default=0.0)
@@ -111,7 +111,7 @@ def _run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UA
     estimates: Tensor | None = None
     for passes in part.blocks:
         run = FoldedPasses(config, texts, real.bool(), passes, estimates)
-        logits.append(_forward(view, texts_inputs, run, len(passes)))
+        logits.append(forward_folded(view, texts_inputs, run, len(passes)))
         estimates = run.estimates
     _check_fired(view, config, run)
     assert estimates is not None
@@ -119,7 +119,7 @@ def _run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UA
     return _Part(torch.cat(logits), estimates[-1], layerwise, tuple(run.fired))
 
 
-def _forward(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int) -> Tensor:
+def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int) -> Tensor:
     """Logits (passes, texts, classes) of one folded forward."""
     folded = {name: value.repeat(passes, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
     with torch.inference_mode(), intervene(run):

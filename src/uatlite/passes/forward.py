@@ -1,7 +1,6 @@
 """One folded forward: what happens at the seams while M passes of some texts run as one batch."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,30 +10,28 @@ from uatlite.backbone.sites import EMBEDDINGS, HEAD, Site
 from uatlite.passes import uncertainty as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
-from uatlite.passes.noise import DropoutNoise, Texts
-
-# Roles whose input is a fresh tensor that nobody else reads, so that it may be overwritten.
-_FRESH = ("embedding", "output", "feed_forward")
-
-
-@dataclass(frozen=True)
-class Fired:
-    """A site that dropped units in a forward, by which call and at which rate."""
-
-    site: Site
-    layer: int
-    call: int
-    rate: float
+from uatlite.passes.noise import DropoutNoise, Fired, Noise, Texts
 
 
 class FoldedPasses:
-    """The intervention of a forward over rows = passes × texts, pass by pass."""
+    """The intervention of a forward over rows = passes × texts, pass by pass.
+
+    `noise` is what happens at the sites: by default the configuration's dropout. Token uncertainty and gates are those
+    of the configuration whatever the noise.
+    """
 
     def __init__(
-        self, config: UATConfig, texts: Texts, real: Tensor, passes: range, estimates: Tensor | None = None
+        self,
+        config: UATConfig,
+        texts: Texts,
+        real: Tensor,
+        passes: range,
+        estimates: Tensor | None = None,
+        noise: Noise | None = None,
     ) -> None:
         self._config = config
-        self._noise = DropoutNoise(config, texts, passes)
+        self._dropout = DropoutNoise(config, texts, passes)
+        self._noise: Noise = self._dropout if noise is None else noise
         self._real = real
         self._passes = passes
         self._layer = EMBEDDINGS
@@ -55,20 +52,9 @@ class FoldedPasses:
             self._set_gates(estimate[None])
 
     def at_site(self, site: Site, x: Tensor) -> Tensor:
-        rate = self._config.rates.of(site.component, site.own_rate)
         if site.role == "embedding":
-            self._estimate(self._unfold(x)[0], rate)
-        name = self._name(site, rate)
-        if rate == 0:
-            return x
-        if site.role == "position":
-            return x * self._noise.table(name, rate, x)
-        multiplier = self._noise.pooled(name, rate, x) if x.ndim == 2 else self._noise.hidden(name, rate, x)
-        unfolded = self._unfold(x)
-        if site.role in _FRESH and not torch.is_grad_enabled() and unfolded.data_ptr() == x.data_ptr():
-            unfolded.mul_(multiplier)
-            return x
-        return (unfolded * multiplier).reshape(x.shape)
+            self._estimate(self._unfold(x)[0], self._config.rates.of(site.component, site.own_rate))
+        return self._perturb(site, x)
 
     def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor]:
         self.attended += 1
@@ -81,27 +67,23 @@ class FoldedPasses:
             logits += g.bias[:, None, None, :]
         if inputs.mask is not None:
             logits += inputs.mask
-        probabilities = self._drop_probabilities(site, _softmax(logits))
+        probabilities = self._perturb(site, _softmax(logits))
         return probabilities @ _scaled(inputs.value, g.value), probabilities
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
         self.attended += 1
-        return self._drop_probabilities(site, modulate_probabilities(probabilities, self._gates))
+        return self._perturb(site, modulate_probabilities(probabilities, self._gates))
 
     def at_values(self, values: Tensor) -> Tensor:
         return values if self._gates.value is None else values * self._gates.value[..., None]
 
-    def _drop_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
-        rate = self._config.rates.of(site.component, site.own_rate)
-        name = self._name(site, rate)
-        if rate == 0:
-            return probabilities
-        unfolded = self._unfold(probabilities)
-        multiplier = self._noise.attention(name, rate, probabilities)
-        if torch.is_grad_enabled():
-            return (unfolded * multiplier).reshape(probabilities.shape)
-        unfolded.mul_(multiplier)
-        return probabilities
+    def _perturb(self, site: Site, x: Tensor) -> Tensor:
+        layer = HEAD if site.layer == HEAD else self._layer
+        call = Fired(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
+        self._calls[layer, site.role] += 1
+        if call.rate > 0:
+            self.fired.append(call)
+        return self._noise.perturb(call, x)
 
     def _estimate(self, embedding: Tensor, rate: float) -> None:
         """Token uncertainty at the embedding block and, unless it is layerwise, the gates of all layers."""
@@ -122,22 +104,13 @@ class FoldedPasses:
             return embedding.new_zeros((self._config.samples + 1, *embedding.shape[:-1]), dtype=torch.float32)
         site, name = f"{EMBEDDINGS}.embedding.0", self._config.uncertainty
         if u.normalises(name):
-            return u.lagged_normalised(embedding, self._noise.every_pass(site, rate, embedding), name)
-        return u.lagged(embedding, self._noise.moments(site, rate, embedding), name)
+            return u.lagged_normalised(embedding, self._dropout.every_pass(site, rate, embedding), name)
+        return u.lagged(embedding, self._dropout.moments(site, rate, embedding), name)
 
     def _set_gates(self, estimates: Tensor) -> None:
         """Gates from U (passes or 1, texts, tokens), for every row of the folded batch."""
         rows = estimates.expand(len(self._passes), -1, -1).flatten(0, 1)
         self._gates = gates(rows, self._config.gate, self._config.form, self._config.penalty)
-
-    def _name(self, site: Site, rate: float) -> str:
-        """What the masks of this call of a site hang on: layer, role and how often it was called there."""
-        layer = HEAD if site.layer == HEAD else self._layer
-        call = self._calls[layer, site.role]
-        self._calls[layer, site.role] += 1
-        if rate > 0:
-            self.fired.append(Fired(site, layer, call, rate))
-        return f"{layer}.{site.role}.{call}"
 
     def _unfold(self, x: Tensor) -> Tensor:
         """(passes · texts, ...) as (passes, texts, ...)."""

@@ -4,16 +4,47 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from uatlite.backbone.sites import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import MASKS, Draw, Shape, text_hash
 from uatlite.passes.uncertainty import running_moments
 
 CACHE_BYTES = 512 * 2**20
 _SMALLEST_BUCKET = 16
+# Roles whose input is a fresh tensor that nobody else reads, so that it may be overwritten.
+_FRESH = ("embedding", "probabilities", "output", "feed_forward")
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One call of a dropout site in a forward, and its rate."""
+
+    site: Site
+    layer: int
+    """EMBEDDINGS, HEAD, or which of the layers that the forward goes through, also where layers share a site"""
+    call: int
+    """how often the layer called a site of this role before"""
+    rate: float
+
+    @property
+    def name(self) -> str:
+        """What the masks of this call hang on."""
+        return f"{self.layer}.{self.site.role}.{self.call}"
+
+
+class Noise(Protocol):
+    """What happens to the values at each call of a site while some passes run folded."""
+
+    def rate(self, site: Site, layer: int) -> float:
+        """The drop probability of a site when `layer` calls it; 0 where nothing is dropped."""
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        """The values (passes · texts, ...) at a call, or the table that a forward shares, after the noise."""
 
 
 class MultiplierCache:
@@ -79,6 +110,28 @@ class DropoutNoise:
         self._config = config
         self._texts = texts
         self._passes = passes
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._config.rates.of(site.component, site.own_rate)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        if call.rate == 0:
+            return x
+        multiplier = self._multiplier_at(call, x)
+        if call.site.role == "position":
+            return x * multiplier
+        unfolded = x.reshape(len(self._passes), -1, *x.shape[1:])
+        if call.site.role in _FRESH and not torch.is_grad_enabled() and unfolded.data_ptr() == x.data_ptr():
+            unfolded.mul_(multiplier)
+            return x
+        return (unfolded * multiplier).reshape(x.shape)
+
+    def _multiplier_at(self, call: Fired, x: Tensor) -> Tensor:
+        if call.site.role == "position":
+            return self.table(call.name, call.rate, x)
+        if call.site.role == "probabilities":
+            return self.attention(call.name, call.rate, x)
+        return self.pooled(call.name, call.rate, x) if x.ndim == 2 else self.hidden(call.name, call.rate, x)
 
     def hidden(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
