@@ -1,0 +1,174 @@
+"""A fine-tuned classifier and its tokenizer, from a local directory or the hub, and the hash that names it.
+
+Safetensors only, no remote code, evaluation mode, float32. Two silences of transformers are errors here: a head that
+the checkpoint lacks is not drawn at random, and a directory without a tokenizer does not get an empty one.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from uatlite.backbone.checks import CLASSIFIERS, check_classifier, unwrap
+from uatlite.data.schema import Kind
+from uatlite.errors import ModelError, NotAClassifier
+
+Loaded = TypeVar("Loaded")
+
+# the end of an architecture's name -> what loads it
+_LOADERS = dict(zip(CLASSIFIERS, (AutoModelForSequenceClassification, AutoModelForMultipleChoice), strict=True))
+_SEQUENCE, _CHOICE = CLASSIFIERS
+_HEAD_OF: dict[Kind, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
+
+# What a configuration holds that changes no logit: where it came from, how it was trained, what else to return.
+_NOT_THE_FUNCTION = frozenset(
+    {"_name_or_path", "architectures", "dtype", "initializer_range", "label2id", "output_attentions"}
+    | {"output_hidden_states", "problem_type", "return_dict", "torch_dtype", "transformers_version", "use_cache"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A classifier in evaluation mode, its tokenizer, and the name that it was loaded by."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @cached_property
+    def hash(self) -> str:
+        """`model_hash` of the model when it was first asked for."""
+        return model_hash(self.model)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        return {int(index): str(label) for index, label in self.model.config.id2label.items()}
+
+
+def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str | None = None) -> Checkpoint:
+    """The classifier and tokenizer in a directory or under a hub id.
+
+    `kind` is the task's: multiple choice needs a model for it, anything else a sequence classifier. Without it the
+    checkpoint's own `architectures` decides. `device` is a CUDA device where there is one, else the CPU.
+    """
+    source = _source(str(name))
+    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
+    loader = _LOADERS[_head(config, kind, source)]
+    model, report = _attempt(
+        source,
+        "weights in safetensors",
+        lambda: loader.from_pretrained(
+            source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+        ),
+    )
+    if missing := sorted(report["missing_keys"]):
+        raise NotAClassifier(
+            f"{source} has no weights for {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}: they would be "
+            "random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
+        )
+    check_classifier(model)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return Checkpoint(str(name), model.eval().to(device), load_tokenizer(source, config))
+
+
+def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint, able to pad the way that its model reads padding."""
+    tokenizer = _attempt(source, "a tokenizer", lambda: AutoTokenizer.from_pretrained(source, config=config))
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+        raise ModelError(
+            f"{source} holds no tokenizer (no tokenizer.json and no vocabulary). "
+            "Save the one that the model was trained with: tokenizer.save_pretrained(directory)."
+        )
+    if tokenizer.pad_token is None:
+        padding = getattr(config, "pad_token_id", None)
+        if padding is None:
+            raise ModelError(
+                f"{source} names no padding token, so texts cannot be batched. Set tokenizer.pad_token and "
+                "model.config.pad_token_id to the same token (the end-of-text token will do) and save both."
+            )
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
+    return tokenizer
+
+
+def model_hash(model: PreTrainedModel) -> str:
+    """SHA-256 of everything that decides a model's logits and what their columns mean, as 64 hex digits.
+
+    That is the class, the configuration without its notes, and name, type, shape and bytes of every parameter and
+    buffer in the order of their names. It survives saving and loading; a changed weight or label changes it.
+    """
+    model = unwrap(model)
+    settings = {key: value for key, value in model.config.to_dict().items() if key not in _NOT_THE_FUNCTION}
+    digest = hashlib.sha256(json.dumps([type(model).__name__, settings], sort_keys=True, default=str).encode())
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {values.dtype} {tuple(values.shape)}\n".encode())
+        digest.update(memoryview(values.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _source(name: str) -> str:
+    """The directory of that name, or the name itself where it can only be a hub id; raise where it is neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{name} holds no config.json, so it is not a saved model. It holds: {_contents(path)}.")
+        if not any(path.glob("*.safetensors")):
+            raise ModelError(
+                f"{name} holds no *.safetensors; other formats can run code when they are loaded and are refused. "
+                "Load it once with transformers and save it again: model.save_pretrained(directory)."
+            )
+        return str(path)
+    beside = path.parent != Path(".") and path.parent.is_dir()  # models/typo beside models/mine
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside or path.is_file():
+        raise ModelError(f"{name} is not a directory. Give the directory of a saved model, or a hub id (owner/name).")
+    return name
+
+
+def _contents(path: Path) -> str:
+    names = sorted(child.name for child in path.iterdir())
+    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "") if names else "nothing"
+
+
+def _head(config: Any, kind: Kind | None, source: str) -> str:
+    """Which end of an architecture's name the checkpoint has, if it is the one that the task needs."""
+    found = tuple(config.architectures or ())
+    own = next((end for end in CLASSIFIERS if any(name.endswith(end) for name in found)), None)
+    if own is None:
+        raise NotAClassifier(
+            f"{source} is a {' / '.join(found) or 'model of no named architecture'}, not a classifier: its head would "
+            f"be random. Fine-tune it first; allowed are *{_SEQUENCE} and *{_CHOICE}."
+        )
+    if kind is not None and own != _HEAD_OF[kind]:
+        raise ModelError(
+            f"{source} is a {found[0]}, and this task (kind {kind!r}) needs a *{_HEAD_OF[kind]}. "
+            "Choose a task of the model's kind, or a model of the task's."
+        )
+    return own
+
+
+def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
+    """Run a loader of transformers, and say in one sentence what it could not find."""
+    try:
+        return load()
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        if Path(source).is_dir():
+            raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
+        raise ModelError(
+            f"{source} is no directory here, and {what} could not be had from the hub: {reason}. "
+            "Check the name and the network, or give a local directory."
+        ) from error

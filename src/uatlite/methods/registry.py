@@ -1,0 +1,34 @@
+"""The methods by name. A new one is a file, a line here and nothing else: the contract test runs over all of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from uatlite.errors import ConfigurationError
+from uatlite.methods.deterministic import BASE
+from uatlite.methods.mc_dropout import MC_COMPONENT, MC_GLOBAL, MC_UNIFORM
+from uatlite.methods.method import Method
+from uatlite.methods.sampling import Sampling
+from uatlite.methods.uat import FAST, UAT
+from uatlite.passes.config import UATConfig
+
+METHODS: dict[str, Method] = {
+    "base": BASE,
+    "mc-uniform": MC_UNIFORM,
+    "mc-component": MC_COMPONENT,
+    "mc-global": MC_GLOBAL,
+    "uat": UAT,
+    "fast": FAST,
+}
+
+# short name -> name
+METHOD_ALIASES: dict[str, str] = {"mc": "mc-uniform"}
+
+
+def method_from_dict(values: Mapping[str, Any]) -> Method:
+    """The method that `to_dict` described, with seed 0."""
+    method = METHODS.get(str(values.get("method")))
+    if method is None:
+        raise ConfigurationError(f"the stored method {values.get('method')!r} is not one of: {', '.join(METHODS)}.")
+    if isinstance(method, Sampling):
+        return method.with_config(UATConfig.from_dict(values["config"]))
+    return method

@@ -1,0 +1,167 @@
+"""One contract over all methods, and what each of them is."""
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from uatlite import DropoutRates, UATConfig, sample
+from uatlite.backbone.loading import model_hash
+from uatlite.errors import ConfigurationError
+from uatlite.methods import METHOD_ALIASES, METHODS, Method, method_from_dict, parse_method
+
+Encoded = dict[str, Tensor]
+BERT = pytest.mark.parametrize("architecture", ["bert"], indirect=True)
+
+
+@pytest.fixture(params=tuple(METHODS))
+def method(request: pytest.FixtureRequest) -> Method:
+    return METHODS[request.param]
+
+
+@pytest.fixture
+def batch(texts: Callable[..., Encoded]) -> Encoded:
+    return texts((9, 5, 7))
+
+
+@BERT
+def test_passes_have_the_promised_shape_and_follow_the_seed(
+    method: Method, model: PreTrainedModel, batch: Encoded
+) -> None:
+    first = method.seeded(1).run(model, batch)
+    assert first.logits.shape[1:] == (3, 3)
+    assert first.logits.dtype == torch.float32
+    assert torch.equal(first.logits, method.seeded(1).run(model, batch).logits)
+    other = method.seeded(2).run(model, batch).logits
+    assert torch.equal(first.logits, other) != method.stochastic
+    if first.margin_variance is not None:
+        assert first.margin_variance.shape == (3,)
+
+
+@BERT
+def test_a_text_gets_one_answer_whatever_its_batch(
+    method: Method, model: PreTrainedModel, texts: Callable[..., Encoded]
+) -> None:
+    batch, wider = texts((9, 5, 7)), texts((9, 5, 7), tokens=14)
+    together = method.run(model, batch).logits
+    alone = [method.run(model, {name: value[i : i + 1] for name, value in batch.items()}).logits for i in range(3)]
+    torch.testing.assert_close(torch.cat(alone, dim=1), together, atol=2e-5, rtol=1e-5)
+    torch.testing.assert_close(method.run(model, wider).logits, together, atol=2e-5, rtol=1e-5)
+
+
+def test_multiple_choice_gives_a_class_for_each_option(
+    method: Method, chooser: PreTrainedModel, choices: Encoded
+) -> None:
+    assert method.run(chooser, choices).logits.shape[1:] == (2, 4)
+
+
+def test_the_model_is_left_as_it_was(method: Method, tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+    model = tiny("bert").train()
+    model.bert.pooler.eval()
+    modes = [module.training for module in model.modules()]
+    before = model_hash(model)
+    evaluated = method.run(copy.deepcopy(model).eval(), batch).logits
+    assert torch.equal(method.run(model, batch).logits, evaluated)
+    assert [module.training for module in model.modules()] == modes
+    assert model_hash(model) == before
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_the_model_is_left_as_it_was_when_a_call_fails(
+    method: Method, tiny: Callable[..., PreTrainedModel], batch: Encoded
+) -> None:
+    model = tiny("bert").train()
+    with pytest.raises((IndexError, RuntimeError)):
+        method.run(model, batch | {"input_ids": batch["input_ids"] + 1000})
+    assert all(module.training for module in model.modules())
+
+
+def test_names_and_json_lead_back_to_the_method(method: Method) -> None:
+    assert isinstance(method, Method)
+    assert METHODS[method.name] is method
+    assert parse_method(method.name) == method
+    assert method_from_dict(json.loads(json.dumps(method.to_dict()))) == method
+    assert "seed" not in json.dumps(method.to_dict())
+    assert method.summary
+
+
+def test_base_is_the_model_itself(shared: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+    model = shared("bert")
+    with torch.no_grad():
+        expected = model(**batch).logits
+    assert torch.equal(METHODS["base"].run(model, batch).logits, expected[None])
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("mc-uniform", UATConfig(gate="none", rates=DropoutRates.uniform(0.1))),
+        ("mc-component", UATConfig(gate="none")),
+        ("mc-global", UATConfig(gate="none", rates=DropoutRates.own())),
+        ("uat", UATConfig()),
+        ("fast", UATConfig.fast()),
+        ("uat:gate=k,penalty=1.0,samples=4", UATConfig(gate="k", penalty=1.0, samples=4)),
+        ("mc:rate=0.3,classifier=own", UATConfig(gate="none", rates=DropoutRates(0.3, 0.3, 0.3, None))),
+    ],
+)
+def test_sampled_methods_are_the_engine_under_their_configuration(
+    shared: Callable[..., PreTrainedModel], batch: Encoded, name: str, config: UATConfig
+) -> None:
+    assert torch.equal(
+        parse_method(name).run(shared("bert"), batch).logits, sample(shared("bert"), batch, config).logits
+    )
+
+
+@pytest.mark.parametrize(
+    ("spelt", "canonical"),
+    [
+        ("mc", "mc-uniform"),
+        ("uat:gate=q", "uat"),
+        (" uat : penalty = 1 , gate = k ", "uat:penalty=1.0,gate=k"),
+        ("uat:uncertainty=cv+ln,per_input=true,embedding=own", "uat:uncertainty=cv+ln,per_input=true,embedding=own"),
+        ("mc:rate=0.2", "mc-uniform:rate=0.2"),
+        ("mc-global:rate=0.2,attention=own", "mc-global:embedding=0.2,feed_forward=0.2,classifier=0.2"),
+    ],
+)
+def test_spellings_have_one_canonical_form(spelt: str, canonical: str) -> None:
+    method = parse_method(spelt)
+    assert method.name == canonical
+    assert parse_method(canonical) == method
+    assert method_from_dict(method.to_dict()) == method
+
+
+@pytest.mark.parametrize(
+    ("spelt", "message"),
+    [
+        ("uta", "There is no method 'uta'.*Did you mean 'uat'"),
+        ("uat:gat=k", "no setting 'gat'.*Did you mean 'gate'"),
+        ("uat:gate", "'gate' in 'uat:gate' is not a setting"),
+        ("uat:gate=k,gate=q", "sets 'gate' twice"),
+        ("uat:seed=3", "--seeds"),
+        ("uat:samples=few", "samples='few' is not a whole number"),
+        ("uat:penalty=big", "penalty='big' is not a number"),
+        ("uat:per_input=1", "not true or false"),
+        ("uat:embedding=x", "not a rate"),
+        ("base:gate=k", "base has no settings"),
+    ],
+)
+def test_misspellings_are_explained(spelt: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_method(spelt)
+
+
+def test_aliases_name_methods() -> None:
+    assert set(METHOD_ALIASES.values()) <= set(METHODS)
+    assert not set(METHOD_ALIASES) & set(METHODS)
+
+
+def test_naming_a_method_needs_no_torch() -> None:
+    name = "from uatlite.methods import parse_method; parse_method('uat:gate=k')"
+    code = f"import sys; {name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
