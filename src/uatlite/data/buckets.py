@@ -12,7 +12,7 @@ from uatlite.values import Choices, Example, Text, strings
 # A cue is a regular expression for one or more whole words.
 NEGATION_CUES = (
     "no", "not", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "cannot", "without",
-    r"\w+n['’]t", "denies", "denied", "deny", "denying", "absent", "absence of", "negative for", "lacks?",
+    r"\w*n['’]t", "denies", "denied", "deny", "denying", "absent", "absence of", "negative for", "lacks?",
     "lacking", "fails? to", "failed to", "unable",
 )  # fmt: skip
 NUMERIC_CUES = (
@@ -23,17 +23,19 @@ NUMERIC_CUES = (
 HEDGE_CUES = (
     "may", "might", "could", "possibl[ey]", "probabl[ey]", "likely", "unlikely", "perhaps", "maybe", "suggests?",
     "suggesting", "suggested", "suggestive", "appears?", "appeared", "seems?", "seemed", "suspect(?:s|ed)?",
-    "presumably", "apparently", "approximately", "about", "roughly", "usually", "often", "sometimes",
+    "presumably", "apparently", "approximately", "roughly", "usually", "often", "sometimes",
     "generally", "tends? to", "consistent with", "uncertain", "unclear",
 )  # fmt: skip
+# Endings that make the name of a disease, a procedure, a drug or a kind of cell, after three letters or more, and
+# words of the laboratory. Everyday words of the ward (patient, diagnosis, pain) would put every clinical text in.
 BIOMEDICAL_CUES = (
-    # endings that name a disease, a procedure, a drug or a finding
-    r"\w+(?:itis|osis|emia|aemia|oma|omas|pathy|ectomy|otomy|oscopy|plasty|ology|uria|algia|penia|megaly)",
-    r"\w+(?:cillin|mycin|azole|pril|sartan|statin|olol|idine|mab|vir|cyte|cytes|ase|ases|genic|trophy)",
-    "patients?", "diagnos[ei]s", "diagnosed", "symptoms?", "syndrome", "disease", "disorder", "therapy",
-    "treatment", "clinical", "medications?", "doses?", "mg", "blood", "serum", "plasma", "tumou?rs?", "cancer",
-    "infections?", "virus", "viral", "bacteri(?:a|al|um)", "cardiac", "renal", "hepatic", "pulmonary", "lesions?",
-    "biopsy", "surgery", "surgical", "receptors?", "genes?", "mutations?", "protein", "cells?", "chronic", "acute",
+    r"(?!diagnos|prognos)\w{3,}(?:itis|osis|aemia|emia|opathy|ectomy|oscopy|oplasty|uria|penia|megaly)",
+    r"(?!dichotomy|nostalgia)\w{3,}(?:otomy|algia|carcinoma|sarcoma)",
+    r"\w{3,}(?:cillin|mycin|cycline|azole|prazole|pril|sartan|statin|olol|zepam|tidine|mab|cytes?|kinase)",
+    "biopsy", "carcinomas?", "lymphomas?", "melanomas?", "metasta(?:sis|ses|tic)", "pathogens?", "bacteri(?:a|al|um)",
+    "antibod(?:y|ies)", "antigens?", "enzymes?", "receptors?", "agonists?", "antagonists?", "inhibitors?",
+    "mutations?", "genes?", "chromosomes?", "dna", "rna", "mrna", "proteins?", "hormones?", "insulin", "glucose",
+    "in vitro", "in vivo", "placebo",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ line; tasks, which must be whole, turn it into a DataError.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -34,13 +35,29 @@ def read_examples(
 
 def _example_or_reject(row: Row, layout: Layout, index: Mapping[str, int] | None) -> Example | Reject:
     try:
-        text = text_of(row.values, layout)
-        label = label_of(row.values, layout, index) if index is not None else None
+        example = example_of(row.values, layout, index, unnamed=f"{row.file}:{row.line}")
     except InputError as error:
         return Reject(row.file, row.line, str(error), excerpt(row.values))
-    place = {"file": row.file, "line": row.line}
-    name = id_of(row.values, layout) or f"{row.file}:{row.line}"
-    return Example(name, text, label, place | meta_of(row.values, layout))
+    return replace(example, meta={"file": row.file, "line": row.line} | dict(example.meta))
+
+
+def example_of(
+    values: Mapping[str, object],
+    layout: Layout,
+    index: Mapping[str, int] | None,
+    *,
+    unnamed: str | None = None,
+) -> Example:
+    """The example that a row is, or an InputError with what is wrong with it. Without `index` no label is read.
+
+    A row without an id is called `unnamed`, or by the hash of its words.
+    """
+    text = text_of(values, layout)
+    label = label_of(values, layout, index) if index is not None else None
+    if isinstance(text, Choices) and label is not None and label >= len(text.options):
+        raise InputError(f"the label is option {label + 1} of {len(text.options)}")
+    name = id_of(values, layout) or unnamed or content_key(text)[:16]
+    return Example(name, text, label, meta_of(values, layout))
 
 
 def require_columns(rows: Iterable[Row | Reject], layout: Layout, *, with_label: bool = True) -> Iterator[Row | Reject]:
@@ -180,5 +197,5 @@ def meta_of(values: Mapping[str, object], layout: Layout) -> dict[str, object]:
 
 def content_key(text: Text) -> str:
     """32 hex digits that depend on the words of a text alone: not on its place, its file or its spacing."""
-    words = json.dumps([" ".join(part.split()) for part in strings(text)])
+    words = "\x1f".join(" ".join(part.split()) for part in strings(text))  # split() drops \x1f: it can mark the joints
     return hashlib.sha256(words.encode()).hexdigest()[:32]

@@ -8,6 +8,7 @@ reported; anything else is an error that shows both lists.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ SYNONYMS = {
 _PLACEHOLDER = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
 
 
+@lru_cache(maxsize=4096)  # called for every row, on the few names that a task has
 def fold(name: str) -> str:
     """The form by which names are compared: 'Not_Entailment' and 'non-entailment' both give 'non entailment'.
 

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.values import Choices, Dataset, Text, map_strings
@@ -22,18 +23,17 @@ ORDINARY_OPENERS = frozenset(
     """
     a an the this that these those some any all both each every either neither no none many much most more
     few several one two three four five six seven eight nine ten other another such what which who whose
-    when where why how he she it we they you his her its our their your my mine someone anyone everyone
-    nobody somebody everybody people there here in on at by for from with without about above across after
-    against along among around as before behind below beneath beside besides between beyond despite down
-    during except inside into like near of off onto out outside over past since through throughout to toward
-    towards under until up upon within and but or nor so yet if although though because unless while whereas
-    whether once than then now today tomorrow yesterday also only just even still never always often
-    sometimes usually not is are was were be been being am do does did has have had can could will would
-    shall should may might must let please maybe perhaps however
+    when where why how he she it we they you his her its our their your my mine someone something anything
+    everything nothing anyone everyone nobody somebody everybody people there here in on at by for from with
+    without about above across after against along among around as before behind below beneath beside
+    besides between beyond despite down during except inside into like near of off onto out outside over
+    past since through throughout to toward towards under until up upon within and but or nor so yet if
+    although though because unless while whereas whether once than then now today tomorrow yesterday also
+    only just even still never always often sometimes usually not is are was were be been being am do does
+    did has have had can could would shall should might must please maybe perhaps however yes
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
-_FIRST_WORD = re.compile(r"[^\W\d_]+")
-_PAIR_IN_WORD = re.compile(r"(?=([^\W\d_])([^\W\d_]))")
+_FIRST_WORD = re.compile(r"[^\W\d_]+(?:(?<=n)['’]t)?")
 
 
 def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Text:
@@ -48,9 +48,11 @@ def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Te
 
 
 def _swapped(string: str, seed: int, rate: float) -> str:
-    places = [match.start() for match in _PAIR_IN_WORD.finditer(string) if len(set(match.groups())) == 2]
+    neighbours = enumerate(pairwise(string))
+    places = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
     digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
-    random.Random(digest).shuffle(places)
+    rng = random.Random(int.from_bytes(digest))
+    places.sort(key=lambda place: rng.random())  # random() is the one draw that Python keeps the same for good
     letters = list(string)
     moved: set[int] = set()
     for place in places:
@@ -74,8 +76,8 @@ def negate(text: Text, seed: int = 0) -> Text:
 
 def _negated(string: str) -> str:
     string = string.strip()
-    first = _FIRST_WORD.match(string)
-    if first and first[0].lower() in ORDINARY_OPENERS and first[0][1:].islower() | (len(first[0]) == 1):
+    first = match[0] if (match := _FIRST_WORD.match(string)) else ""
+    if first == first.capitalize() and (first.lower() in ORDINARY_OPENERS or first.endswith(("n't", "n’t"))):
         string = string[0].lower() + string[1:]
     return NEGATION.format(string)
 
