@@ -113,7 +113,7 @@ def _run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UA
         run = FoldedPasses(config, texts, real.bool(), passes, estimates)
         logits.append(forward_folded(view, texts_inputs, run, len(passes)))
         estimates = run.estimates
-    _check_fired(view, config, run)
+    check_fired(view, config, run)
     assert estimates is not None
     layerwise = torch.stack(run.layer_uncertainty) if run.layer_uncertainty else None
     return _Part(torch.cat(logits), estimates[-1], layerwise, tuple(run.fired))
@@ -127,7 +127,7 @@ def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, 
     return logits.float().view(passes, -1, logits.shape[-1])
 
 
-def _check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
+def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
     """Raise if the view's sites were not all reached: a row of the table that does not fit the checkpoint."""
     asked = sum(site.calls for site in view.sites if config.rates.of(site.component, site.own_rate) > 0)
     if len(run.fired) != asked or run.attended != view.layers:
