@@ -49,7 +49,7 @@ class FoldedPasses:
         if self._config.estimate == "layerwise" and self._config.modulates:
             estimate = u.from_samples(self._unfold(hidden.float()), self._config.uncertainty) * self._real
             self.layer_uncertainty.append(estimate)
-            self._set_gates(estimate[None])
+            self._set_gates(estimate[None], hidden.dtype)
 
     def at_site(self, site: Site, x: Tensor) -> Tensor:
         if site.role == "embedding":
@@ -97,7 +97,8 @@ class FoldedPasses:
         if not config.modulates or config.estimate == "layerwise":
             return
         lagged = config.estimate == "lagged"
-        self._set_gates(self.estimates[self._passes.start : self._passes.stop] if lagged else self.estimates)
+        estimates = self.estimates[self._passes.start : self._passes.stop] if lagged else self.estimates
+        self._set_gates(estimates, embedding.dtype)
 
     def _sampled_estimates(self, embedding: Tensor, rate: float) -> Tensor:
         if rate == 0:
@@ -107,10 +108,10 @@ class FoldedPasses:
             return u.lagged_normalised(embedding, self._dropout.every_pass(site, rate, embedding), name)
         return u.lagged(embedding, self._dropout.moments(site, rate, embedding), name)
 
-    def _set_gates(self, estimates: Tensor) -> None:
+    def _set_gates(self, estimates: Tensor, dtype: torch.dtype) -> None:
         """Gates from U (passes or 1, texts, tokens), for every row of the folded batch."""
         rows = estimates.expand(len(self._passes), -1, -1).flatten(0, 1)
-        self._gates = gates(rows, self._config.gate, self._config.form, self._config.penalty)
+        self._gates = gates(rows, self._config.gate, self._config.form, self._config.penalty).to(dtype)
 
     def _unfold(self, x: Tensor) -> Tensor:
         """(passes · texts, ...) as (passes, texts, ...)."""

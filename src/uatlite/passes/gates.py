@@ -44,6 +44,10 @@ class Gates:
     value: Tensor | None = None
     """scales values by key token"""
 
+    def to(self, dtype: torch.dtype) -> "Gates":
+        """The same factors in the precision of the projections they scale."""
+        return Gates(**{name: None if factor is None else factor.to(dtype) for name, factor in vars(self).items()})
+
 
 NO_GATES = Gates()
 
