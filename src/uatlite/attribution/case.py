@@ -1,0 +1,127 @@
+"""A model, texts and a configuration, made ready for attribution, and its passes under any noise.
+
+Attribution asks how one pass's own masks move y. Gates must then not depend on other passes: they are set by the
+closed-form U of the embedding block, which is what the lagged estimate tends to. Masks are independent, as the
+stratified ones tie passes together on purpose.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from uatlite.backbone.checks import check_encoded, unwrap
+from uatlite.backbone.sites import Site
+from uatlite.backbone.view import View, view_of
+from uatlite.errors import ConfigurationError
+from uatlite.passes.chunks import MEMORY_BUDGET, plan_chunks
+from uatlite.passes.config import UATConfig
+from uatlite.passes.engine import MODEL_INPUTS, check_fired, check_samples, forward_folded, position_rate
+from uatlite.passes.forward import FoldedPasses
+from uatlite.passes.noise import Fired, Noise, Texts
+
+MakeNoise = Callable[[Texts, range], Noise]
+"""Noise for the texts of a chunk and the passes of a block."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is attributed: a view, its inputs (batch, [choices,] tokens) and a configuration with fixed gates."""
+
+    view: View
+    inputs: dict[str, Tensor]
+    config: UATConfig
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None) -> "Case":
+        """Check everything before anything runs."""
+        view = view_of(model)
+        config = with_fixed_gates(UATConfig() if config is None else config)
+        check_samples(view, config)
+        if not any(config.rates.of(site.component, site.own_rate) for site in view.sites):
+            raise ConfigurationError(
+                "there is no variance to attribute: every dropout rate is 0, so the model is deterministic. Set rates, "
+                "for instance UATConfig(rates=DropoutRates()) for the paper's or DropoutRates.uniform(0.1)."
+            )
+        inputs = check_encoded(encoded, unwrap(model), view.architecture)
+        return cls(view, {name: inputs[name] for name in MODEL_INPUTS if name in inputs}, config)
+
+    @property
+    def real(self) -> Tensor:
+        """Which tokens are not padding: (batch, [choices,] tokens)."""
+        return self.inputs["attention_mask"].bool()
+
+    @property
+    def texts_at_once(self) -> int | None:
+        """1 where a mask that a whole forward shares must be one text's; None for as many as fit."""
+        return 1 if position_rate(self.view, self.config) > 0 else None
+
+
+def with_fixed_gates(config: UATConfig) -> UATConfig:
+    """The same configuration with gates that depend on the text alone, and independent masks."""
+    if config.modulates and (config.estimate == "layerwise" or config.uncertainty.endswith("+ln")):
+        raise ConfigurationError(
+            f"attribution needs gates that no pass can move, by the closed form of U; estimate={config.estimate!r} "
+            f"with uncertainty={config.uncertainty!r} has none. Use estimate='lagged' or 'closed-form' and an "
+            "uncertainty without '+ln', or gate='none'."
+        )
+    return replace(
+        config, estimate="closed-form", masks="independent", uncertainty=config.uncertainty.removesuffix("+ln")
+    )
+
+
+class Silent:
+    """Noise at the configuration's rates that perturbs nothing: the pass without dropout, with every call on record."""
+
+    def __init__(self, config: UATConfig) -> None:
+        self._config = config
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._config.rates.of(site.component, site.own_rate)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        return x
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """The pass without dropout."""
+
+    logits: Tensor
+    """(batch, classes)"""
+    calls: tuple[Fired, ...]
+    """the site calls that would drop units, in forward order"""
+
+
+def without_noise(case: Case) -> Quiet:
+    """Run the pass without dropout, attention gated as the configuration says."""
+    calls: list[Fired] = []
+    logits = run(case, range(1), lambda texts, passes: Silent(case.config), calls)
+    return Quiet(logits[0], tuple(calls))
+
+
+def run(case: Case, passes: range, noise: MakeNoise, calls: list[Fired] | None = None) -> Tensor:
+    """Logits (passes, batch, classes) of some passes under a noise; `calls` receives the site calls of a forward."""
+    mask = case.inputs["attention_mask"]
+    plan = replace(case.config, samples=len(passes))
+    one_pass = position_rate(case.view, case.config) > 0
+    texts_at_once = case.texts_at_once if case.config.per_input else None
+    order: list[Tensor] = []
+    found: list[Tensor] = []
+    for chunk in plan_chunks(mask, case.view, plan, texts_at_once, MEMORY_BUDGET, one_pass):
+        inputs = {name: chunk.take(value) for name, value in case.inputs.items()}
+        ids, real = inputs["input_ids"].flatten(0, -2), inputs["attention_mask"].flatten(0, -2)
+        texts = Texts.of(ids, real, case.config.per_input)
+        blocks = []
+        for block in chunk.blocks:
+            numbers = passes[block.start : block.stop]
+            folded = FoldedPasses(case.config, texts, real.bool(), numbers, noise=noise(texts, numbers))
+            blocks.append(forward_folded(case.view, inputs, folded, len(numbers)))
+        order.append(chunk.rows)
+        found.append(torch.cat(blocks))
+        if calls is not None:
+            check_fired(case.view, case.config, folded)
+            calls[:] = folded.fired
+    return torch.cat(found, dim=1)[:, torch.argsort(torch.cat(order))]

@@ -1,0 +1,158 @@
+"""The sampled estimators of where Var(y) comes from, over parts of the network in forward order.
+
+`total_variance` is the law of total variance. With S_k = Var(E[y | masks of parts 0..k]) part k contributes
+S_k - S_(k-1), and the contributions sum to Var(y). Take two independent sets of masks A and B, and let y_k be the
+output under A's masks in parts 0..k and B's above. y = y_last and y_k share all masks up to part k and no other, so
+Cov(y, y_k) = S_k, and
+
+    S_k - S_(k-1) = Cov(y, y_k - y_(k-1))
+
+where the difference, both terms of which have B's masks above, takes most of the sampling error away. y_(-1) is B
+alone: S_(-1) = 0, and its term is kept because it takes the same error from the first part.
+
+`isolated` is the paper's V^(l): the variance of y when only one part drops anything.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from uatlite.attribution.case import Case, MakeNoise, run
+from uatlite.attribution.parts import Part, components_of, pair_up, split_layers, whole_layers
+from uatlite.backbone.sites import Site
+from uatlite.passes.config import UATConfig
+from uatlite.passes.noise import DropoutNoise, Fired, Texts
+
+BLOCK = 10
+"""Passes that run in one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Sampled values and their standard errors, of one shape."""
+
+    value: Tensor
+    error: Tensor
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Where Var(y) comes from."""
+
+    layers: Estimate
+    """(batch, layers + 2)"""
+    components: Estimate
+    """(batch, layers, 2)"""
+    total: Estimate
+    """Var(y) with all noise on: (batch,)"""
+
+
+class SharedUpTo:
+    """Dropout whose masks are those of passes A in the parts that are shared and those of passes B elsewhere."""
+
+    def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[Part]) -> None:
+        self._a = DropoutNoise(config, texts, a)
+        self._b = DropoutNoise(config, texts, b)
+        self._shared = shared
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._a.rate(site, layer)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        is_shared = any(part.holds(call.site.component, call.layer) for part in self._shared)
+        return (self._a if is_shared else self._b).perturb(call, x)
+
+
+class Isolated:
+    """Dropout in one part alone."""
+
+    def __init__(self, config: UATConfig, texts: Texts, passes: range, part: Part) -> None:
+        self._dropout = DropoutNoise(config, texts, passes)
+        self._part = part
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._dropout.rate(site, layer) if self._part.holds(site.component, layer) else 0.0
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        return self._dropout.perturb(call, x)
+
+
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part]) -> Sampled:
+    """The contributions to Var(y), which they sum to, from `samples` pairs of passes for each of the `live` parts."""
+
+    def sharing(shared: Sequence[Part]) -> MakeNoise:
+        return lambda texts, a: SharedUpTo(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
+
+    parts = split_layers(case.view.layers)
+    lives = [part in live for part in parts]
+    prefixes = [parts[:end] for end, alive in enumerate(lives, start=1) if alive]
+    y = _sample(case, weights, samples, [sharing(()), *(sharing(prefix) for prefix in prefixes)])
+    # A part without noise has the y_k of the part before it: its contribution is exactly 0, and nothing was run for it.
+    y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
+    ends = [0, 1, *range(3, len(parts), 2), len(parts)]  # where the embedding block, each layer and the head end
+    by_part = covariance(y[-1], y[1:] - y[:-1])
+    by_layer = covariance(y[-1], y[ends][1:] - y[ends][:-1])
+    both = torch.cat([y[0], y[-1]])
+    return Sampled(
+        Estimate(by_layer.value.T, by_layer.error.T),
+        Estimate(components_of(by_part.value.T), components_of(by_part.error.T)),
+        covariance(both, both),
+    )
+
+
+def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part]) -> Sampled:
+    """The variance of y with only one layer, or one component of one, stochastic; `samples` passes for each."""
+
+    def alone(part: Part) -> MakeNoise:
+        return lambda texts, passes: Isolated(case.config, texts, passes, part)
+
+    layers = case.view.layers
+    parts = [*whole_layers(layers), *split_layers(layers)[1:-1]]
+    lives = [any(part.contains(other) for other in live) for part in parts]
+    makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
+    y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
+    found, total = covariance(y[:-1], y[:-1]), covariance(y[-1], y[-1])
+    value, error = (_fill(values, lives) for values in (found.value, found.error))
+    return Sampled(
+        Estimate(value[:, : layers + 2], error[:, : layers + 2]),
+        Estimate(pair_up(value[:, layers + 2 :]), pair_up(error[:, layers + 2 :])),
+        total,
+    )
+
+
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[Part]], Sampled]] = {
+    "total-variance": total_variance,
+    "isolated": isolated,
+}
+
+
+def covariance(a: Tensor, b: Tensor) -> Estimate:
+    """The unbiased covariance over samples (..., samples, batch), and its standard error: (..., batch)."""
+    samples = a.shape[-2]
+    products = (a - a.mean(dim=-2, keepdim=True)) * (b - b.mean(dim=-2, keepdim=True))
+    return Estimate(products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5)
+
+
+def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
+    """y (noises, samples, batch) under every noise, block of passes by block."""
+    blocks = [[_outputs(case, weights, block, maker) for maker in makers] for block in _blocks(samples)]
+    return torch.stack([torch.cat(rows) for rows in zip(*blocks, strict=True)])
+
+
+def _blocks(samples: int) -> Iterator[range]:
+    return (range(start, min(start + BLOCK, samples)) for start in range(0, samples, BLOCK))
+
+
+def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Tensor:
+    """y = Σ_c w_c·logit_c of some passes: (passes, batch), in double precision for the sums to come."""
+    return (run(case, passes, noise).double() * weights).sum(dim=-1)
+
+
+def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
+    """From values of the live parts (live parts, batch) to (batch, parts), 0 for the others."""
+    whole = values.new_zeros((len(lives), values.shape[-1]))
+    whole[torch.tensor(lives, device=values.device)] = values
+    return whole.T
