@@ -1,0 +1,264 @@
+"""What a stochastic pass costs, beside its peers, against the Hugging Face model in eval mode with SDPA.
+
+    make bench                                  all parts
+    python benchmarks/engine.py cost --quick    one part, fewer rounds
+
+Contenders take turns in one process run and each round gives a ratio to the deterministic pass of that round; the table
+has the medians. Shapes are those of MiniLM-L6 and BERT-base (random weights: time does not depend on them); the
+precision part uses real weights and real sentences.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+
+from uatlite import DropoutRates, UATConfig, sample
+from uatlite.passes.noise import DropoutNoise
+
+SHAPES = {
+    "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "BERT-base": {},
+}
+PASSES = 10
+Run = Callable[[], object]
+
+
+def model_of(shape: str, **changes: float) -> BertForSequenceClassification:
+    torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig(**SHAPES[shape], **changes)).eval()
+
+
+def batch_of(texts: int, tokens: int) -> dict[str, torch.Tensor]:
+    ids = torch.randint(1000, 30000, (texts, tokens), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def hugging_face_loop(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+    def run() -> object:
+        model.train()
+        try:
+            with torch.no_grad():
+                return torch.stack([model(**batch).logits for _ in range(passes)])
+        finally:
+            model.eval()
+
+    return run
+
+
+class LogitsOnly(torch.nn.Module):
+    """What the peers wrap: a module from token ids to logits."""
+
+    def __init__(self, model: BertForSequenceClassification) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids).logits
+
+
+def torch_uncertainty(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+    try:
+        mc_dropout = importlib.import_module("torch_uncertainty.methods").mc_dropout
+    except (ImportError, RuntimeError):  # without torchvision the package does not import; its one file does
+        root = importlib.util.find_spec("torch_uncertainty").submodule_search_locations[0]
+        spec = importlib.util.spec_from_file_location("tu_mc_dropout", Path(root) / "methods" / "mc_dropout.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        mc_dropout = module.mc_dropout
+    wrapped = mc_dropout(LogitsOnly(model), num_estimators=passes, on_batch=False).eval()
+
+    def run() -> object:
+        with torch.no_grad():
+            return wrapped(batch["input_ids"])
+
+    return run
+
+
+def baal(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+    patched = importlib.import_module("baal.bayesian.dropout").patch_module(LogitsOnly(model), inplace=False).eval()
+
+    def run() -> object:
+        with torch.no_grad():
+            return torch.stack([patched(batch["input_ids"]) for _ in range(passes)])
+
+    return run
+
+
+def ours(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:
+    return lambda: sample(model, batch, UATConfig(samples=passes)).logits
+
+
+CONTENDERS = {
+    "UAT-Lite (ours: dropout, token uncertainty, gated attention)": ours,
+    "Hugging Face, train() in a loop": hugging_face_loop,
+    "torch-uncertainty 0.13 mc_dropout": torch_uncertainty,
+    "Baal 2.1 patch_module": baal,
+}
+
+
+def deterministic(model: BertForSequenceClassification, batch: dict[str, torch.Tensor]) -> Run:
+    def run() -> object:
+        with torch.inference_mode():
+            return model(**batch).logits
+
+    return run
+
+
+def seconds(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def ratios(runs: dict[str, Run], base: Run, rounds: int) -> dict[str, float]:
+    """The median over rounds of each run's time over that of the base run, which is timed before and after it."""
+    for run in (base, *runs.values()):
+        run()
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        before = seconds(base)
+        for name, run in runs.items():
+            own = seconds(run)
+            after = seconds(base)
+            found[name].append(own / ((before + after) / 2))
+            before = after
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def drops_attention(contender: Callable[..., Run]) -> bool:
+    """Whether passes differ for a model whose only dropout is that of the attention probabilities."""
+    model = model_of("MiniLM-L6", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
+    batch = batch_of(1, 16)
+    if contender is ours:
+        own = UATConfig(samples=2, gate="none", rates=DropoutRates.own())
+        logits = sample(model, batch, own).logits
+    else:
+        logits = contender(model, batch, 2)()
+    first, second = torch.as_tensor(logits).reshape(2, 1, -1)
+    return not torch.equal(first, second)
+
+
+def cost(rounds: int) -> None:
+    print(f"\n### Cost of M={PASSES} passes over one deterministic pass (Hugging Face, eval mode, SDPA, same batch)\n")
+    settings = [(shape, *size) for shape in SHAPES for size in ((32, 128), (1, 32))]
+    print("| contender | " + " | ".join(f"{s}, {b} × {t} tokens" for s, b, t in settings) + " | drops attention |")
+    print("|---|" + "---:|" * len(settings) + "---|")
+    columns = []
+    for shape, texts, tokens in settings:
+        model, batch = model_of(shape), batch_of(texts, tokens)
+        runs = {name: contender(model, batch, PASSES) for name, contender in CONTENDERS.items()}
+        turns = max(3, rounds // 5) if texts > 1 else 4 * rounds
+        columns.append(ratios(runs, deterministic(model, batch), turns))
+    for name, contender in CONTENDERS.items():
+        cells = " | ".join(f"{column[name]:.1f}" for column in columns)
+        print(f"| {name} | {cells} | {'yes' if drops_attention(contender) else '**no**'} |", flush=True)
+
+
+@contextmanager
+def timed_masks(spent: dict[str, float]):
+    """Add up the time spent in finding masks and in applying them (which contains finding)."""
+    originals = {"find": DropoutNoise._multiplier, "apply": DropoutNoise.perturb}
+
+    def timing(name: str):
+        def wrapper(*args):
+            start = time.perf_counter()
+            try:
+                return originals[name](*args)
+            finally:
+                spent[name] += time.perf_counter() - start
+
+        return wrapper
+
+    DropoutNoise._multiplier, DropoutNoise.perturb = timing("find"), timing("apply")
+    try:
+        yield
+    finally:
+        DropoutNoise._multiplier, DropoutNoise.perturb = originals["find"], originals["apply"]
+
+
+def masks(rounds: int) -> None:
+    print("\n### Share of the run time spent on masks once warm\n")
+    print("| shape, 32 × 128 tokens, M=10 | finding the masks | finding and multiplying |\n|---|---:|---:|")
+    for shape in SHAPES:
+        model, batch = model_of(shape), batch_of(32, 128)
+        run = ours(model, batch, PASSES)
+        run()
+        shares = []
+        for _ in range(max(2, rounds // 5)):
+            spent = {"find": 0.0, "apply": 0.0}
+            with timed_masks(spent):
+                whole = seconds(run)
+            shares.append((spent["find"] / whole, spent["apply"] / whole))
+        find, apply = np.median(shares, axis=0)
+        print(f"| {shape} | {find:.2%} | {apply:.1%} |", flush=True)
+
+
+def precision(rounds: int, directory: str | None) -> None:
+    """The variance over seeds of the mean logits: stratified masks against independent ones, on real text."""
+    model, tokenizer, note = real_model(directory)
+    texts = real_texts(24)
+    encoded = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
+    seeds = range(4 * rounds)
+
+    def spread(config: UATConfig) -> np.ndarray:
+        means = [sample(model, encoded, UATConfig(**{**vars(config), "seed": seed})).logits.mean(0) for seed in seeds]
+        margins = [mean[:, 0] - mean[:, 1] for mean in means]
+        return torch.stack(margins).var(dim=0).numpy()
+
+    independent = spread(UATConfig(samples=PASSES, estimate="closed-form"))
+    print(f"\n### Stratified masks: error of the mean logits ({note}; {len(texts)} sentences, {len(seeds)} seeds)\n")
+    print("| stratified passes | squared error over that of 10 independent passes (95 % interval) | worth |")
+    print("|---:|---|---:|")
+    draws = np.random.default_rng(0).integers(len(texts), size=(2000, len(texts)))
+    for passes in range(3, 9):
+        stratified = spread(UATConfig(samples=passes, estimate="closed-form", masks="stratified"))
+        ratio = stratified.sum() / independent.sum()
+        low, high = np.quantile(stratified[draws].sum(1) / independent[draws].sum(1), [0.025, 0.975])
+        print(f"| {passes} | {ratio:.2f} ({low:.2f}–{high:.2f}) | {PASSES / ratio:.1f} independent |", flush=True)
+
+
+def real_model(directory: str | None):
+    """A fine-tuned checkpoint, or the embedded MiniLM-L6 under a random head of fixed seed."""
+    note = "fine-tuned checkpoint"
+    if directory is None:
+        from uatlite.backbone.embedded import embedded_minilm
+
+        directory, note = str(embedded_minilm()), "MiniLM-L6 weights under a random head"
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True).eval()
+    return model, AutoTokenizer.from_pretrained(directory), note
+
+
+def real_texts(count: int) -> list[str]:
+    from uatlite.data.loading import load
+
+    return [str(example.text) for example in load("rotten-tomatoes", "test", limit=count).examples]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=("all", "cost", "masks", "precision"), default="all")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--model", help="a fine-tuned checkpoint for the precision part")
+    arguments = parser.parse_args()
+    rounds = 4 if arguments.quick else 15
+    print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
+    if arguments.part in ("all", "cost"):
+        cost(rounds)
+    if arguments.part in ("all", "masks"):
+        masks(rounds)
+    if arguments.part in ("all", "precision"):
+        precision(rounds, arguments.model)
+
+
+if __name__ == "__main__":
+    main()
