@@ -49,10 +49,10 @@ def fold(name: str) -> str:
 
 @dataclass(frozen=True)
 class Alignment:
-    """How a model's classes become a task's: task class i is the sum of the model's columns `columns[i]`.
+    """How a model's classes become a task's: class `labels[i]` is the sum of the model's columns `columns[i]`.
 
-    A permutation has one column each. HANS sums neutral and contradiction into non-entailment.
-    A task class that the model does not know (out of scope) has no column, and `apply` leaves it out.
+    A permutation has one column each; HANS sums neutral and contradiction into non-entailment. `labels` are the
+    task's, without the out-of-scope one where the model does not know it.
     """
 
     columns: tuple[tuple[int, ...], ...]
@@ -60,8 +60,8 @@ class Alignment:
     note: str
 
     def apply(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Probabilities after softmax, (..., model classes), as (..., task classes that the model knows)."""
-        return np.stack([probabilities[..., list(columns)].sum(-1) for columns in self.columns if columns], -1)
+        """Probabilities after softmax, (..., model classes), as (..., labels)."""
+        return np.stack([probabilities[..., list(columns)].sum(-1) for columns in self.columns], -1)
 
 
 def align_labels(
@@ -89,18 +89,9 @@ def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence
     if task.kind == "choice":  # the classes are the options of each question: there are no names to compare
         own = tuple((index,) for index in range(len(task.labels)))
         return Alignment(own, task.labels, "options in the order of the question")
-    names = _model_names(id2label, label_order)
-    if task.collapse and len(names) == len(task.collapse):
+    if task.collapse and len(id2label) == len(task.collapse):
         order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
-        groups = tuple(
-            tuple(col for col, into in zip(order, task.collapse.values(), strict=True) if into == label)
-            for label in task.labels
-        )
-        sums = "; ".join(
-            f"{' + '.join(names[col] for col in cols)} → {label}"
-            for label, cols in zip(task.labels, groups, strict=True)
-        )
-        return Alignment(groups, task.labels, f"classes summed after softmax: {sums}")
+        return _collapsed(task, order)
     order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
     known = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
     columns = tuple((col,) for col in order)
@@ -108,6 +99,15 @@ def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence
         return Alignment(columns, known, "labels in the model's order")
     moved = ", ".join(f"{label} = column {col}" for label, col in zip(known, order, strict=True))
     return Alignment(columns, known, f"the model's columns are reordered by name: {moved}")
+
+
+def _collapsed(task: Task, order: Sequence[int]) -> Alignment:
+    """The finer classes of a model, at the columns `order`, summed into those of the task."""
+    column = dict(zip(task.collapse, order, strict=True))
+    finer = [[name for name, into in task.collapse.items() if into == label] for label in task.labels]
+    columns = tuple(tuple(column[name] for name in names) for names in finer)
+    sums = "; ".join(f"{' + '.join(names)} → {label}" for names, label in zip(finer, task.labels, strict=True))
+    return Alignment(columns, task.labels, f"classes summed after softmax: {sums}")
 
 
 def _model_names(id2label: Mapping[int, str], label_order: Sequence[str] | None) -> tuple[str, ...]:

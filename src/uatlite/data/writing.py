@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from uatlite.data.files import format_of
-from uatlite.errors import DataError, MissingDependency, check_choice
+from uatlite.errors import ConfigurationError, DataError, MissingDependency
 
 Write = Callable[[Mapping[str, object]], None]
 PARQUET_BATCH = 4096
@@ -34,14 +34,15 @@ def row_writer(path: str | Path, *, format: str | None = None) -> Iterator[Write
     """
     path = Path(path)
     name = format or format_of(path)
-    check_choice(f"the format of {path.name}", name, WRITERS)
+    if name not in WRITERS:
+        raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
     with atomic_file(path) as file:
         if path.suffix.lower() == ".gz":  # no name and no time in the header: the same rows give the same bytes
             packed = cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-            with packed, WRITERS[str(name)](packed) as write:
+            with packed, WRITERS[name](packed) as write:
                 yield write
         else:
-            with WRITERS[str(name)](file) as write:
+            with WRITERS[name](file) as write:
                 yield write
 
 
