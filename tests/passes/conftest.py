@@ -289,6 +289,8 @@ def _attention(
     probabilities = run.drop("probabilities", torch.softmax(logits, dim=-1), own)
     run.attended += 1
     context = probabilities @ run.gate_values(value, layer, dims=2)
+    if attention_mask is not None:  # as in SDPA, who may attend to nothing sees nothing
+        context = context * (attention_mask > torch.finfo(torch.float32).min).any(dim=-1, keepdim=True)
     return context.transpose(1, 2).contiguous(), None
 
 

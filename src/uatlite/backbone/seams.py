@@ -86,6 +86,11 @@ def attention_function(
     context, probabilities = (
         plain_attention(inputs) if running is None else running.attend(module._uatlite_site, inputs)  # type: ignore[arg-type]
     )
+    if attention_mask is not None and getattr(module, "sliding_window", None) is not None:
+        # Padding beyond the window of any token has nothing to attend to. Its context is 0, as in SDPA; the softmax
+        # of equal logits would give it the mean of all values, and a model that pools it would see that.
+        nothing = attention_mask.amax(dim=-1, keepdim=True) == torch.finfo(attention_mask.dtype).min
+        context = context.masked_fill(nothing, 0.0)
     return context.transpose(1, 2).contiguous(), probabilities
 
 
