@@ -42,9 +42,12 @@ class Predictive:
 def predict(logits: ArrayLike, temperature: float = 1.0) -> Predictive:
     """Summarise logits (passes, rows, classes), divided by the temperature first."""
     scaled = check_logits(logits, temperature) / temperature
-    probabilities = softmax(scaled.mean(axis=0))
+    return summarise(softmax(scaled.mean(axis=0)), softmax(scaled))
+
+
+def summarise(probabilities: Floats, passes: Floats) -> Predictive:
+    """Summarise a prediction (rows, classes) and the probabilities of every pass (passes, rows, classes)."""
     predicted = probabilities.argmax(axis=1)
-    passes = softmax(scaled)
     total, expected = entropy(passes.mean(axis=0)), entropy(passes).mean(axis=0)
     of_predicted = np.take_along_axis(passes, predicted[None, :, None], axis=2)[:, :, 0]
     return Predictive(
