@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite import DropoutRates, UATConfig, sample
+from uatlite.attribution.analytic import propagate
 from uatlite.backbone.loading import model_hash
 from uatlite.errors import ConfigurationError
 from uatlite.methods import METHOD_ALIASES, METHODS, Method, method_from_dict, parse_method
@@ -165,3 +166,22 @@ def test_naming_a_method_needs_no_torch() -> None:
     name = "from uatlite.methods import parse_method; parse_method('uat:gate=k')"
     code = f"import sys; {name}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_analytic_is_the_propagated_margin(shared: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+    passes = parse_method("analytic:gate=k").run(shared("bert"), batch)
+    expected = propagate(shared("bert"), batch, UATConfig(estimate="closed-form", gate="k"))
+    assert torch.equal(passes.logits, expected.logits[None])
+    assert passes.margin_variance is not None
+    assert torch.equal(passes.margin_variance, expected.variance)
+    with pytest.raises(ConfigurationError, match="analytic has no setting 'samples'"):
+        parse_method("analytic:samples=3")
+
+
+@BERT
+def test_the_number_of_passes_and_their_variance_are_as_promised(
+    method: Method, model: PreTrainedModel, batch: Encoded
+) -> None:
+    passes = method.run(model, batch)
+    assert len(passes.logits) == method.passes
+    assert method.knows_variance == (len(passes.logits) > 1 or passes.margin_variance is not None)

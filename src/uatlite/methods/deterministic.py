@@ -22,6 +22,8 @@ class Deterministic:
     name: str = "base"
     summary: str = "one deterministic pass, the model as it is"
     stochastic: bool = False
+    passes: int = 1
+    knows_variance: bool = False
 
     def changed(self, **settings: str) -> Self:
         if settings:

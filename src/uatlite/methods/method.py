@@ -48,6 +48,16 @@ class Method(Protocol):
         """Whether the seed changes anything; one that is not is run once, however many seeds are asked for."""
         ...
 
+    @property
+    def passes(self) -> int:
+        """How many passes it runs over each text."""
+        ...
+
+    @property
+    def knows_variance(self) -> bool:
+        """Whether its passes tell the variance of the margin: two or more of them, or one that computes it."""
+        ...
+
     def changed(self, **settings: str) -> Self:
         """The same method with some settings replaced, their values as spelt on a command line."""
         ...

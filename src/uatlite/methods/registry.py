@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from uatlite.errors import ConfigurationError
+from uatlite.methods.analytic import ANALYTIC, Analytic
 from uatlite.methods.deterministic import BASE
 from uatlite.methods.mc_dropout import MC_COMPONENT, MC_GLOBAL, MC_UNIFORM
 from uatlite.methods.method import Method
@@ -18,6 +19,7 @@ METHODS: dict[str, Method] = {
     "mc-global": MC_GLOBAL,
     "uat": UAT,
     "fast": FAST,
+    "analytic": ANALYTIC,
 }
 
 # short name -> name
@@ -29,6 +31,6 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     method = METHODS.get(str(values.get("method")))
     if method is None:
         raise ConfigurationError(f"the stored method {values.get('method')!r} is not one of: {', '.join(METHODS)}.")
-    if isinstance(method, Sampling):
+    if isinstance(method, Sampling | Analytic):
         return method.with_config(UATConfig.from_dict(values["config"]))
     return method

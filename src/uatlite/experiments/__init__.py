@@ -1,0 +1,1 @@
+"""From a checkpoint and a task to scores: the store of predictions, the runner, the evaluation of what is stored."""
