@@ -1,0 +1,252 @@
+"""From a fine-tuned checkpoint to a classifier that knows when not to answer."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from uatlite.backbone.checks import check_classifier, unwrap
+from uatlite.backbone.loading import load_checkpoint, model_hash
+from uatlite.backbone.tokens import longest
+from uatlite.classifier import calibration as calibrating
+from uatlite.classifier import pipeline, saving
+from uatlite.classifier.calibration import Calibration, Wishes, predictive_of
+from uatlite.classifier.estimator import ScikitLearnManners
+from uatlite.classifier.figures import Figures, measure
+from uatlite.classifier.inputs import check_texts, class_indices, option_names
+from uatlite.classifier.outputs import Outputs, run
+from uatlite.classifier.prediction import Predictions
+from uatlite.classifier.settings import Settings, method_of, seed_of, tokenizer_fingerprint
+from uatlite.decision import trust
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.methods import Method
+from uatlite.passes.config import UATConfig
+from uatlite.predictive import Floats, summarise
+
+Config = UATConfig | Method | str | None
+
+
+class UncertaintyClassifier(ScikitLearnManners):
+    """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
+
+    `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default UATConfig.fast(). Texts
+    longer than `max_length` tokens (by default what the model takes) are cut, and counted; with `windows` they are read
+    in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        config: Config = None,
+        *,
+        seed: int | None = None,
+        max_length: int | None = None,
+        windows: bool = False,
+        indices: bool = False,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.seed = seed
+        self.max_length = max_length
+        self.windows = windows
+        self.indices = indices
+        self.calibration_: Calibration | None = None
+        check_classifier(unwrap(model))
+        method_of(config, seed)  # a bad one is an error now and not at the first text
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        config: Config = None,
+        *,
+        method: str | None = None,
+        device: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """A classifier from a directory or a hub id, with its calibration where one was saved with it.
+
+        `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
+        """
+        if config is not None and method is not None:
+            raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
+        stored = saving.read(name)
+        checkpoint = load_checkpoint(name, device=device)
+        given = {**options, **({} if config is None and method is None else {"config": config or method})}
+        classifier = cls(checkpoint.model, checkpoint.tokenizer, **{**stored.options, **given})
+        stored.check_model(checkpoint.hash if stored.calibration else "", str(name))
+        classifier.calibration_ = stored.calibration
+        return classifier
+
+    @property
+    def method(self) -> Method:
+        """How the passes are made."""
+        return method_of(self.config, self.seed)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the model is one for multiple choice."""
+        return type(unwrap(self.model)).__name__.endswith("ForMultipleChoice")
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, by column; of a multiple choice A, B, ..., once it is calibrated."""
+        if self.calibration_ is not None:
+            return self.calibration_.classes
+        if self.chooses:
+            return ()
+        names = {int(column): str(name) for column, name in self.model.config.id2label.items()}
+        return tuple(names[column] for column in range(len(names)))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, (classes,): their names, or with `indices` their columns."""
+        return np.arange(len(self.class_names)) if self.indices else np.array(self.class_names, dtype=np.str_)
+
+    @property
+    def settings(self) -> Settings:
+        """All that decides the logits besides the model."""
+        length = longest(self.model, self.tokenizer, self.max_length)
+        seed, probe = seed_of(self.config, self.seed), tokenizer_fingerprint(self.tokenizer)
+        return Settings(self.method, seed, length, self.windows, probe)
+
+    def calibrate(
+        self,
+        texts: Iterable[Any],
+        labels: Iterable[Any],
+        *,
+        target_risk: float | None = None,
+        target_coverage: float | None = None,
+        threshold: float | None = None,
+        confidence: float = 0.95,
+        score: str = "confidence",
+        calibrator: str = "auto",
+        label_sets: float | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
+
+        A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
+        `confidence`), `target_coverage` (at least this share is answered) and `threshold` (answer above it), on the
+        `score` named. `label_sets` is the coverage of label sets. What was learned is in `calibration_`.
+        """
+        wishes = Wishes(calibrator, score, target_risk, target_coverage, threshold, confidence, label_sets, seed)
+        checked = check_texts(texts, chooses=self.chooses)
+        if not checked:
+            raise CalibrationError(
+                "there are no calibration rows; give labelled texts that the model was not trained on."
+            )
+        names = option_names(len(checked[0].options)) if self.chooses else self.class_names  # type: ignore[union-attr]
+        columns = _paired(checked, class_indices(labels, names))
+        settings = self.settings
+        outputs = run(self.model, self.tokenizer, checked, settings, represent=True)
+        self.calibration_ = calibrating.calibrate(
+            outputs, columns, wishes, settings=settings, model_hash=model_hash(self.model), classes=names
+        )
+        return self
+
+    def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> Predictions:
+        """What the classifier says of texts: strings, pairs, or Choices for a multiple-choice model.
+
+        Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
+        gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).
+        """
+        calibration = self.checked_calibration()
+        options = len(self.class_names) if self.chooses and calibration is not None else None
+        checked = check_texts(texts, chooses=self.chooses, options=options)
+        if not checked:
+            return self._nothing()
+        reference = None if calibration is None else calibration.shift
+        represent = reference is not None and reference.ellipsoid is not None
+        outputs = run(self.model, self.tokenizer, checked, self.settings, represent=represent)
+        predictions = self._predictions(checked, outputs, calibration)
+        if reference is None or not check_shift:
+            return predictions
+        report = reference.check(trust(reference.score, predictions.predictive), distances=predictions.distances)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=2)
+        return replace(predictions, shift=report)
+
+    def predict_proba(self, texts: Iterable[Any]) -> Floats:
+        """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
+        return self.predict(texts, check_shift=False).probabilities
+
+    def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
+        """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
+        checked = check_texts(texts, chooses=self.chooses)
+        columns = _paired(checked, class_indices(labels, self.class_names))
+        calibration = self.checked_calibration()
+        outputs = run(self.model, self.tokenizer, checked, self.settings)
+        predictive = predictive_of(outputs, calibration.calibrator if calibration else None)
+        return measure(outputs.mean_logits, predictive.probabilities, columns, f"{name}: {len(columns)} rows")
+
+    def as_model(self) -> PreTrainedModel:
+        """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
+        return pipeline.as_model(self)
+
+    def save_pretrained(self, directory: str | Path, *, evaluation: Figures | None = None) -> None:
+        """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory."""
+        saving.write(self, Path(directory), evaluation)
+
+    def push_to_hub(self, name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
+        """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
+        return saving.push(self, name, private=private, evaluation=evaluation)
+
+    def checked_calibration(self) -> Calibration | None:
+        """The calibration, if there is one and it is of these settings; raises where it is of others."""
+        calibration = self.calibration_
+        if calibration is not None and (difference := calibration.settings.difference(self.settings)):
+            raise CalibrationError(
+                f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
+            )
+        return calibration
+
+    def __repr__(self) -> str:
+        model = type(unwrap(self.model)).__name__
+        state = "not calibrated"
+        if self.calibration_ is not None:
+            rule = "" if self.calibration_.rule is None else ", abstains"
+            state = f"calibrated on {self.calibration_.rows} rows{rule}"
+        return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
+
+    def _predictions(self, texts: list[Any], outputs: Outputs, calibration: Calibration | None) -> Predictions:
+        classes = self.class_names or option_names(outputs.logits.shape[2])
+        predictive = predictive_of(outputs, None if calibration is None else calibration.calibrator)
+        shared: dict[str, Any] = {
+            "texts": tuple(texts),
+            "classes": classes,
+            "predictive": predictive,
+            "truncated_texts": outputs.truncated_texts,
+            "truncated_tokens": outputs.truncated_tokens,
+            "indices": self.indices,
+        }
+        if calibration is None:
+            return Predictions(**shared)
+        sets = None if calibration.label_sets is None else calibration.label_sets.sets(predictive.probabilities)
+        distances = outliers = None
+        if calibration.shift is not None and outputs.representations is not None:
+            distances = calibration.shift.squared_distances(outputs.representations)
+            outliers = calibration.shift.outliers(distances)
+        return Predictions(**shared, rule=calibration.rule, sets=sets, distances=distances, outliers=outliers)
+
+    def _nothing(self) -> Predictions:
+        """Predictions of no texts."""
+        classes = self.class_names or option_names(2)
+        predictive = summarise(np.zeros((0, len(classes))), np.zeros((1, 0, len(classes))))
+        calibration = self.calibration_
+        sets = None if calibration is None or calibration.label_sets is None else np.zeros((0, len(classes)), np.bool_)
+        rule = None if calibration is None else calibration.rule
+        return Predictions((), classes, predictive, rule, sets, indices=self.indices)
+
+
+def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    if len(texts) != len(columns):
+        raise InputError(f"{len(texts)} texts came with {len(columns)} labels; give one label for each text.")
+    return columns

@@ -1,0 +1,103 @@
+"""Texts to what the model says of them: the logits of every pass, and where its representations lie."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from uatlite.backbone.checks import unwrap
+from uatlite.backbone.tokens import in_order
+from uatlite.calibration import margin_variance
+from uatlite.classifier.long_texts import truncated, windowed
+from uatlite.classifier.settings import Settings
+from uatlite.methods.deterministic import evaluating
+from uatlite.values import Text
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """What came out of the model, averaged over the windows of a text; rows are texts."""
+
+    logits: FloatArray
+    """(passes, rows, classes)"""
+    given_variance: FloatArray | None
+    """(rows,): the margin's variance, from a method that knows it without sampling"""
+    representations: FloatArray | None
+    """(rows, units), where they were asked for and the model has them"""
+    windows: NDArray[np.int64]
+    """(rows,)"""
+    truncated_texts: int
+    truncated_tokens: int
+
+    @property
+    def mean_logits(self) -> FloatArray:
+        """(rows, classes)"""
+        return np.asarray(self.logits.mean(axis=0))
+
+    @property
+    def margin_variance(self) -> FloatArray | None:
+        """(rows,): as the method gives it, or over the passes; None for a single pass without it."""
+        if self.given_variance is not None or len(self.logits) < 2:
+            return self.given_variance
+        return margin_variance(self.logits)
+
+
+def run(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: list[Text],
+    settings: Settings,
+    *,
+    represent: bool = False,
+) -> Outputs:
+    """The method's passes over one text or more, in batches of like length.
+
+    With `represent` the model also runs once without dropout, for the pooled representation of each text.
+    """
+    prepare = windowed if settings.windows else truncated
+    windows = prepare(tokenizer, texts, settings.max_length)
+    batches = list(windows.tokens.batches())
+    logits: list[Tensor] = []
+    variances: list[Tensor] = []
+    pooled: list[Tensor] = []
+    for batch in batches:
+        passes = settings.method.run(model, batch.inputs)
+        logits.append(passes.logits.cpu())
+        if passes.margin_variance is not None:
+            variances.append(passes.margin_variance.detach().cpu())
+        if represent and (representation := pool(model, batch.inputs)) is not None:
+            pooled.append(representation.cpu())
+    return Outputs(
+        logits=windows.mean(in_order(batches, logits, dim=1).numpy(), axis=1),
+        given_variance=windows.mean(in_order(batches, variances).numpy()) if variances else None,
+        representations=windows.mean(in_order(batches, pooled).numpy()) if pooled else None,
+        windows=windows.counts,
+        truncated_texts=windows.tokens.truncated_texts,
+        truncated_tokens=windows.tokens.truncated_tokens,
+    )
+
+
+def pool(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """The last hidden state without dropout, averaged over real tokens and options: (batch, units).
+
+    None of a model that is no encoder with a head (an ensemble, say): its shift is then told by scores alone.
+    """
+    encoder: Any = unwrap(model).base_model
+    device = next(model.parameters()).device
+    flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
+    with torch.inference_mode(), evaluating(encoder):
+        hidden = getattr(encoder(**flat), "last_hidden_state", None)
+    if hidden is None:
+        return None
+    real = flat["attention_mask"].unsqueeze(-1)
+    means = (hidden.float() * real).sum(dim=1) / real.sum(dim=1)
+    rows = next(iter(inputs.values())).shape[0]
+    pooled: Tensor = means.view(rows, -1, means.shape[-1]).mean(dim=1)
+    return pooled

@@ -1,0 +1,94 @@
+"""What decides the logits besides the model: the method, its seed, and how long texts are taken."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from uatlite.backbone.tokens import tokenize
+from uatlite.classifier.long_texts import TOKENIZING
+from uatlite.errors import ConfigurationError, ModelError
+from uatlite.methods import METHODS, Method, method_from_dict, parse_method
+from uatlite.methods.sampling import Sampling
+from uatlite.passes.config import UATConfig
+
+DEFAULT_METHOD = "fast"
+
+# Case, accents, digits, signs, another script: a tokenizer that differs in any of these splits it differently.
+PROBE = "The Quick brown fox isn't naïve: it costs $12.50 — 你好, ÀÉÎ!"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A calibration holds for these settings and no others."""
+
+    method: Method
+    seed: int
+    max_length: int
+    windows: bool
+    tokenizer: str
+    """a fingerprint of how the tokenizer splits"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        own = {name: getattr(self, name) for name in ("seed", "max_length", "windows", "tokenizer")}
+        return {"method": self.method.to_dict(), **own}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+        """The settings that `to_dict` described."""
+        try:
+            method = method_from_dict(values["method"]).seeded(int(values["seed"]))
+            return cls(**{**values, "method": method})
+        except (KeyError, TypeError, ConfigurationError) as error:
+            raise ModelError(
+                f"the stored settings are broken or of another version ({error}); calibrate again."
+            ) from error
+
+    def difference(self, other: "Settings") -> str:
+        """What differs, as 'max_length 512, now 128'; empty where nothing does."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        names = [name for name in mine if mine[name] != theirs[name]]
+        return "; ".join(f"{name} {self._shown(name)}, now {other._shown(name)}" for name in names)
+
+    def _shown(self, name: str) -> str:
+        return self.method.name if name == "method" else str(getattr(self, name))[:12]
+
+
+def method_of(config: UATConfig | Method | str | None, seed: int | None) -> Method:
+    """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself."""
+    if config is None:
+        config = DEFAULT_METHOD
+    if isinstance(config, UATConfig):
+        method: Method = _entry(config).with_config(config)
+    elif isinstance(config, str):
+        method = parse_method(config)
+    elif isinstance(config, Method):
+        method = config
+    else:
+        raise ConfigurationError(
+            f"config={config!r:.80} is not a UATConfig, a method or its spelling; there are {', '.join(METHODS)}."
+        )
+    return method if seed is None else method.seeded(seed)
+
+
+def _entry(config: UATConfig) -> Sampling:
+    """The entry of `METHODS` that a configuration is, but for its seed; the paper's UAT-Lite where it is none."""
+    entries = {key: method for key, method in METHODS.items() if isinstance(method, Sampling)}
+    same = (entry for entry in entries.values() if entry.standard == replace(config, seed=entry.standard.seed))
+    return next(same, entries["uat"])
+
+
+def seed_of(config: UATConfig | Method | str | None, seed: int | None) -> int:
+    """The seed that the method runs with."""
+    if seed is not None:
+        return seed
+    own = config.config if isinstance(config, Sampling) else config
+    return own.seed if isinstance(own, UATConfig) else 0
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """SHA-256 of how the tokenizer splits a text that is meant to tell tokenizers apart."""
+    with TOKENIZING:
+        return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], 1 << 30).fingerprint
