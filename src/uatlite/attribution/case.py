@@ -5,7 +5,7 @@ closed-form U of the embedding block, which is what the lagged estimate tends to
 stratified ones tie passes together on purpose.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +16,7 @@ from uatlite.backbone.checks import check_encoded, unwrap
 from uatlite.backbone.sites import Site
 from uatlite.backbone.view import View, view_of
 from uatlite.errors import ConfigurationError
-from uatlite.passes.chunks import MEMORY_BUDGET, plan_chunks
+from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import MODEL_INPUTS, check_fired, check_samples, forward_folded, position_rate
 from uatlite.passes.forward import FoldedPasses
@@ -28,17 +28,25 @@ MakeNoise = Callable[[Texts, range], Noise]
 
 @dataclass(frozen=True)
 class Case:
-    """What is attributed: a view, its inputs (batch, [choices,] tokens) and a configuration with fixed gates."""
+    """What is attributed: a view, its inputs (batch, [choices,] tokens) and a configuration."""
 
     view: View
     inputs: dict[str, Tensor]
     config: UATConfig
 
     @classmethod
-    def of(cls, model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None) -> "Case":
+    def of(
+        cls,
+        model: PreTrainedModel,
+        encoded: Mapping[str, Tensor],
+        config: UATConfig | None,
+        *,
+        fixed_gates: bool = True,
+    ) -> "Case":
         """Check everything before anything runs."""
         view = view_of(model)
-        config = with_fixed_gates(UATConfig() if config is None else config)
+        config = UATConfig() if config is None else config
+        config = with_fixed_gates(config) if fixed_gates else config
         check_samples(view, config)
         if not any(config.rates.of(site.component, site.own_rate) for site in view.sites):
             raise ConfigurationError(
@@ -86,6 +94,42 @@ class Silent:
 
 
 @dataclass(frozen=True)
+class Forward:
+    """One folded forward: the texts and passes that ran, and what came of them."""
+
+    chunk: Chunk
+    folded: FoldedPasses
+    noise: Noise
+    logits: Tensor
+    """(passes, texts, classes)"""
+
+
+def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forward]:
+    """Run some passes over all texts, chunk of texts by chunk, and within it block of passes by block."""
+    plan = replace(case.config, samples=len(passes))
+    one_pass = position_rate(case.view, case.config) > 0
+    texts_at_once = case.texts_at_once if case.config.per_input else None
+    for chunk in plan_chunks(case.inputs["attention_mask"], case.view, plan, texts_at_once, MEMORY_BUDGET, one_pass):
+        inputs = {name: chunk.take(value) for name, value in case.inputs.items()}
+        ids, real = inputs["input_ids"].flatten(0, -2), inputs["attention_mask"].flatten(0, -2)
+        texts = Texts.of(ids, real, case.config.per_input)
+        for block in chunk.blocks:
+            numbers = passes[block.start : block.stop]
+            noise = make_noise(texts, numbers)
+            folded = FoldedPasses(case.config, texts, real.bool(), numbers, noise=noise)
+            yield Forward(chunk, folded, noise, forward_folded(case.view, inputs, folded, len(numbers)))
+
+
+def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
+    """Logits (passes, batch, classes) of some passes under a noise."""
+    logits: dict[tuple[int, ...], list[Tensor]] = {}
+    for forward in forwards(case, passes, make_noise):
+        logits.setdefault(tuple(forward.chunk.rows.tolist()), []).append(forward.logits)
+    order = torch.tensor([row for rows in logits for row in rows])
+    return torch.cat([torch.cat(blocks) for blocks in logits.values()], dim=1)[:, torch.argsort(order)]
+
+
+@dataclass(frozen=True)
 class Quiet:
     """The pass without dropout."""
 
@@ -97,31 +141,8 @@ class Quiet:
 
 def without_noise(case: Case) -> Quiet:
     """Run the pass without dropout, attention gated as the configuration says."""
-    calls: list[Fired] = []
-    logits = run(case, range(1), lambda texts, passes: Silent(case.config), calls)
-    return Quiet(logits[0], tuple(calls))
-
-
-def run(case: Case, passes: range, noise: MakeNoise, calls: list[Fired] | None = None) -> Tensor:
-    """Logits (passes, batch, classes) of some passes under a noise; `calls` receives the site calls of a forward."""
-    mask = case.inputs["attention_mask"]
-    plan = replace(case.config, samples=len(passes))
-    one_pass = position_rate(case.view, case.config) > 0
-    texts_at_once = case.texts_at_once if case.config.per_input else None
-    order: list[Tensor] = []
-    found: list[Tensor] = []
-    for chunk in plan_chunks(mask, case.view, plan, texts_at_once, MEMORY_BUDGET, one_pass):
-        inputs = {name: chunk.take(value) for name, value in case.inputs.items()}
-        ids, real = inputs["input_ids"].flatten(0, -2), inputs["attention_mask"].flatten(0, -2)
-        texts = Texts.of(ids, real, case.config.per_input)
-        blocks = []
-        for block in chunk.blocks:
-            numbers = passes[block.start : block.stop]
-            folded = FoldedPasses(case.config, texts, real.bool(), numbers, noise=noise(texts, numbers))
-            blocks.append(forward_folded(case.view, inputs, folded, len(numbers)))
-        order.append(chunk.rows)
-        found.append(torch.cat(blocks))
-        if calls is not None:
-            check_fired(case.view, case.config, folded)
-            calls[:] = folded.fired
-    return torch.cat(found, dim=1)[:, torch.argsort(torch.cat(order))]
+    found = list(forwards(case, range(1), lambda texts, passes: Silent(case.config)))
+    order = torch.cat([forward.chunk.rows for forward in found])
+    check_fired(case.view, case.config, found[-1].folded)
+    logits = torch.cat([forward.logits[0] for forward in found])[torch.argsort(order)]
+    return Quiet(logits, tuple(found[-1].folded.fired))

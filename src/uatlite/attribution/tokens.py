@@ -1,0 +1,122 @@
+"""What each token and word does: its uncertainty, its share of the variance, what masking it does to the confidence."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from uatlite.attribution.case import Case, without_noise
+from uatlite.attribution.first_order import first_order
+from uatlite.attribution.words import Word, words_of
+from uatlite.errors import InputError
+from uatlite.passes.config import UATConfig
+
+
+@dataclass(frozen=True)
+class WordAttribution:
+    """One word, or one special token, of a text."""
+
+    word: Word
+    uncertainty: float
+    """U, the mean over its pieces"""
+    variance: float
+    """its part of the first-order Var(y), the sum over its pieces"""
+    share: float
+    """that part over the whole"""
+    confidence_change: float | None
+    """of the predicted class when the word is masked, after minus before; None for special tokens"""
+
+
+@dataclass(frozen=True)
+class TokenAttribution:
+    """What the tokens and words of each text of a batch do."""
+
+    predicted: Tensor
+    """the class that the pass without dropout predicts: (batch,)"""
+    confidence: Tensor
+    """its probability: (batch,)"""
+    uncertainty: Tensor
+    """closed-form U of each token, 0 at padding: (batch, [choices,] tokens)"""
+    variance: Tensor
+    """the first-order variance of y by token: (batch, [choices,] tokens)"""
+    total: Tensor
+    """the first-order Var(y), the head's part, which belongs to no token, included: (batch,)"""
+    words: tuple[tuple[WordAttribution, ...], ...]
+    """the words of each text in order"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        tensors = {name: value.tolist() for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        return {**tensors, "words": [[asdict(word) for word in text] for text in self.words]}
+
+
+def attribute_tokens(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    config: UATConfig | None = None,
+    *,
+    output: str | int = "predicted",
+    occlusion: bool = True,
+) -> TokenAttribution:
+    """Attribute uncertainty to tokens and words by one forward and one backward pass; the model is left untouched.
+
+    A token's variance is the sum of its terms of the delta method; those of attention belong to the query token (see
+    `uatlite.attribution.first_order`). With `occlusion`, a forward pass for each word, all pieces of which are
+    replaced by the mask token, says how the predicted class's probability changes.
+    """
+    case = Case.of(model, encoded, config)
+    words = words_of(tokenizer, encoded)
+    found = first_order(case, output)
+    probabilities = found.logits.softmax(dim=-1)
+    confidence, predicted = probabilities.max(dim=-1)
+    total = found.parts.sum(dim=-1)
+    changes = _masked_confidence(case, words, predicted, replacement_id(tokenizer)) if occlusion else {}
+    texts = []
+    for row, text in enumerate(words):
+        uncertainty, variance = found.token_uncertainty[row].flatten(), found.tokens[row].flatten()
+        texts.append(
+            tuple(
+                WordAttribution(
+                    word=word,
+                    uncertainty=float(uncertainty[list(word.tokens)].mean()),
+                    variance=float(variance[list(word.tokens)].sum()),
+                    share=float(variance[list(word.tokens)].sum() / total[row]) if total[row] > 0 else 0.0,
+                    confidence_change=changes[row, i] - float(confidence[row]) if (row, i) in changes else None,
+                )
+                for i, word in enumerate(text)
+            )
+        )
+    return TokenAttribution(predicted, confidence, found.token_uncertainty, found.tokens, total, tuple(texts))
+
+
+def replacement_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """What a masked token is replaced by: the mask token, or where there is none the unknown one, or padding."""
+    for name in ("mask_token_id", "unk_token_id", "pad_token_id"):
+        found = getattr(tokenizer, name, None)
+        if found is not None:
+            return int(found)
+    raise InputError(
+        f"{type(tokenizer).__name__} has no mask, unknown or padding token to replace a word by. "
+        "Set tokenizer.mask_token, or call with occlusion=False."
+    )
+
+
+def _masked_confidence(
+    case: Case, words: list[tuple[Word, ...]], predicted: Tensor, replacement: int
+) -> dict[tuple[int, int], float]:
+    """For each text and word that is not special, the predicted class's probability when the word is masked."""
+    places = [(row, i) for row, text in enumerate(words) for i, word in enumerate(text) if not word.special]
+    if not places:
+        return {}
+    rows = torch.tensor([row for row, _ in places], device=predicted.device)
+    inputs = {name: value[rows].clone() for name, value in case.inputs.items()}
+    flat = inputs["input_ids"].view(len(rows), -1)
+    for variant, (row, i) in enumerate(places):
+        flat[variant, list(words[row][i].tokens)] = replacement
+    logits = without_noise(replace(case, inputs=inputs)).logits
+    confidence = logits.softmax(dim=-1).gather(1, predicted[rows, None])[:, 0]
+    return dict(zip(places, confidence.tolist(), strict=True))

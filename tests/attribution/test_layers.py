@@ -1,0 +1,200 @@
+"""Layer attribution on tiny models of every architecture."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from uatlite.attribution.case import Case, forwards, without_noise
+from uatlite.attribution.layers import ESTIMATORS, attribute
+from uatlite.attribution.output import output_weights
+from uatlite.backbone.sites import EMBEDDINGS, Site
+from uatlite.backbone.view import dropout_sites
+from uatlite.errors import ConfigurationError
+from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.passes.engine import sample
+from uatlite.passes.noise import DropoutNoise, Fired, Texts
+
+CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
+Encoded = dict[str, Tensor]
+Tiny = Callable[..., PreTrainedModel]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_one_text_has_one_attribution_in_any_batch(model: PreTrainedModel, encoded: Encoded, estimator: str) -> None:
+    together = attribute(model, encoded, CONFIG, estimator=estimator, samples=3)
+    layers = int(model.config.num_hidden_layers)
+    assert together.contributions.shape == (3, layers + 2) == (3, len(together.layers))
+    assert together.components.shape == (3, layers, 2)
+    assert bool(torch.isfinite(together.contributions).all())
+    assert bool((together.total > 0).all())
+    for row, mask in enumerate(encoded["attention_mask"]):
+        # A model that reads its first token gives another answer when that is padding: there padding has to stay.
+        places = slice(0, int(mask.sum()) if mask[0] else len(mask))
+        alone = {name: value[row : row + 1, places] for name, value in encoded.items()}
+        single = attribute(model, alone, CONFIG, estimator=estimator, samples=3)
+        scale = float(single.contributions.abs().max())
+        torch.testing.assert_close(single.contributions[0], together.contributions[row], rtol=2e-3, atol=1e-4 * scale)
+        torch.testing.assert_close(single.components[0], together.components[row], rtol=2e-3, atol=1e-4 * scale)
+
+
+@pytest.mark.parametrize("estimator", ["delta", "isolated"])
+def test_contributions_are_not_negative(model: PreTrainedModel, texts: Callable[..., Encoded], estimator: str) -> None:
+    found = attribute(model, texts((6, 4)), CONFIG, estimator=estimator, samples=5)
+    assert bool((found.contributions >= 0).all())
+    assert bool((found.components >= 0).all())
+    torch.testing.assert_close(found.shares.sum(dim=-1), torch.ones(2))
+    live = {site.component for site in dropout_sites(model)}
+    assert bool((found.contributions[:, -1] > 0).all()) == ("classifier" in live)
+    assert bool((found.contributions[:, :-1] > 0).all())
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_noise_in_one_layer_alone_gets_all_the_variance(
+    tiny: Tiny, texts: Callable[..., Encoded], estimator: str, layer: int
+) -> None:
+    model = tiny("bert", rate=0.0)
+    block = model.bert.encoder.layer[layer]
+    block.attention.self.dropout.p = block.attention.output.dropout.p = block.output.dropout.p = 0.3
+    config = UATConfig(gate="none", rates=DropoutRates.own())
+    found = attribute(model, texts((6, 4)), config, estimator=estimator, samples=20)
+    expected = torch.zeros(2, 4)
+    expected[:, layer + 1] = 1
+    torch.testing.assert_close(found.shares, expected)
+    if estimator == "total-variance":
+        errors = found.contribution_errors
+        assert errors is not None
+        assert bool(((found.contributions.sum(dim=1) - found.total).abs() < 4 * errors[:, layer + 1]).all())
+
+
+@pytest.mark.parametrize("architecture", ["bert", "albert", "gpt2"], indirect=True)
+def test_contributions_sum_to_the_variance_of_plain_passes(
+    model: PreTrainedModel, texts: Callable[..., Encoded]
+) -> None:
+    batch, samples = texts((7, 5)), 400
+    config = replace(CONFIG, estimate="closed-form")
+    found = attribute(model, batch, config, estimator="total-variance", samples=samples)
+    other = sample(model, batch, replace(config, seed=1, samples=1000)).logits
+    weights = output_weights("predicted", without_noise(Case.of(model, batch, config)).logits)
+    variance = (other * weights).sum(dim=-1).var(dim=0)
+    assert found.total_error is not None
+    # 800 passes gave the total and 1,000 others the variance; the sum is the variance of 400 of them less the
+    # covariance with 400 unrelated ones, which is 0 up to about variance/√400.
+    assert bool(((found.total - variance).abs() < 4 * 2**0.5 * found.total_error).all())
+    bound = 4 * (3 * found.total_error**2 + variance**2 / samples) ** 0.5
+    assert bool(((found.contributions.sum(dim=1) - variance).abs() < bound).all())
+
+
+class _Prefix:
+    """The masks of one pass up to a layer, for every pass of a forward; fresh ones above."""
+
+    def __init__(self, config: UATConfig, texts: Texts, outer: int, passes: range, last: int) -> None:
+        self._below = DropoutNoise(config, texts, range(outer, outer + 1))
+        self._above = DropoutNoise(config, texts, passes)
+        self._last = last
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._above.rate(site, layer)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        below = EMBEDDINGS <= call.layer <= self._last
+        return (self._below if below else self._above).perturb(call, x)
+
+
+def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+    """Nested sampling: S_l is the variance over prefixes of the mean over what follows, less that mean's own."""
+    model, batch, outer, inner = tiny("bert"), texts((5,)), 150, 16
+    config = replace(CONFIG, estimate="closed-form", rates=DropoutRates(0.2, 0.1, 0.1, 0.2))
+    case = Case.of(model, batch, config)
+    found = attribute(model, batch, config, estimator="total-variance", samples=500)
+    weights = output_weights("predicted", without_noise(case).logits)
+    cumulative = found.contributions[0].cumsum(dim=0)
+    for column, last in ((0, EMBEDDINGS), (1, 0), (2, 1)):
+        rows = []
+        for number in range(outer):
+            fresh = range(10_000 + number * inner, 10_000 + (number + 1) * inner)
+            forward = next(forwards(case, fresh, lambda t, p, n=number, k=last: _Prefix(config, t, n, p, k)))  # type: ignore[misc]
+            rows.append((forward.logits * weights).sum(dim=-1)[:, 0])
+        y = torch.stack(rows)  # (outer, inner)
+        nested = y.mean(dim=1).var() - y.var(dim=1).mean() / inner
+        error = y.mean(dim=1).var() * (2 / outer) ** 0.5
+        assert found.contribution_errors is not None
+        bound = 4 * (error**2 + found.contribution_errors[0, : column + 1].square().sum()) ** 0.5
+        assert abs(float(nested - cumulative[column])) < float(bound)
+        assert float(bound) < 1.5 * float(found.total[0])
+
+
+def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+    model, batch = tiny("bert", rate=0.2), texts((6, 4))
+    config = UATConfig(gate="none", rates=DropoutRates(embedding=0.2, attention=0, feed_forward=0, classifier=0))
+    all_on = UATConfig(gate="none", rates=DropoutRates.own())
+    found = attribute(model, batch, all_on, estimator="isolated", samples=50)
+    plain = sample(model, batch, replace(config, samples=50)).logits
+    weights = output_weights("predicted", without_noise(Case.of(model, batch, all_on)).logits)
+    expected = (plain * weights).sum(dim=-1).var(dim=0)
+    torch.testing.assert_close(found.contributions[:, 0], expected, rtol=1e-3, atol=0)
+
+
+def test_gates_change_what_is_attributed_and_stay_on_when_the_embedding_is_silent(
+    tiny: Tiny, texts: Callable[..., Encoded]
+) -> None:
+    model, batch = tiny("bert"), texts((6, 4))
+    gated = attribute(model, batch, replace(CONFIG, penalty=2.0), estimator="isolated", samples=20)
+    plain = attribute(model, batch, replace(CONFIG, gate="none"), estimator="isolated", samples=20)
+    assert bool(((gated.contributions - plain.contributions)[:, 1:3].abs() > 1e-3 * plain.contributions[:, 1:3]).all())
+
+
+def test_no_noise_is_an_error(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+    batch = texts((4,))
+    with pytest.raises(ConfigurationError, match=r"no variance to attribute.*DropoutRates"):
+        attribute(tiny("bert"), batch, UATConfig(gate="none", rates=DropoutRates.none()))
+    with pytest.raises(ConfigurationError, match="nothing samples"):
+        attribute(tiny("bert", rate=0.0), batch, UATConfig(gate="none", rates=DropoutRates.own()))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"estimator": "exact"}, "estimator='exact' is not one of"),
+        ({"samples": 1}, "samples=1 is not"),
+        ({"output": "logit"}, "output='logit' is not one of"),
+        ({"output": 3}, "output=3 is no class.*0 to 2"),
+        ({"config": UATConfig(estimate="layerwise")}, "closed form of U.*gate='none'"),
+        ({"config": UATConfig(uncertainty="mean-std+ln")}, "closed form of U.*gate='none'"),
+    ],
+)
+def test_settings_are_checked(
+    shared: Tiny, texts: Callable[..., Encoded], setting: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        attribute(shared("bert"), texts((4,)), **setting)  # type: ignore[arg-type]
+
+
+def test_choices_are_attributed_too(chooser: PreTrainedModel, choices: Encoded) -> None:
+    for estimator in ESTIMATORS:
+        found = attribute(chooser, choices, CONFIG, estimator=estimator, samples=3)
+        alone = attribute(chooser, {k: v[1:] for k, v in choices.items()}, CONFIG, estimator=estimator, samples=3)
+        assert found.contributions.shape == (2, 4)
+        scale = float(found.contributions.abs().max())
+        torch.testing.assert_close(found.contributions[1:], alone.contributions, rtol=2e-3, atol=1e-4 * scale)
+
+
+def test_the_values_go_to_json_and_back(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+    for estimator in ESTIMATORS:
+        found = attribute(shared("bert"), texts((5, 4)), CONFIG, estimator=estimator, samples=3)
+        plain = json.loads(json.dumps(found.to_dict()))
+        assert plain["layers"] == ["embeddings", "layer 1", "layer 2", "head"]
+        torch.testing.assert_close(torch.tensor(plain["contributions"]), found.contributions)
+        assert (plain["contribution_errors"] is None) == (estimator == "delta")
+
+
+def test_outputs_are_contrasts() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.0], [5.0, 0.0, 4.0]])
+    torch.testing.assert_close((output_weights("predicted", logits) * logits).sum(-1), torch.tensor([1.5, 3.0]))
+    torch.testing.assert_close((output_weights("margin", logits) * logits).sum(-1), torch.tensor([1.0, 1.0]))
+    torch.testing.assert_close((output_weights(0, logits) * logits).sum(-1), torch.tensor([-1.5, 3.0]))
