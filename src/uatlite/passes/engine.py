@@ -11,7 +11,7 @@ from uatlite.backbone.checks import check_encoded, unwrap
 from uatlite.backbone.seams import intervene
 from uatlite.backbone.view import View, view_of
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
+from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, keep_freed_memory, plan_chunks
 from uatlite.passes.config import UATConfig
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
@@ -52,6 +52,7 @@ def sample(
     check_samples(view, config)
     inputs = check_encoded(encoded, unwrap(model), view.architecture)
     inputs = {name: inputs[name] for name in MODEL_INPUTS if name in inputs}
+    keep_freed_memory()
     results = _Results(inputs["input_ids"], view, config)
     one_pass = position_rate(view, config) > 0
     if one_pass and config.per_input:

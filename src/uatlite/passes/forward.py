@@ -60,7 +60,7 @@ class FoldedPasses:
         self.attended += 1
         g = self._gates
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
-        logits = (inputs.query * scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
+        logits = _contiguous_product(inputs.query, scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
         if g.pair is not None:
             logits *= g.pair[:, None]
         if g.bias is not None:
@@ -121,6 +121,14 @@ class FoldedPasses:
 def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:
     """A projection (rows, heads, tokens, width) times a factor by token (rows, tokens)."""
     return projection if factor is None else projection * factor[:, None, :, None]
+
+
+def _contiguous_product(projection: Tensor, scale: float | Tensor) -> Tensor:
+    """Scale and lay out for the matrix product in one go: projections come as transposed views."""
+    if torch.is_grad_enabled():
+        return projection * scale
+    factor = torch.as_tensor(scale, dtype=projection.dtype, device=projection.device)
+    return torch.mul(projection, factor, out=projection.new_empty(projection.shape))
 
 
 def _softmax(logits: Tensor) -> Tensor:
