@@ -21,7 +21,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import eager_mask
 
 from uatlite import UATConfig
+from uatlite.passes import engine
+from uatlite.passes.chunks import Chunk
 from uatlite.passes.masks import MASKS, Draw
+from uatlite.passes.noise import DropoutNoise, Fired
 
 KEY = "plain_reference"
 _BERT = {
@@ -298,6 +301,42 @@ def _attention(
 def reference() -> Callable[..., tuple[Tensor, Tensor]]:
     """`reference(model, architecture, encoded, config)`: Algorithm 1's logits and token uncertainty."""
     return lambda model, name, encoded, config: Algorithm1(model, name, config).run(encoded)
+
+
+Masks = dict[tuple[int, int, str], Tensor]
+"""(text, pass, call of a site) -> multipliers at the text's real tokens, 0 where a unit is dropped"""
+
+
+@pytest.fixture
+def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
+    """What every call of every site multiplies by, while the test runs the engine in one thread."""
+    seen: Masks = {}
+    chunk: dict[str, Any] = {}
+    run_chunk = engine._run_chunk
+
+    def recorded_chunk(view: Any, inputs: Any, part: Chunk, *args: Any, **kwargs: Any) -> Any:
+        real = part.take(inputs["attention_mask"]).bool()
+        chunk.update(texts=part.rows.tolist(), real=real)
+        return run_chunk(view, inputs, part, *args, **kwargs)
+
+    class Recorded(DropoutNoise):
+        def perturb(self, call: Fired, x: Tensor) -> Tensor:
+            ones = super().perturb(call, torch.ones_like(x))
+            for at, number in enumerate(self._passes):
+                for row, text in enumerate(chunk["texts"]):
+                    real = chunk["real"][row]
+                    if call.site.role == "position":
+                        bits = ones
+                    else:
+                        bits = ones.view(len(self._passes), len(chunk["texts"]), *x.shape[1:])[at, row]
+                        bits = bits if x.ndim == 2 else bits[..., real, :]
+                        bits = bits[..., real] if call.site.role == "probabilities" else bits
+                    seen[text, number, call.name] = bits.clone()
+            return super().perturb(call, x)
+
+    monkeypatch.setattr(engine, "_run_chunk", recorded_chunk)
+    monkeypatch.setattr("uatlite.passes.forward.DropoutNoise", Recorded)
+    return seen
 
 
 @pytest.fixture

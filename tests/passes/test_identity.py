@@ -19,9 +19,7 @@ def test_no_rates_and_no_gate_is_the_plain_model(architecture, model, encoded):
     torch.testing.assert_close(out.logits, expected.expand(2, -1, -1), rtol=0, atol=1e-5)
     assert out.fired == ()
     assert torch.count_nonzero(out.token_uncertainty) == 0
-    assert (
-        expected.amax(0) - expected.amin(0)
-    ).min() > 0.05  # the texts are told apart: the comparison means something
+    assert (expected.amax(0) - expected.amin(0)).min() > 0.05  # the texts are told apart
 
 
 def test_multiple_choice(chooser, choices):
@@ -101,7 +99,7 @@ def check_precision(architecture, tiny, texts, dtype):
 
 
 def test_a_compiled_model_is_unwrapped(shared, texts):
-    """`torch.compile` only wraps here: nothing is compiled until the wrapper is called, and the engine calls the model."""
+    """`torch.compile` only wraps: nothing is compiled until the wrapper is called, and the engine calls the model."""
     batch = texts((9, 5, 7))
     compiled = torch.compile(shared("bert"))
     assert torch.equal(sample(compiled, batch).logits, sample(shared("bert"), batch).logits)

@@ -48,7 +48,7 @@ _LOCK = threading.Lock()
 
 
 def view_of(model: PreTrainedModel) -> View:
-    """The view of a classifier, built on first use and again when modules or rates of the model were changed."""
+    """The view of a classifier, built on first use and again when the model's modules, rates or hooks were changed."""
     model = unwrap(model)
     fingerprint = _fingerprint(model)
     with _LOCK:
@@ -60,14 +60,20 @@ def view_of(model: PreTrainedModel) -> View:
 
 
 def _fingerprint(model: nn.Module) -> tuple[object, ...]:
-    """What a view was built from: every module and every rate. (By a stack: `modules()` is slow, and this is hot.)"""
+    """What a view was built from: every module, rate and hook. (By a stack: `modules()` is slow, and this is hot.)
+
+    It holds the modules themselves, for an id may be that of a new module once the old one is gone; but not the model,
+    which the cache must not keep alive.
+    """
     seen: list[object] = []
     stack: list[nn.Module | None] = [model]
     while stack:
         module = stack.pop()
         if module is not None:
             attributes = module.__dict__
-            seen += (id(module), attributes.get("p"), attributes.get("attention_dropout"))
+            seen += (None if module is model else module, attributes.get("p"), attributes.get("attention_dropout"))
+            seen += attributes["_forward_hooks"]  # by their numbers, which torch never gives twice
+            seen += attributes["_forward_pre_hooks"]
             stack.extend(attributes["_modules"].values())
     return tuple(seen)
 

@@ -42,7 +42,7 @@ Shape = tuple[int, int, int]
 
 def independent(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
     """Which units each pass keeps, drawn anew in every pass: (passes, streams, positions, units)."""
-    threshold = np.uint32(round(draw.rate * 2**32))
+    threshold = np.uint32(min(round(draw.rate * 2**32), 2**32 - 1))
     keep = np.empty((len(passes), *shape), dtype=np.bool_)
     counters = _counters(shape)
     for row, number in enumerate(passes):
@@ -58,18 +58,19 @@ def stratified(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
     n = floor(pM) + [fraction < frac(pM)] times, in the passes m with (phase + π(m)) mod M < n. Each pass then
     drops it with probability p. π is a permutation of the passes, another one at each site.
     """
-    phase = np.empty(shape, dtype=np.uint16)
-    drops = np.empty(shape, dtype=np.uint16)
+    word = np.uint16 if total <= 2**15 else np.uint32  # which holds the sum of a phase and an order
+    phase = np.empty(shape, dtype=word)
+    drops = np.empty(shape, dtype=word)
     whole, fraction = divmod(round(draw.rate * total * 2**32), 2**32)
     counters = _counters(shape)
     for stream in range(shape[0]):
         scaled = _bits(draw, "strata", stream, counters).astype(np.uint64) * np.uint64(total)
         phase[stream] = scaled >> np.uint64(32)
         drops[stream] = whole + (scaled & np.uint64(0xFFFFFFFF) < np.uint64(fraction))
-    order = _permutation(draw, total)
+    order = _permutation(draw, total).astype(word)
     keep = np.empty((len(passes), *shape), dtype=np.bool_)
     for row, number in enumerate(passes):
-        np.greater_equal((phase + order[number]) % np.uint16(total), drops, out=keep[row])
+        np.greater_equal((phase + order[number]) % word(total), drops, out=keep[row])
     return keep
 
 
@@ -116,7 +117,7 @@ def _mix(words: Words) -> None:
     words ^= words >> np.uint32(16)
 
 
-def _permutation(draw: Draw, total: int) -> NDArray[np.uint16]:
+def _permutation(draw: Draw, total: int) -> NDArray[np.intp]:
     """A permutation of the passes, another for each seed and site."""
     ranks = _bits(draw, "order", 0, np.arange(total, dtype=np.uint32))
-    return np.argsort(ranks, kind="stable").argsort().astype(np.uint16)
+    return np.argsort(ranks, kind="stable").argsort()

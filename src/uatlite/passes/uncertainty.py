@@ -26,11 +26,18 @@ def _norm_cv(std: Tensor, mean: Lazy) -> Tensor:
     return torch.where(norm > 0, std.norm(dim=-1) / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
 
 
+def _median(std: Tensor) -> Tensor:
+    """The mean of the middle two where there is no middle one. (`quantile` refuses more than 2^24 values.)"""
+    ordered = std.sort(dim=-1).values
+    width = std.shape[-1]
+    return (ordered[..., (width - 1) // 2] + ordered[..., width // 2]) / 2
+
+
 # name -> U (..., tokens) from the standard deviation of each unit (..., tokens, width) and, where asked for, the mean
 STATISTICS: dict[str, Callable[[Tensor, Lazy], Tensor]] = {
     "mean-std": lambda std, mean: std.mean(dim=-1),
     "rms-std": lambda std, mean: std.square().mean(dim=-1).sqrt(),
-    "median-std": lambda std, mean: std.quantile(0.5, dim=-1),
+    "median-std": lambda std, mean: _median(std),
     "cov-trace": lambda std, mean: std.square().mean(dim=-1),
     "cv": lambda std, mean: (std / (mean().abs() + _EPSILON)).mean(dim=-1),
     "norm-cv": _norm_cv,

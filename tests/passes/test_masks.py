@@ -1,0 +1,148 @@
+"""Counter-based masks: rates, strata, and no trace of structure in the bits."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from uatlite.errors import InputError
+from uatlite.passes.masks import MASKS, WIDEST, Draw, independent, stratified, text_hash
+
+DRAW = Draw(seed=0, site="0.output.0", rate=0.5)
+SHAPE = (2, 16, 64)
+TWO_SIDED = 4.5
+"""|z| that one of a few hundred standard normals passes with a chance of about 1 in 1000."""
+
+
+def z_of_rate(keep: np.ndarray, rate: float) -> float:
+    """How many standard errors the share of dropped units lies from its rate."""
+    return float(((~keep).mean() - rate) / math.sqrt(rate * (1 - rate) / keep.size))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.25, 0.5, 0.9])
+def test_independent_rate(rate):
+    keep = independent(Draw(3, "site", rate), range(40), 40, SHAPE)
+    assert keep.shape == (40, *SHAPE)
+    assert abs(z_of_rate(keep, rate)) < TWO_SIDED
+    per_pass = np.array([z_of_rate(mask, rate) for mask in keep])
+    assert abs(per_pass).max() < TWO_SIDED
+    assert stats.kstest(per_pass, "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("rate", [1e-12, 1 - 1e-12])
+@pytest.mark.parametrize("kind", MASKS)
+def test_extreme_rates(kind, rate):
+    keep = MASKS[kind](Draw(0, "site", rate), range(4), 4, SHAPE)
+    assert keep.mean() == round(1 - rate)
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 5, 6, 10, 16, 33])
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.2, 0.3, 0.5, 0.75])
+def test_stratified_drops_floor_or_ceil_of_rate_times_passes(rate, total):
+    keep = stratified(Draw(1, "site", rate), range(total), total, SHAPE)
+    drops = (~keep).sum(axis=0)
+    expected = round(rate * total, 9)  # 0.1·10 is 1, whatever the floating point makes of it
+    assert drops.min() >= math.floor(expected)
+    assert drops.max() <= math.ceil(expected)
+
+
+@pytest.mark.parametrize("total", [5, 6, 10])
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.3, 0.5])
+def test_stratified_marginals(rate, total):
+    """Each pass alone drops a unit with the asked rate, and a fraction of pM is dropped ceil(pM) times."""
+    keep = stratified(Draw(2, "site", rate), range(total), total, (4, 32, 128))
+    assert max(abs(z_of_rate(mask, rate)) for mask in keep) < TWO_SIDED
+    more = ((~keep).sum(axis=0) > math.floor(round(rate * total, 9))).mean()
+    fraction = rate * total - math.floor(round(rate * total, 9))
+    error = math.sqrt(max(fraction * (1 - fraction), 1e-12) / keep[0].size)
+    assert abs(more - fraction) < TWO_SIDED * error + 1e-9
+
+
+def test_stratified_many_passes():
+    """More passes than 16 bits of phase and order can add without wrapping."""
+    total = 40_000
+    keep = stratified(Draw(0, "site", 0.3), range(total), total, (1, 1, 4))
+    assert ((~keep).sum(axis=0) == 12_000).all()
+
+
+def test_stratified_passes_of_two_sites_are_not_in_step():
+    """Were the order of the strata common to all sites, a unit's drops here would tell those of another there."""
+    total = 10
+    masks = [stratified(Draw(0, f"{i}.output.0", 0.1), range(total), total, (1, 1, 64)) for i in range(30)]
+    dropped = np.array([(~keep).reshape(total, -1) for keep in masks])  # (sites, passes, units)
+    per_pass = dropped.sum(axis=(0, 2))
+    assert stats.chisquare(per_pass).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_blocks_of_passes_and_prefixes_of_shapes_agree(kind):
+    """A mask bit does not depend on what else is asked for: passes, tokens, units or heads."""
+    draw = Draw(9, "site", 0.3, b"text")
+    whole = MASKS[kind](draw, range(8), 8, (4, 16, 32))
+    part = MASKS[kind](draw, range(3, 6), 8, (2, 5, 7))
+    assert np.array_equal(part, whole[3:6, :2, :5, :7])
+
+
+def streams(kind: str) -> dict[str, np.ndarray]:
+    """Pairs of masks that differ in one thing only, as dropped (+) and kept (-) numbers of mean 0."""
+
+    def bits(seed=0, site="0.output.0", text=b"", passes=range(1), shape=(1, 64, 64), rate=0.5):
+        return MASKS[kind](Draw(seed, site, rate, text), passes, 8, shape).astype(float) * 2 - 1
+
+    base = bits()
+    heads = bits(shape=(2, 64, 64))
+    passes = bits(passes=range(2))
+    wide = bits(shape=(1, 65, 65))
+    pairs = {
+        "seed": (base, bits(seed=1)),
+        "seed bit 32": (base, bits(seed=2**32)),
+        "site": (base, bits(site="1.output.0")),
+        "call": (base, bits(site="0.output.1")),
+        "text": (base, bits(text=b"a")),
+        "head": (heads[:, 0], heads[:, 1]),
+        "position": (wide[:, :, :-1], wide[:, :, 1:]),
+        "unit": (wide[..., :-1], wide[..., 1:]),
+        "transposed": (base, base.swapaxes(-1, -2) * (1 - np.eye(64))),
+    }
+    if kind == "independent":  # strata are meant to be correlated over passes
+        pairs["pass"] = (passes[0], passes[1])
+    return pairs
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_no_correlation(kind):
+    for name, (left, right) in streams(kind).items():
+        terms = (left * right).ravel()
+        z = terms.sum() / math.sqrt(np.count_nonzero(terms))
+        assert abs(z) < TWO_SIDED, name
+
+
+def test_bits_in_blocks_are_uniform():
+    """Chi-square of the patterns of 8 neighbouring units, of 8 neighbouring positions and of 8 passes."""
+    keep = independent(DRAW, range(8), 8, (4, 64, 64))
+    for axis in (-1, -2, 0):
+        moved = np.moveaxis(keep, axis, -1)
+        words = np.packbits(moved.reshape(-1, 8), axis=1).ravel()
+        assert stats.chisquare(np.bincount(words, minlength=256)).pvalue > 1e-3
+
+
+def test_hash_is_uniform_beyond_its_first_bit():
+    """The same uniform serves every rate: its distribution function, read off at many rates, is straight."""
+    kept = [independent(Draw(5, "site", rate), range(1), 1, (1, 128, 128)) for rate in np.linspace(0.02, 0.98, 49)]
+    shares = np.array([1 - keep.mean() for keep in kept])
+    assert abs(shares - np.linspace(0.02, 0.98, 49)).max() < 1.95 / 128  # Kolmogorov's bound at about 1e-3
+    assert all((later <= earlier).all() for earlier, later in pairwise(kept))
+
+
+def test_masks_reach_only_so_far():
+    with pytest.raises(InputError, match=f"{WIDEST}"):
+        independent(DRAW, range(1), 1, (1, 1, WIDEST + 1))
+
+
+def test_text_hash():
+    """A text is its tokens: order, ids and length count, the integer type does not."""
+    ids = np.array([5, 6, 7])
+    assert text_hash(ids) == text_hash(ids.astype(np.int32))
+    assert len({text_hash(np.array(x)) for x in ([5, 6, 7], [7, 6, 5], [5, 6], [5, 6, 7, 7], [])}) == 5
