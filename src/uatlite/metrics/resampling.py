@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import ConfigurationError, InputError, check_choice
@@ -73,8 +74,10 @@ def shift_bootstrap(
 ) -> dict[str, Interval]:
     """ΔECE and the robustness score of an in-domain and a shifted set, each resampled by itself."""
     in_domain, shifted = Rows.of(probabilities, labels), Rows.of(shifted_probabilities, shifted_labels)
-    statistics = {name: combine(in_domain, shifted, weights=weights) for name, weights in SHIFT.items()}
-    estimates = {name: Estimate(statistic, truth=statistic) for name, statistic in statistics.items()}
+    estimates = {}
+    for name, weights in SHIFT.items():
+        statistic = combine(in_domain, shifted, weights)
+        estimates[name] = Estimate(statistic, truth=statistic, lowest=-np.inf if min(weights) < 0 else 0.0)
     return intervals(estimates, (len(in_domain), len(shifted)), resamples=resamples, confidence=confidence, seed=seed)
 
 
