@@ -127,9 +127,10 @@ def test_all_three_find_the_variance_of_a_sum() -> None:
     case, expected = stack.case(), stack.variances()
     delta = layers._delta(case, "predicted")
     torch.testing.assert_close(delta.contributions[0], expected, rtol=1e-4, atol=0)
+    assert delta.components is not None
     torch.testing.assert_close(delta.components.sum(dim=-1), delta.contributions[:, 1:-1])
     for estimator in ("isolated", "total-variance"):
-        found = layers._sampled(case, estimator, "predicted", 1000)
+        found = layers._sampled(case, estimator, "predicted", 1000, True)
         assert found.contribution_errors is not None
         assert bool((found.contribution_errors[0] < 0.15 * expected.sum()).all())
         assert _within(found.contributions[0], found.contribution_errors[0], expected)
@@ -146,9 +147,9 @@ def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
     alone = torch.tensor([*cumulative[:1], *[cumulative_of_one_layer()] * LAYERS, 4 * RATIOS["classifier"]])
     torch.testing.assert_close(layers._delta(case, "predicted").contributions[0], 4 * first_order)
 
-    isolated = layers._sampled(case, "isolated", "predicted", 2500)
+    isolated = layers._sampled(case, "isolated", "predicted", 2500, True)
     assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)  # type: ignore[index]
-    total = layers._sampled(case, "total-variance", "predicted", 2500)
+    total = layers._sampled(case, "total-variance", "predicted", 2500, True)
     steps = torch.diff(cumulative, prepend=torch.zeros(1))
     assert _within(total.contributions[0], total.contribution_errors[0], steps)  # type: ignore[index]
     assert _within(total.total[0], total.total_error[0], cumulative[-1])  # type: ignore[index]
@@ -164,7 +165,7 @@ def cumulative_of_one_layer() -> float:
 def test_standard_errors_are_those_of_repeated_runs(estimator: str) -> None:
     case = Sum(tokens=3, width=4).case()
     runs = [
-        layers._sampled(replace(case, config=replace(case.config, seed=seed)), estimator, "predicted", 60)
+        layers._sampled(replace(case, config=replace(case.config, seed=seed)), estimator, "predicted", 60, True)
         for seed in range(40)
     ]
     spread = torch.stack([run.contributions[0] for run in runs]).std(dim=0)

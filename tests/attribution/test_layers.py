@@ -108,10 +108,10 @@ class _Prefix:
 
 def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
     """Nested sampling: S_l is the variance over prefixes of the mean over what follows, less that mean's own."""
-    model, batch, outer, inner = tiny("bert"), texts((5,)), 150, 16
+    model, batch, outer, inner = tiny("bert"), texts((5,)), 100, 12
     config = replace(CONFIG, estimate="closed-form", rates=DropoutRates(0.2, 0.1, 0.1, 0.2))
     case = Case.of(model, batch, config)
-    found = attribute(model, batch, config, estimator="total-variance", samples=500)
+    found = attribute(model, batch, config, estimator="total-variance", samples=400)
     weights = output_weights("predicted", without_noise(case).logits)
     cumulative = found.contributions[0].cumsum(dim=0)
     for column, last in ((0, EMBEDDINGS), (1, 0), (2, 1)):
@@ -127,6 +127,21 @@ def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable
         bound = 4 * (error**2 + found.contribution_errors[0, : column + 1].square().sum()) ** 0.5
         assert abs(float(nested - cumulative[column])) < float(bound)
         assert float(bound) < 1.5 * float(found.total[0])
+
+
+@pytest.mark.parametrize("estimator", ["isolated", "total-variance"])
+def test_layers_are_the_same_without_their_components(
+    shared: Tiny, texts: Callable[..., Encoded], estimator: str
+) -> None:
+    model, batch = shared("bert"), texts((6, 4))
+    whole = attribute(model, batch, CONFIG, estimator=estimator, samples=12, components=False)
+    split = attribute(model, batch, CONFIG, estimator=estimator, samples=12)
+    assert whole.components is None
+    torch.testing.assert_close(whole.contributions, split.contributions, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(whole.contribution_errors, split.contribution_errors, rtol=1e-4, atol=1e-6)
+    if estimator == "total-variance":
+        assert split.components is not None
+        torch.testing.assert_close(split.components.sum(-1), split.contributions[:, 1:-1], rtol=1e-4, atol=1e-6)
 
 
 def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: Callable[..., Encoded]) -> None:

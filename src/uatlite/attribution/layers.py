@@ -30,10 +30,10 @@ class Attribution:
     """the class that the pass without dropout predicts: (batch,)"""
     contributions: Tensor
     """(batch, layers + 2), in the squared unit of y"""
-    components: Tensor
-    """of attention and of feed-forward within each layer: (batch, layers, 2)"""
     total: Tensor
     """Var(y) with all noise on, sampled; for delta its first-order value, the sum of the contributions: (batch,)"""
+    components: Tensor | None = None
+    """of attention and of feed-forward within each layer: (batch, layers, 2); None where not asked for"""
     contribution_errors: Tensor | None = None
     """standard errors of what was sampled, in the shapes of the values; None for delta"""
     component_errors: Tensor | None = None
@@ -42,7 +42,7 @@ class Attribution:
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the columns of `contributions`."""
-        return layer_names(self.components.shape[1])
+        return layer_names(self.contributions.shape[1] - 2)
 
     @property
     def shares(self) -> Tensor:
@@ -68,14 +68,16 @@ def attribute(
     estimator: str = "delta",
     output: str | int = "predicted",
     samples: int = 200,
+    components: bool = True,
 ) -> Attribution:
     """Attribute the variance of a classifier's output under dropout to its layers; the model is left untouched.
 
     `estimator` is 'delta' (first order, one forward and one backward pass), 'total-variance' (sampled; sums to Var(y);
     2·layers + 3 times `samples` passes) or 'isolated' (the paper's V^(l), each layer and component alone;
-    3·layers + 3 times `samples` passes). `output` names y: 'predicted', 'margin' or a class, see
-    `uatlite.attribution.output`. Of the configuration, `samples` and `masks` are not used, and gates are set by
-    the closed-form U, see `uatlite.attribution.case`.
+    3·layers + 3 times `samples` passes). Without `components` both take layers + 3 times `samples` passes.
+
+    `output` names y: 'predicted', 'margin' or a class, see `uatlite.attribution.output`. Of the configuration,
+    `samples` and `masks` are not used, and gates are set by the closed-form U, see `uatlite.attribution.case`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
@@ -83,7 +85,7 @@ def attribute(
     case = Case.of(model, encoded, config)
     if estimator == "delta":
         return _delta(case, output)
-    return _sampled(case, estimator, output, samples)
+    return _sampled(case, estimator, output, samples, components)
 
 
 def shares_of(contributions: Tensor) -> Tensor:
@@ -105,19 +107,19 @@ def _delta(case: Case, output: str | int) -> Attribution:
     )
 
 
-def _sampled(case: Case, estimator: str, output: str | int, samples: int) -> Attribution:
+def _sampled(case: Case, estimator: str, output: str | int, samples: int, split: bool) -> Attribution:
     quiet = without_noise(case)
     live = {Part(call.layer, (call.site.component,)) for call in quiet.calls}
-    found = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live)
+    found = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
     return Attribution(
         estimator=estimator,
         output=output,
         samples=samples,
         predicted=quiet.logits.argmax(dim=-1),
         contributions=found.layers.value.float(),
-        components=found.components.value.float(),
+        components=None if found.components is None else found.components.value.float(),
         total=found.total.value.float(),
         contribution_errors=found.layers.error.float(),
-        component_errors=found.components.error.float(),
+        component_errors=None if found.components is None else found.components.error.float(),
         total_error=found.total.error.float(),
     )

@@ -37,6 +37,10 @@ class Estimate:
     value: Tensor
     error: Tensor
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Estimate":
+        """Both of them rearranged."""
+        return Estimate(change(self.value), change(self.error))
+
 
 @dataclass(frozen=True)
 class Sampled:
@@ -44,8 +48,8 @@ class Sampled:
 
     layers: Estimate
     """(batch, layers + 2)"""
-    components: Estimate
-    """(batch, layers, 2)"""
+    components: Estimate | None
+    """(batch, layers, 2); None where they were not asked for"""
     total: Estimate
     """Var(y) with all noise on: (batch,)"""
 
@@ -80,53 +84,52 @@ class Isolated:
         return self._dropout.perturb(call, x)
 
 
-def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part]) -> Sampled:
-    """The contributions to Var(y), which they sum to, from `samples` pairs of passes for each of the `live` parts."""
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
+    """The contributions to Var(y), which they sum to, from `samples` pairs of passes for each part that is live."""
 
     def sharing(shared: Sequence[Part]) -> MakeNoise:
         return lambda texts, a: SharedUpTo(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
 
-    parts = split_layers(case.view.layers)
-    lives = [part in live for part in parts]
+    parts = split_layers(case.view.layers) if split else whole_layers(case.view.layers)
+    lives = _lives(parts, live)
     prefixes = [parts[:end] for end, alive in enumerate(lives, start=1) if alive]
     y = _sample(case, weights, samples, [sharing(()), *(sharing(prefix) for prefix in prefixes)])
     # A part without noise has the y_k of the part before it: its contribution is exactly 0, and nothing was run for it.
     y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
-    ends = [0, 1, *range(3, len(parts), 2), len(parts)]  # where the embedding block, each layer and the head end
-    by_part = covariance(y[-1], y[1:] - y[:-1])
-    by_layer = covariance(y[-1], y[ends][1:] - y[ends][:-1])
+    steps = covariance(y[-1], y[1:] - y[:-1]).map(torch.t)
     both = torch.cat([y[0], y[-1]])
-    return Sampled(
-        Estimate(by_layer.value.T, by_layer.error.T),
-        Estimate(components_of(by_part.value.T), components_of(by_part.error.T)),
-        covariance(both, both),
-    )
+    total = covariance(both, both)
+    if not split:
+        return Sampled(steps, None, total)
+    y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # where the embedding block, each layer and the head end
+    return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
 
 
-def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part]) -> Sampled:
+def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
     """The variance of y with only one layer, or one component of one, stochastic; `samples` passes for each."""
 
     def alone(part: Part) -> MakeNoise:
         return lambda texts, passes: Isolated(case.config, texts, passes, part)
 
     layers = case.view.layers
-    parts = [*whole_layers(layers), *split_layers(layers)[1:-1]]
-    lives = [any(part.contains(other) for other in live) for part in parts]
+    parts = [*whole_layers(layers), *(split_layers(layers)[1:-1] if split else ())]
+    lives = _lives(parts, live)
     makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
-    found, total = covariance(y[:-1], y[:-1]), covariance(y[-1], y[-1])
-    value, error = (_fill(values, lives) for values in (found.value, found.error))
-    return Sampled(
-        Estimate(value[:, : layers + 2], error[:, : layers + 2]),
-        Estimate(pair_up(value[:, layers + 2 :]), pair_up(error[:, layers + 2 :])),
-        total,
-    )
+    found = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
+    components = found.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
+    return Sampled(found.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
 
 
-SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[Part]], Sampled]] = {
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[Part], bool], Sampled]] = {
     "total-variance": total_variance,
     "isolated": isolated,
 }
+
+
+def _lives(parts: Sequence[Part], live: Collection[Part]) -> list[bool]:
+    """Whether each part has a component that drops anything."""
+    return [any(part.contains(other) for other in live) for part in parts]
 
 
 def covariance(a: Tensor, b: Tensor) -> Estimate:
