@@ -22,6 +22,7 @@ from uatlite.decision import (
     target_risk,
     text_uniforms,
 )
+from uatlite.decision.guarantee import Start, first_share, lowest_in_sequence, upper_quantile
 
 CONFIDENCE = 0.95
 CLASSES = 3
@@ -102,9 +103,17 @@ def own_pilot(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.n
     return target_risk(scores, errors, target, confidence=CONFIDENCE).threshold
 
 
+def one_start(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
+    """Ours, without the second start: valid too, and what the second start is for."""
+    share = first_share(len(scores), len(pilot), target, 1 - CONFIDENCE)
+    starts = [] if share is None else [Start(upper_quantile(pilot, share), 1 - CONFIDENCE)]
+    return lowest_in_sequence(scores, errors, target, starts)
+
+
 METHODS: dict[str, Callable[[np.ndarray, np.ndarray, float, np.ndarray], float]] = {
     "ours, pilot": fixed_sequence,
     "ours, no pilot": own_pilot,
+    "one start": one_start,
     "Bonferroni": bonferroni,
     "plug-in": plug_in,
 }

@@ -39,6 +39,7 @@ def test_log_odds_are_those_of_the_softmax(rows):
     np.testing.assert_allclose(log_odds(logits), logit(softmax(logits, axis=1)), rtol=1e-9)
     binary, _, _ = rows(50, 2)
     np.testing.assert_allclose(log_odds(binary)[:, 1], binary[:, 1] - binary[:, 0])
+    np.testing.assert_allclose(log_odds(np.array([[1e4, -1e4], [50.0, 0.0], [0.0, 0.0]]))[:, 0], [2e4, 50.0, 0.0])
 
 
 @pytest.mark.parametrize("classes", [2, 4])

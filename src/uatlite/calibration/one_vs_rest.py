@@ -1,7 +1,7 @@
 """What Platt, histogram binning and isotonic share: each class against all others, then normalised."""
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp
 
 from uatlite.calibration.inputs import FloatArray, IntArray
 
@@ -12,8 +12,15 @@ def log_odds(logits: FloatArray) -> FloatArray:
     Unlike the raw logit it does not change when a row's logits are shifted, unlike p_k it does not saturate,
     and for two classes it is the margin.
     """
-    columns = [logits[:, k] - logsumexp(np.delete(logits, k, axis=1), axis=1) for k in range(logits.shape[1])]
-    return np.stack(columns, axis=1)
+    logs = log_softmax(logits, axis=1)
+    top = logits.argmax(axis=1)[:, None]
+    others = logs.copy()
+    np.put_along_axis(others, top, -np.inf, axis=1)
+    # 1 - p_k loses all digits as p_k nears 1, which only the top class can: for that one the others are summed.
+    odds = logs - np.log1p(-np.minimum(np.exp(logs), 0.5))
+    at_top = np.take_along_axis(logs, top, axis=1) - logsumexp(others, axis=1, keepdims=True)
+    np.put_along_axis(odds, top, at_top, axis=1)
+    return np.asarray(odds)
 
 
 def membership(labels: IntArray, classes: int) -> FloatArray:
