@@ -1,0 +1,81 @@
+"""An evaluation as it lies on the disk: its results, and the rows behind them, read back without a model.
+
+DIR/results.json   what `uatlite evaluate … -o DIR` found
+    store/         the logits of every pass
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from uatlite.calibration import Calibrator, calibrator_from_dict
+from uatlite.errors import StoreError
+from uatlite.experiments.contenders import Contender, parse_contender
+from uatlite.experiments.plan import CALIBRATION
+from uatlite.experiments.probabilities import Outcome, outcome_of
+from uatlite.experiments.results import Results
+from uatlite.experiments.store import Predictions, Run, Store
+from uatlite.report.writing import read_results
+
+RESULTS, STORE = "results.json", "store"
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Results and the store that they were computed from. Rows are those of the first seed."""
+
+    results: Results
+    runs: Mapping[str, Run]
+    """key -> run"""
+
+    @cached_property
+    def contenders(self) -> tuple[Contender, ...]:
+        return tuple(parse_contender(name) for name in self.results.contenders)
+
+    @cached_property
+    def calibrators(self) -> dict[str, Calibrator | None]:
+        """The calibrator of each contender, as it was fitted; None for one that has none."""
+        states = {name: seeds[0] if seeds else None for name, seeds in self.results.calibrators.items()}
+        return {name: calibrator_from_dict(dict(state)) if state else None for name, state in states.items()}
+
+    def predictions(self, method: str, set_name: str) -> Predictions:
+        """The stored rows of a method on a set that was scored."""
+        one = next(one for one in self.results.sets if one.name == set_name)
+        return self._read(one.runs[method][0])
+
+    def outcomes(self, set_name: str) -> dict[str, Outcome]:
+        """Probabilities and labels of every contender on a set that was scored."""
+        return {
+            contender.name: outcome_of(
+                self.predictions(contender.method.name, set_name), self.calibrators[contender.name]
+            )
+            for contender in self.contenders
+        }
+
+    def calibration_rows(self, method: str) -> Predictions | None:
+        """The stored rows of a method on the calibration split, where something was fitted on it."""
+        about = self.predictions(method, self.results.sets[0].name).provenance.recipe
+        for key, run in self.runs.items():
+            recipe = run.provenance.recipe
+            of_same = (recipe.model, recipe.task, recipe.method, recipe.seed)
+            if recipe.split == CALIBRATION and of_same == (about.model, about.task, about.method, about.seed):
+                return self._read(key)
+        return None
+
+    def _read(self, key: str) -> Predictions:
+        if key not in self.runs:
+            raise StoreError(f"run {key} is in {RESULTS} but not in the store; run `uatlite evaluate` again.")
+        return self.runs[key].read()
+
+
+def open_evaluation(path: str | Path) -> Evaluation:
+    """The evaluation in a directory that `uatlite evaluate` wrote; its `store` will do as well."""
+    path = Path(path)
+    directory = path.parent if path.name == STORE and (path.parent / RESULTS).is_file() else path
+    if not (directory / RESULTS).is_file():
+        raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
+    runs = Store(directory / STORE).runs()
+    return Evaluation(
+        read_results(directory / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete}
+    )

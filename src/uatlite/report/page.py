@@ -1,0 +1,87 @@
+"""The page: one HTML file with everything in it, from a template and values that are all computed before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uatlite.errors import MissingDependency
+from uatlite.experiments.results import Results
+from uatlite.report.abstention import AbstainedRow, Abstention
+from uatlite.report.explanations import ExplainedWord, Explanation
+from uatlite.report.gallery import SetFigures
+from uatlite.report.tables import Table, legend, tables_of
+
+TEMPLATES = Path(__file__).parent / "templates"
+SHADES = 6
+
+
+@dataclass(frozen=True)
+class Page:
+    """All that a page shows."""
+
+    title: str
+    results: Results
+    findings: Sequence[str]
+    figures: Sequence[SetFigures]
+    abstention: Abstention | None
+    abstained: Sequence[tuple[AbstainedRow, str | None]]
+    """some of the rows that were not answered, and their texts where they are known"""
+    explanations: Sequence[Explanation]
+
+
+def to_html(page: Page) -> str:
+    """The page as HTML; every text in it is escaped by the template engine."""
+    template = _environment().get_template("report.html.j2")
+    return str(
+        template.render(
+            page=page,
+            results=page.results,
+            tables=_by_set(page.results),
+            legend=legend(page.results),
+            css=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+            shade=shade,
+        )
+    )
+
+
+def shade(word: ExplainedWord, words: Sequence[ExplainedWord]) -> int:
+    """How dark a word is, 0 to 5: its uncertainty between the least and the most uncertain word of its text."""
+    values = [one.uncertainty for one in words]
+    low, high = min(values), max(values)
+    if high == low:
+        return 0
+    return min(int(SHADES * (word.uncertainty - low) / (high - low)), SHADES - 1)
+
+
+def _by_set(results: Results) -> dict[str, list[Table]]:
+    """The tables of each set: its scores, then those of its shift and of finding what is out of scope."""
+    tables = iter(tables_of(results))
+    found: dict[str, list[Table]] = {}
+    for one in results.sets:
+        count = 1 + bool(one.shift) + bool(one.detection)
+        found[one.name] = [next(tables) for _ in range(count)]
+    return found
+
+
+def _environment() -> Any:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+    except ImportError as error:
+        raise MissingDependency("jinja2", "report") from error
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=select_autoescape(["html", "j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda share: f"{share:.1%}"
+    environment.filters["described"] = _described
+    return environment
+
+
+def _described(about: Mapping[str, Any]) -> str:
+    return (
+        f"{about['passes']} pass{'es' if about['passes'] > 1 else ''}, {1000 * about['seconds_per_text']:.0f} ms a text"
+    )
