@@ -17,6 +17,7 @@ from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    BertTokenizer,
     PreTrainedModel,
 )
 
@@ -203,3 +204,11 @@ def choices() -> Encoded:
     """Two questions with four choices of several lengths: (batch, choices, tokens)."""
     flat = encode((9, 5, 7, 6, 4, 8, 3, 7))
     return {name: value.view(2, 4, -1) for name, value in flat.items()}
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> BertTokenizer:
+    """A tokenizer for the tiny models: the words are a0 .. a55."""
+    marks = ["[UNK]", "[PAD]", "[CLS]", "[SEP]"]
+    words = [f"a{number}" for number in range(VOCABULARY - len(marks))]
+    return BertTokenizer(vocab={word: index for index, word in enumerate([*marks, *words])})

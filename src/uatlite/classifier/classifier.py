@@ -1,7 +1,7 @@
 """From a fine-tuned checkpoint to a classifier that knows when not to answer."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -69,15 +69,17 @@ class UncertaintyClassifier(ScikitLearnManners):
         *,
         method: str | None = None,
         device: str | None = None,
+        calibrated: bool = True,
         **options: Any,
     ) -> Self:
         """A classifier from a directory or a hub id, with its calibration where one was saved with it.
 
         `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
+        `calibrated=False` leaves aside what was saved, to calibrate anew.
         """
         if config is not None and method is not None:
             raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
-        stored = saving.read(name)
+        stored = saving.read(name) if calibrated else saving.Stored()
         checkpoint = load_checkpoint(name, device=device)
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
         classifier = cls(checkpoint.model, checkpoint.tokenizer, **{**stored.options, **given})
@@ -150,6 +152,18 @@ class UncertaintyClassifier(ScikitLearnManners):
         self.calibration_ = calibrating.calibrate(
             outputs, columns, wishes, settings=settings, model_hash=model_hash(self.model), classes=names
         )
+        return self
+
+    def rename_classes(self, names: Sequence[str]) -> Self:
+        """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
+        known = len(self.class_names)
+        if self.chooses or len(names) != known or len(set(names)) != known:
+            raise ConfigurationError(
+                f"{', '.join(names)} are not {known} different names, one for each of the classes."
+            )
+        self.model.config.id2label = dict(enumerate(names))
+        self.model.config.label2id = {name: column for column, name in enumerate(names)}
+        self.calibration_ = None
         return self
 
     def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> Predictions:

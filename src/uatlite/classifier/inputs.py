@@ -78,11 +78,13 @@ def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> NDArray[np.i
             )
         return indices
     index = label_index(classes)
-    return np.array([_index_of(label, index, classes, place) for place, label in enumerate(given)], dtype=np.int64)
+    return np.array(
+        [_index_of(label, index, classes, place) for place, label in enumerate(given.tolist())], dtype=np.int64
+    )
 
 
 def _index_of(label: object, index: dict[str, int], classes: Sequence[str], place: int) -> int:
-    if isinstance(label, int | np.integer) and 0 <= label < len(classes):  # whole numbers in an array of objects
+    if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
         return int(label)
     if not isinstance(label, str) or fold(label) not in index:
         raise InputError(

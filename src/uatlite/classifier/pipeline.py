@@ -66,4 +66,5 @@ def as_model(classifier: "UncertaintyClassifier") -> PreTrainedModel:
     calibrated: PreTrainedModel = kind(
         model, classifier.method, None if calibration is None else calibration.calibrator
     )
-    return calibrated.eval()
+    calibrated.training = False  # eval() would reach into the user's model
+    return calibrated

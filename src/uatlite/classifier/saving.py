@@ -46,19 +46,31 @@ class Stored:
             raise ModelError(
                 f"the model in {name} is not the one that was calibrated (hash {found[:12]}, calibrated "
                 f"{self.calibration.model_hash[:12]}): its weights, configuration or labels have changed. Calibrate it "
-                f"again, or delete {STATE} to use it without a calibration."
+                "again: load it with calibrated=False, or run uatlite calibrate."
             )
 
 
 def write(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None = None) -> None:
-    """Write everything into a directory, made if need be."""
+    """Write everything into a directory; a new one appears under its name when it is whole."""
     calibration = classifier.checked_calibration()
     model = unwrap(classifier.model)
     if calibration is not None and model_hash(model) != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
     if directory.is_file():
         raise ModelError(f"{directory} is a file; give a directory.")
-    directory.mkdir(parents=True, exist_ok=True)
+    if directory.exists():
+        _write_files(classifier, directory, evaluation)
+        return
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as made:
+        whole = Path(made) / "whole"
+        whole.mkdir()
+        _write_files(classifier, whole, evaluation)
+        whole.rename(directory)
+
+
+def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
+    model, calibration = unwrap(classifier.model), classifier.calibration_
     model.save_pretrained(directory)
     classifier.tokenizer.save_pretrained(directory)
     state = {

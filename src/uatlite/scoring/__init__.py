@@ -1,0 +1,7 @@
+"""Scoring files: rows in, rows out, in bounded memory, each row exactly once however often the run was killed."""
+
+from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.run import score_file
+from uatlite.scoring.summary import Summary
+
+__all__ = ["Job", "Progress", "Summary", "score_file"]

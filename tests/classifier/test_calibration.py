@@ -1,0 +1,103 @@
+"""Joining calibrators, rules, label sets and the shift summary: which rows decide what."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.calibration import FITTING_SHARE, predictive_of
+from uatlite.classifier.outputs import Outputs
+from uatlite.decision import SCORES
+from uatlite.errors import CalibrationError
+
+Build = Callable[..., UncertaintyClassifier]
+Labelled = Callable[..., tuple[list[str], list[str]]]
+
+
+def test_rows_that_fit_the_calibrator_do_not_decide(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(300), target_risk=0.4, label_sets=0.8)
+    calibration = clf.calibration_
+    assert calibration is not None
+    assert calibration.rule is not None
+    assert calibration.label_sets is not None
+    assert calibration.figures is not None
+    deciding = 300 - 300 // FITTING_SHARE
+    assert (calibration.rule.rows, calibration.label_sets.rows, calibration.figures.rows) == (deciding,) * 3
+    assert calibration.figures.basis == "calibration data: 200 rows that did not fit the calibrator"
+
+
+def test_without_anything_to_fit_all_rows_decide(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(120), threshold=0.6, calibrator="none")
+    assert clf.calibration_ is not None
+    assert clf.calibration_.rule is not None
+    assert clf.calibration_.rule.rows == 120
+
+
+def test_without_anything_to_decide_all_rows_fit_and_figures_are_cross_validated(
+    build: Build, labelled: Labelled
+) -> None:
+    texts, labels = labelled(120)
+    clf = build("base").calibrate(texts, labels, calibrator="isotonic")
+    figures = clf.calibration_.figures  # type: ignore[union-attr]
+    assert figures is not None
+    assert figures.basis == "calibration data: 120 rows, cross-validated"
+    # Isotonic regression flatters itself on the rows that it was fitted on; the figures must not.
+    assert figures.calibrated["nll"].point > clf.evaluate(texts, labels).calibrated["nll"].point
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_every_score_can_decide(build: Build, labelled: Labelled, score: str) -> None:
+    clf = build().calibrate(*labelled(200), target_coverage=0.7, score=score)
+    pred = clf.predict(labelled(200, seed=1)[0])
+    assert 0.15 < pred.abstain.mean() < 0.45
+    values = getattr(pred, score.replace("-", "_"))
+    trusted, doubted = values[~pred.abstain], values[pred.abstain]
+    assert trusted.min() > doubted.max() if score in ("confidence", "margin") else trusted.max() < doubted.min()
+
+
+@pytest.mark.parametrize(
+    "calibrator", ["auto", "none", "temperature", "input-temperature", "platt", "vector", "histogram", "isotonic"]
+)
+def test_every_calibrator_can_be_used(build: Build, labelled: Labelled, calibrator: str) -> None:
+    clf = build().calibrate(*labelled(240), target_risk=0.5, calibrator=calibrator)
+    pred = clf.predict(labelled(20, seed=1)[0])
+    np.testing.assert_allclose(pred.probabilities.sum(axis=1), 1)
+    assert pred.abstain.shape == (20,)
+
+
+def test_a_promise_that_cannot_be_made_abstains_on_all_and_says_so(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(150), target_risk=0.001)
+    assert clf.predict(labelled(30)[0]).abstain.all()
+    assert any("Abstain on all: 100 rows cannot promise" in line for line in clf.calibration_.describe())  # type: ignore[union-attr]
+
+
+def test_the_promised_risk_holds_on_new_rows(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(600), target_risk=0.4, confidence=0.95)
+    texts, labels = labelled(1500, seed=5)
+    pred = clf.predict(texts, check_shift=False)
+    wrong = pred.labels != np.array(labels)
+    assert (~pred.abstain).sum() > 0
+    assert wrong[~pred.abstain].mean() < 0.4 < wrong.mean()
+
+
+def test_too_few_rows_say_how_they_were_shared_out(build: Build, labelled: Labelled) -> None:
+    with pytest.raises(
+        CalibrationError, match=r"of 60 rows one in 3 fits the calibrator.*20 labelled rows are too few"
+    ):
+        build("base").calibrate(*labelled(60), target_risk=0.4)
+
+
+def test_few_rows_keep_no_summary_and_say_so(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(40))
+    assert clf.calibration_ is not None
+    assert clf.calibration_.shift is None
+    assert "A shift will not be noticed: that takes 50 calibration rows, there were 40." in clf.calibration_.describe()
+    assert clf.predict(labelled(30)[0]).shift is None
+
+
+def test_a_method_that_knows_its_variance_gives_it() -> None:
+    logits = np.array([[[2.0, 0.0], [0.5, 0.0]]])
+    outputs = Outputs(logits, np.array([0.3, 0.7]), None, np.ones(2, dtype=np.int64), 0, 0)
+    assert predictive_of(outputs, None).variance.tolist() == [0.3, 0.7]
+    assert outputs.margin_variance is not None

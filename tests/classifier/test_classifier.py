@@ -1,0 +1,249 @@
+"""The classifier: what it says, to whom, and what it refuses."""
+
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from uatlite.backbone.tokens import longest, tokenize
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.passes.config import UATConfig
+from uatlite.passes.engine import sample
+from uatlite.predictive import predict
+from uatlite.values import Choices
+
+Build = Callable[..., UncertaintyClassifier]
+Labelled = Callable[..., tuple[list[str], list[str]]]
+
+
+def test_the_default_is_the_fast_configuration(build: Build) -> None:
+    assert build().method == build(UATConfig.fast()).method == build("fast").method
+    assert build(UATConfig()).method.name == "uat"
+    assert build(UATConfig(gate="k")).method.name == "uat:gate=k"
+
+
+def test_uncalibrated_it_is_the_engine_and_the_predictive_distribution(
+    build: Build, texts_of: Callable[..., list[str]]
+) -> None:
+    clf, texts = build(UATConfig(samples=4)), texts_of(9)
+    encoded = clf.tokenizer(texts, padding=True, return_tensors="pt")
+    expected = predict(sample(clf.model, encoded, UATConfig(samples=4)).logits.numpy())
+    pred = clf.predict(texts)
+    for name in ("probabilities", "confidence", "entropy", "mutual_information", "margin", "variance"):
+        np.testing.assert_allclose(getattr(pred, name), getattr(expected, name), atol=1e-5)
+    assert pred.labels.tolist() == [clf.class_names[column] for column in expected.predicted]
+
+
+def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(60)
+    clf = build(UATConfig(samples=3)).calibrate(texts, labels, calibrator="temperature")
+    assert clf.calibration_ is not None
+    temperature = clf.calibration_.calibrator.temperature_  # type: ignore[attr-defined]
+    encoded = clf.tokenizer(texts[:5], padding=True, return_tensors="pt")
+    expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy(), temperature)
+    pred = clf.predict(texts[:5])
+    np.testing.assert_allclose(pred.probabilities, expected.probabilities, atol=1e-5)
+    np.testing.assert_allclose(pred.mutual_information, expected.mutual_information, atol=1e-5)
+    np.testing.assert_allclose(pred.variance, expected.variance, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["base", "fast", "uat:samples=3", "analytic"])
+def test_a_text_gets_one_answer_in_any_company(
+    build: Build, labelled: Labelled, texts_of: Callable[..., list[str]], method: str
+) -> None:
+    clf = build(method).calibrate(*labelled(90), target_coverage=0.7)
+    texts = texts_of(30, seed=4)
+    together = clf.predict(texts)
+    backwards = clf.predict(texts[::-1])[::-1]
+    alone = np.concatenate([clf.predict([text]).probabilities for text in texts[:6]])
+    np.testing.assert_allclose(together.probabilities, backwards.probabilities, atol=1e-5)
+    np.testing.assert_allclose(together.probabilities[:6], alone, atol=1e-5)
+    assert together.abstain.tolist() == backwards.abstain.tolist()
+
+
+def test_threads_do_not_disturb_each_other(
+    calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
+) -> None:
+    parts = [texts_of(12, seed=seed, longest=60) for seed in range(8)]  # some are cut: that sets the tokenizer
+    alone = [calibrated.predict(part).probabilities for part in parts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda part: calibrated.predict(part).probabilities, parts * 3))
+    for expected, got in zip(alone * 3, together, strict=True):
+        assert np.array_equal(expected, got)
+
+
+def test_the_model_is_left_as_it_was(build: Build, labelled: Labelled) -> None:
+    clf = build()
+    before = {name: value.clone() for name, value in clf.model.state_dict().items()}
+    clf.model.train()
+    clf.calibrate(*labelled(120), target_risk=0.4).as_model()
+    assert all(module.training for module in clf.model.modules())
+    assert all(torch.equal(before[name], value) for name, value in clf.model.state_dict().items())
+    assert clf.model.config._attn_implementation == build().model.config._attn_implementation
+
+
+def test_pairs_and_single_texts_may_be_mixed(build: Build) -> None:
+    clf = build()
+    mixed = clf.predict(["a1 a2", ("a3", "a4 a5"), ["a3", "a4 a5"]])
+    assert np.array_equal(mixed.probabilities[1], mixed.probabilities[2])
+    np.testing.assert_allclose(mixed.probabilities[1:2], clf.predict_proba([("a3", "a4 a5")]), atol=1e-5)
+
+
+def test_multiple_choice(build: Build) -> None:
+    clf = build(choices=True)
+    generator = np.random.default_rng(0)
+    words = [[f"a{word}" for word in generator.integers(0, 56, size=6)] for _ in range(70)]
+    questions = [Choices(" ".join(w[:3]), (w[3], f"{w[4]} a1", w[5])) for w in words]
+    before = clf.predict(questions)
+    assert before.classes == ("A", "B", "C")
+    labels = before.predicted.copy()
+    labels[::3] = (labels[::3] + 1) % 3  # a third is wrong
+    clf.calibrate(questions, labels, calibrator="temperature", label_sets=0.9)
+    pred = clf.predict(questions[:4])
+    assert pred.probabilities.shape == (4, 3)
+    assert set(pred.labels) <= {"A", "B", "C"}
+    assert clf.score(questions, before.labels) == 1.0
+    with pytest.raises(InputError, match="2 options, where the other questions have 3"):
+        clf.predict([Choices("a1", ("a2", "a3"))])
+    with pytest.raises(InputError, match=r"texts\[0\]: no options"):
+        clf.predict(["a1"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("a1 a2", "one string"),
+        (("a1", "a2"), "a tuple"),
+        (7, "is a int"),
+        (["a1", None], r"texts\[1\]: None is not a text"),
+        (["a1", 3.5], r"texts\[1\]: 3.5 is not a text"),
+        (["a1", ""], r"texts\[1\]: an empty text"),
+        ([("a1", "  ")], r"texts\[0\]: an empty text"),
+        ([("a1", "a2", "a3")], "is not a text"),
+        ([Choices("a1", ("a2", "a3"))], "none for multiple choice"),
+    ],
+)
+def test_what_is_no_text_is_refused(build: Build, texts: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build().predict(texts)  # type: ignore[arg-type]
+
+
+def test_no_texts_give_no_predictions(build: Build, calibrated: UncertaintyClassifier) -> None:
+    for clf in (build(), calibrated, build(choices=True)):
+        empty = clf.predict([])
+        assert len(empty) == 0
+        assert empty.labels.tolist() == []
+        assert list(empty) == []
+        assert repr(empty).startswith("0 predictions")
+        assert empty._repr_html_()
+        assert len(empty.to_pandas()) == 0
+    assert calibrated.predict([]).abstain.tolist() == []
+    assert calibrated.predict([]).label_sets == []
+
+
+def test_arrays_and_columns_are_lists_of_texts(build: Build) -> None:
+    pandas = pytest.importorskip("pandas")
+    texts = ["a1 a2", "a3"]
+    expected = build().predict_proba(texts)
+    for form in (np.array(texts), pandas.Series(texts), iter(texts)):
+        assert np.array_equal(build().predict_proba(form), expected)
+    pairs = np.array([["a1", "a2"], ["a3", "a4"]])
+    assert np.array_equal(build().predict_proba(pairs), build().predict_proba([("a1", "a2"), ("a3", "a4")]))
+
+
+def test_without_a_rule_abstain_says_how_to_get_one(build: Build, labelled: Labelled) -> None:
+    for clf in (build(), build().calibrate(*labelled(60))):
+        pred = clf.predict(["a1", "a2"])
+        with pytest.raises(CalibrationError, match=r"target_risk=0\.05"):
+            _ = pred.abstain
+        with pytest.raises(CalibrationError, match=r"target_risk=0\.05"):
+            _ = pred[0].abstain
+        with pytest.raises(CalibrationError, match=r"label_sets=0\.9"):
+            _ = pred.label_sets
+        assert "abstain" not in pred.to_pandas()
+
+
+def test_labels_may_be_names_or_columns(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(60)
+    columns = [("bad", "fair", "good").index(label) for label in labels]
+    spelt = [label.upper() for label in labels]
+    states = []
+    for given in (labels, columns, np.array(columns), spelt):
+        clf = build("base").calibrate(texts, given, calibrator="temperature", target_coverage=0.5)
+        assert clf.calibration_ is not None
+        states.append(clf.calibration_.to_dict())
+    assert all(state == states[0] for state in states)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["good"] * 59, "60 texts came with 59 labels"),
+        (
+            ["good"] * 59 + ["excellent"],
+            r"labels\[59\] is 'excellent'; allowed are the model's classes \(bad, fair, good",
+        ),
+        ([0] * 59 + [3], "label 3 is not a column of the model, 0 to 2"),
+        ([0.5] * 60, r"labels\[0\] is"),
+        ([None] * 60, r"labels\[0\] is None"),
+    ],
+)
+def test_labels_that_are_none_of_the_model_are_refused(
+    build: Build, labelled: Labelled, labels: list[object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        build("base").calibrate(labelled(60)[0], labels)
+
+
+def test_settings_that_changed_since_calibration_are_an_error(calibrated: UncertaintyClassifier) -> None:
+    calibrated.set_params(max_length=12)
+    with pytest.raises(CalibrationError, match="max_length 40, now 12"):
+        calibrated.predict(["a1"])
+    calibrated.set_params(max_length=None, config="base")
+    with pytest.raises(CalibrationError, match="method fast, now base"):
+        calibrated.predict(["a1"])
+    calibrated.set_params(config=None, seed=3)
+    with pytest.raises(CalibrationError, match="seed 0, now 3"):
+        calibrated.as_model()
+    calibrated.set_params(seed=None)
+    assert len(calibrated.predict(["a1"])) == 1
+
+
+def test_one_threshold_and_no_more(build: Build, labelled: Labelled) -> None:
+    with pytest.raises(ConfigurationError, match="target_risk and threshold were given together"):
+        build().calibrate(*labelled(60), target_risk=0.1, threshold=0.5)
+    with pytest.raises(CalibrationError, match="no calibration rows"):
+        build().calibrate([], [])
+    with pytest.raises(ConfigurationError, match="'confidnce' is not one of"):
+        build().calibrate(*labelled(60), score="confidnce")
+
+
+def test_a_shift_is_warned_of_and_likeness_is_not(
+    calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same = calibrated.predict(texts_of(150, seed=9))
+    assert same.shift is not None
+    assert same.shift.shifted is False
+    with pytest.warns(UserWarning, match="The data have shifted"):
+        other = calibrated.predict(["a7 a7 a7 a7"] * 40)
+    assert other.shift is not None
+    assert other.shift.shifted is True
+    assert "The data have shifted" in repr(other)
+    assert "The data have shifted" in other._repr_html_()
+    assert calibrated.predict(texts_of(5)).shift.shifted is None  # type: ignore[union-attr]
+    assert calibrated.predict(texts_of(30), check_shift=False).shift is None
+
+
+def test_what_is_cut_is_counted(build: Build, texts_of: Callable[..., list[str]]) -> None:
+    clf = build(max_length=10)
+    texts = [*texts_of(3, longest=5), " ".join(["a1"] * 30), " ".join(["a2"] * 20)]
+    pred = clf.predict(texts)
+    tokens = tokenize(clf.tokenizer, texts, longest(clf.model, clf.tokenizer, 10))
+    assert (pred.truncated_texts, pred.truncated_tokens) == (tokens.truncated_texts, tokens.truncated_tokens) == (2, 34)
+    assert "2 texts were cut, 34 tokens in all" in repr(pred)

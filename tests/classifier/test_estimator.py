@@ -1,0 +1,87 @@
+"""scikit-learn's tools take the classifier as one of theirs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.errors import ConfigurationError
+
+sklearn = pytest.importorskip("sklearn")
+
+from sklearn.base import clone, is_classifier  # noqa: E402
+from sklearn.calibration import CalibratedClassifierCV, CalibrationDisplay  # noqa: E402
+from sklearn.frozen import FrozenEstimator  # noqa: E402
+from sklearn.metrics import accuracy_score, classification_report, log_loss, make_scorer  # noqa: E402
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, cross_validate  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import FunctionTransformer  # noqa: E402
+from sklearn.utils.validation import check_is_fitted  # noqa: E402
+
+Build = Callable[..., UncertaintyClassifier]
+Labelled = Callable[..., tuple[list[str], list[str]]]
+
+
+def test_a_clone_is_new_and_uncalibrated_over_the_same_model(calibrated: UncertaintyClassifier) -> None:
+    twin = clone(calibrated.set_params(windows=True))
+    assert twin is not calibrated
+    assert twin.get_params() == calibrated.get_params()
+    assert twin.model is calibrated.model
+    assert twin.calibration_ is None
+    assert is_classifier(twin)
+    check_is_fitted(twin)
+
+
+def test_parameters_are_those_of_init(build: Build) -> None:
+    clf = build()
+    assert clf.set_params(seed=3, max_length=12).get_params()["seed"] == 3
+    with pytest.raises(ConfigurationError, match=r"no parameter 'max_lenght'.*Did you mean 'max_length'"):
+        clf.set_params(max_lenght=3)
+
+
+@pytest.mark.parametrize("indices", [False, True])
+def test_cross_validation_and_scorers(build: Build, labelled: Labelled, indices: bool) -> None:
+    clf = build("base", indices=indices)
+    texts, names = labelled(120)
+    labels = [clf.class_names.index(name) for name in names] if indices else names
+    assert clf.classes_.tolist() == ([0, 1, 2] if indices else ["bad", "fair", "good"])
+    scorers = {"own": None, "theirs": make_scorer(accuracy_score), "loss": "neg_log_loss"}
+    scorers["own"] = lambda estimator, rows, gold: estimator.score(rows, gold)
+    scores = cross_validate(clf, texts, labels, cv=2, scoring=scorers)
+    assert np.array_equal(scores["test_own"], scores["test_theirs"])
+    assert np.isfinite(scores["test_loss"]).all()
+    assert "accuracy" in classification_report(labels, clf.predict(texts), zero_division=0.0)
+
+
+def test_score_is_accuracy(build: Build, labelled: Labelled) -> None:
+    clf, (texts, labels) = build("base"), labelled(70)
+    assert cross_val_score(clf, texts, labels, cv=2).shape == (2,)
+    assert cross_val_predict(clf, texts, labels, cv=2, method="predict_proba").shape == (70, 3)
+    assert clf.score(texts, labels) == accuracy_score(labels, clf.predict(texts))
+    weights = np.arange(70.0)
+    expected = accuracy_score(labels, clf.predict(texts), sample_weight=weights)
+    assert clf.score(texts, labels, sample_weight=weights) == pytest.approx(expected)
+    assert log_loss(labels, clf.predict_proba(texts), labels=clf.classes_) > 0
+
+
+def test_a_grid_search_may_choose_the_method(build: Build, labelled: Labelled) -> None:
+    search = GridSearchCV(build(), {"config": ["base", "uat:samples=2"]}, cv=2, scoring="neg_log_loss")
+    search.fit(*labelled(80))
+    assert search.best_params_["config"] in ("base", "uat:samples=2")
+    assert search.best_estimator_.calibration_ is not None
+
+
+def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(90)
+    outer = CalibratedClassifierCV(FrozenEstimator(build("base"))).fit(texts, labels)
+    assert outer.predict_proba(texts).shape == (90, 3)
+    steps = make_pipeline(FunctionTransformer(lambda rows: [row.lower() for row in rows]), build("base"))
+    assert steps.fit(texts, labels).score(texts, labels) > 0.3
+
+
+def test_a_display_draws_its_probabilities(build: Build, labelled: Labelled) -> None:
+    pytest.importorskip("matplotlib").use("agg")
+    texts, labels = labelled(60)
+    probabilities = build("base").predict_proba(texts)[:, 2]
+    assert CalibrationDisplay.from_predictions(np.array(labels) == "good", probabilities, n_bins=3)

@@ -1,0 +1,85 @@
+"""Predictions as a value: reading, slicing, printing, tables."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from uatlite.classifier import Prediction, Predictions, UncertaintyClassifier
+
+
+@pytest.fixture
+def pred(calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]) -> Predictions:
+    return calibrated.predict([*texts_of(13), ("a1 <b>a2</b>", "a3")])
+
+
+def test_one_row_agrees_with_the_columns(pred: Predictions) -> None:
+    assert len(pred) == 14
+    for row, one in enumerate(pred):
+        assert isinstance(one, Prediction)
+        assert one.text == pred.texts[row]
+        assert one.label == pred.labels[row]
+        assert one.probabilities == dict(zip(pred.classes, pred.probabilities[row], strict=True))
+        assert one.abstain == pred.abstain[row]
+        assert one.label_set == pred.label_sets[row]
+        for name in ("confidence", "entropy", "expected_entropy", "mutual_information", "margin", "variance"):
+            assert getattr(one, name) == getattr(pred, name)[row]
+    assert pred[-1].text == ("a1 <b>a2</b>", "a3")
+    with pytest.raises(IndexError):
+        pred[14]
+
+
+@pytest.mark.parametrize("places", [slice(2, 5), slice(None, None, -1), [3, 1], np.arange(14) % 2 == 0])
+def test_slices_lists_and_masks_select_rows(pred: Predictions, places: object) -> None:
+    some = pred[places]  # type: ignore[index]
+    rows = np.arange(14)[places]  # type: ignore[index]
+    assert isinstance(some, Predictions)
+    assert some.texts == tuple(pred.texts[row] for row in rows)
+    assert np.array_equal(some.probabilities, pred.probabilities[rows])
+    assert np.array_equal(some.abstain, pred.abstain[rows])
+    assert np.array_equal(some.distances, pred.distances[rows])  # type: ignore[index,arg-type]
+    assert some.label_sets == [pred.label_sets[row] for row in rows]
+    assert some.shift is None
+
+
+def test_the_table_holds_every_row_and_measure(pred: Predictions) -> None:
+    table = pred.to_pandas()
+    assert list(table.columns) == [
+        *("text", "label", "abstain", "label_set", "confidence", "margin", "entropy", "expected_entropy"),
+        *("mutual_information", "variance", "distance", "outlier", "p_bad", "p_fair", "p_good"),
+    ]
+    assert table["text"].tolist() == list(pred.texts)
+    assert np.array_equal(table[["p_bad", "p_fair", "p_good"]].to_numpy(), pred.probabilities)
+    assert table["abstain"].tolist() == pred.abstain.tolist()
+
+
+def test_as_an_array_it_is_its_labels(pred: Predictions) -> None:
+    assert np.asarray(pred).tolist() == pred.labels.tolist()
+    assert np.asarray(pred, dtype=object).dtype == object
+
+
+def test_it_prints_what_matters_in_few_lines(pred: Predictions) -> None:
+    lines = repr(pred).splitlines()
+    assert lines[0].startswith("14 predictions of 3 classes, ")
+    assert lines[0].endswith("%)")
+    assert lines[1].split() == [
+        "label",
+        "abstain",
+        "label",
+        "set",
+        "confidence",
+        "entropy",
+        "mutual",
+        "information",
+        "text",
+    ]
+    assert lines[12] == "… and 4 more"
+    assert len(lines) == 13
+    assert "p_good" in repr(pred[0])
+    assert "\n" not in repr(pred[0]).splitlines()[0]
+
+
+def test_html_escapes_what_the_user_wrote(pred: Predictions) -> None:
+    html = pred[-1:]._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html

@@ -1,0 +1,149 @@
+"""A classifier on disk: the round trip, what transformers sees of it, and what is refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.errors import CalibrationError, ConfigurationError, ModelError
+from uatlite.passes.config import UATConfig
+
+Build = Callable[..., UncertaintyClassifier]
+
+
+@pytest.fixture
+def saved(calibrated: UncertaintyClassifier, tmp_path: Path) -> Path:
+    calibrated.save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def test_the_round_trip_is_exact(
+    saved: Path, calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
+) -> None:
+    texts = [*texts_of(40), ("a1", "a2")]
+    before, after = calibrated.predict(texts), UncertaintyClassifier.from_pretrained(saved).predict(texts)
+    for name in ("probabilities", "mutual_information", "variance", "distances", "abstain", "labels", "outliers"):
+        assert np.array_equal(getattr(before, name), getattr(after, name))
+    assert before.label_sets == after.label_sets
+    assert before.shift == after.shift
+    again = UncertaintyClassifier.from_pretrained(saved).calibration_
+    assert again is not None
+    assert calibrated.calibration_ is not None
+    assert again.to_dict() == calibrated.calibration_.to_dict()
+
+
+@pytest.mark.parametrize("options", [{"windows": True, "max_length": 18}, {"seed": 5}, {"indices": True}])
+def test_arguments_come_back(build: Build, tmp_path: Path, options: dict[str, object]) -> None:
+    build(UATConfig(samples=2, gate="k"), **options).save_pretrained(tmp_path / "c")
+    loaded = UncertaintyClassifier.from_pretrained(tmp_path / "c")
+    assert loaded.method.name == "uat:samples=2,gate=k"
+    assert {name: getattr(loaded, name) for name in options} == options
+    assert loaded.calibration_ is None
+
+
+def test_transformers_alone_loads_it(saved: Path, calibrated: UncertaintyClassifier) -> None:
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(saved), AutoTokenizer.from_pretrained(saved)
+    inputs = tokenizer(["a1 a2 a3"], return_tensors="pt")
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, calibrated.model(**inputs).logits)
+
+
+def test_a_changed_model_is_an_error(saved: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(saved)
+    with torch.no_grad():
+        model.classifier.bias[0] += 1e-3
+    model.save_pretrained(saved)
+    with pytest.raises(ModelError, match="is not the one that was calibrated"):
+        UncertaintyClassifier.from_pretrained(saved)
+    assert UncertaintyClassifier.from_pretrained(saved, calibrated=False).calibration_ is None
+
+
+def test_a_changed_tokenizer_is_an_error(saved: Path, tokenizer: BertTokenizer) -> None:
+    vocabulary = dict(tokenizer.get_vocab())
+    vocabulary["the"] = vocabulary.pop("a55")
+    BertTokenizer(vocab=vocabulary).save_pretrained(saved)
+    with pytest.raises(CalibrationError, match="calibrated with tokenizer"):
+        UncertaintyClassifier.from_pretrained(saved).predict(["a1"])
+
+
+def test_another_method_is_an_error_and_not_a_silent_reuse(saved: Path) -> None:
+    with pytest.raises(CalibrationError, match="method fast, now base"):
+        UncertaintyClassifier.from_pretrained(saved, method="base").predict(["a1"])
+    with pytest.raises(ConfigurationError, match="give one"):
+        UncertaintyClassifier.from_pretrained(saved, "uat", method="base")
+
+
+def test_a_model_that_changed_since_is_not_saved(calibrated: UncertaintyClassifier, tmp_path: Path) -> None:
+    with torch.no_grad():
+        calibrated.model.classifier.bias[0] += 1.0
+    with pytest.raises(CalibrationError, match="changed since it was calibrated"):
+        calibrated.save_pretrained(tmp_path / "c")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broken_files_say_so(saved: Path) -> None:
+    path = saved / "uatlite.json"
+    state = json.loads(path.read_text())
+    (saved / "uatlite.safetensors").unlink()
+    with pytest.raises(ModelError, match="copy the whole directory"):
+        UncertaintyClassifier.from_pretrained(saved)
+    path.write_text(json.dumps({**state, "format": 99}))
+    with pytest.raises(ModelError, match="format 99"):
+        UncertaintyClassifier.from_pretrained(saved)
+    path.write_text("{")
+    with pytest.raises(ModelError, match=r"uatlite\.json is broken"):
+        UncertaintyClassifier.from_pretrained(saved)
+    del state["calibration"]["rule"]
+    path.write_text(json.dumps({**state, "calibration": {**state["calibration"], "shift": None}}))
+    with pytest.raises(CalibrationError, match="stored calibration is broken"):
+        UncertaintyClassifier.from_pretrained(saved)
+
+
+def test_a_plain_model_has_no_calibration(build: Build, tmp_path: Path) -> None:
+    clf = build()
+    clf.model.save_pretrained(tmp_path)
+    clf.tokenizer.save_pretrained(tmp_path)
+    loaded = UncertaintyClassifier.from_pretrained(tmp_path)
+    assert repr(loaded) == "UncertaintyClassifier(BertForSequenceClassification, 'fast', 3 classes, not calibrated)"
+
+
+def test_the_card_states_what_was_measured_on_what(
+    saved: Path, calibrated: UncertaintyClassifier, tmp_path: Path, texts_of: Callable[..., list[str]]
+) -> None:
+    card = (saved / "README.md").read_text(encoding="utf-8")
+    assert calibrated.calibration_ is not None
+    assert calibrated.calibration_.rule is not None
+    figures = calibrated.calibration_.figures
+    assert figures is not None
+    assert calibrated.calibration_.rule.describe() in card
+    assert "Calibration data: 200 rows that did not fit the calibrator." in card
+    assert f"| accuracy | {figures.uncalibrated['accuracy'].point:.3f} (" in card
+    held_out = calibrated.evaluate(texts_of(50, seed=3), [0, 1] * 25, name="the test set")
+    calibrated.save_pretrained(tmp_path / "other", evaluation=held_out)
+    assert "The test set: 50 rows." in (tmp_path / "other" / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("---\nlibrary_name: transformers\n")
+
+
+def test_the_hub_gets_the_whole_directory(calibrated: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[str, object] = {}
+
+    class FakeApi:
+        def create_repo(self, name: str, **options: object) -> str:
+            sent["created"] = (name, options)
+            return f"https://hub/{name}"
+
+        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+            sent["uploaded"] = repo_id, sorted(path.name for path in Path(folder_path).iterdir()), commit_message
+
+    monkeypatch.setattr("huggingface_hub.HfApi", FakeApi)
+    assert calibrated.push_to_hub("me/model", private=True) == "https://hub/me/model"
+    assert sent["created"] == ("me/model", {"private": True, "exist_ok": True})
+    name, files, _ = sent["uploaded"]  # type: ignore[misc]
+    assert name == "me/model"
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    assert {"uatlite.json", "uatlite.safetensors"} <= set(files)
