@@ -8,6 +8,7 @@ from rich.console import Console
 
 from uatlite.cli.bar import ScoringBar
 
+INTERRUPTED = 130
 INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, or - for standard input."
 
 
@@ -48,8 +49,12 @@ def predict(
     console = Console(stderr=True)
     total = estimate_rows(job)
     classifier = UncertaintyClassifier.from_pretrained(model, method=method, **changed)
-    with ScoringBar(console, total) as bar:
-        summary = score_file(classifier, job, bar.show)
+    try:
+        with ScoringBar(console, total) as bar:
+            summary = score_file(classifier, job, bar.show)
+    except KeyboardInterrupt:
+        console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
+        raise typer.Exit(INTERRUPTED) from None
     for line in summary.describe():
         console.print(line, highlight=False, markup=False)
     if summary.shift is not None and summary.shift.shifted:

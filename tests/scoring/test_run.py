@@ -1,0 +1,331 @@
+"""Scoring a file: every row once and in order, whatever the formats, the rejects and the interruptions."""
+
+import csv
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.data.reading import Row, read_rows
+from uatlite.data.schema import Layout
+from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.scoring import Job, Progress, score_file
+
+Texts = Callable[..., list[str]]
+
+
+def write_jsonl(path: Path, texts: list[str], **columns: list[object]) -> Path:
+    rows = [{"id": f"r{place}", "text": text} for place, text in enumerate(texts)]
+    for name, values in columns.items():
+        rows = [{**row, name: value} for row, value in zip(rows, values, strict=True)]  # type: ignore[dict-item]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    return [dict(row.values) for row in read_rows(path) if isinstance(row, Row)]
+
+
+def beside(path: Path) -> list[str]:
+    return sorted(entry.name for entry in path.parent.iterdir())
+
+
+def test_the_output_is_what_predict_says_in_the_order_of_the_input(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
+) -> None:
+    texts = made_texts(3 * small_blocks + 5)
+    job = Job(str(write_jsonl(tmp_path / "in.jsonl", texts)), tmp_path / "out.jsonl")
+    seen: list[Progress] = []
+    summary = score_file(classifier, job, seen.append)
+    rows = read(job.output)
+    assert [row["id"] for row in rows] == [f"r{place}" for place in range(len(texts))]
+    pred = classifier.predict(texts)
+    assert [row["label"] for row in rows] == pred.labels.tolist()
+    assert [row["abstain"] for row in rows] == pred.abstain.tolist()
+    assert [tuple(row["label_set"]) for row in rows] == pred.label_sets  # type: ignore[arg-type]
+    for name in ("confidence", "mutual_information", "variance"):
+        np.testing.assert_allclose([row[name] for row in rows], getattr(pred, name), atol=1e-5)  # type: ignore[misc]
+    assert (summary.rows, summary.rejected, summary.abstained) == (len(texts), 0, int(pred.abstain.sum()))
+    assert [progress.rows for progress in seen] == [16, 32, 48, 53]
+    assert beside(job.output) == ["in.jsonl", "out.jsonl", "out.jsonl.summary.json"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "csv.gz", "parquet"])
+def test_every_output_format_holds_the_same(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, suffix: str
+) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(7), stars=[1, 2.5, None, "x", 5, 6, [7]])
+    job = Job(str(source), tmp_path / f"out.{suffix}", Layout(label=None, meta=("stars",)))
+    score_file(classifier, job)
+    plain = Job(str(source), tmp_path / "plain.jsonl", Layout(label=None, meta=("stars",)))
+    score_file(classifier, plain)
+    expected, rows = read(plain.output), read(job.output)
+    assert [list(row) for row in rows] == [list(row) for row in expected]
+    assert [row["id"] for row in rows] == [row["id"] for row in expected]
+    assert [float(str(row["p_good"])) for row in rows] == [row["p_good"] for row in expected]
+    if suffix == "parquet":
+        assert [row["stars"] for row in rows] == ["1", "2.5", None, "x", "5", "6", "[7]"]
+    if suffix.startswith("csv"):
+        assert json.loads(str(rows[0]["label_set"])) == expected[0]["label_set"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl.gz"])
+def test_every_input_format_gives_the_same(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, suffix: str
+) -> None:
+    texts = made_texts(6)
+    write_jsonl(tmp_path / "in.jsonl", texts)
+    path = tmp_path / f"other.{suffix}"
+    if suffix == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"id": [f"r{place}" for place in range(6)], "text": texts}), path)
+    elif suffix == "jsonl.gz":
+        path.write_bytes(gzip.compress((tmp_path / "in.jsonl").read_bytes()))
+    else:
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file, delimiter="," if suffix == "csv" else "\t")
+            writer.writerows([("id", "text"), *((f"r{place}", text) for place, text in enumerate(texts))])
+    score_file(classifier, Job(str(tmp_path / "in.jsonl"), tmp_path / "a.jsonl"))
+    score_file(classifier, Job(str(path), tmp_path / "b.jsonl"))
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+def test_a_directory_and_standard_input(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many").mkdir()
+    first = write_jsonl(tmp_path / "many" / "a.jsonl", made_texts(3))
+    second = write_jsonl(tmp_path / "many" / "b.jsonl", made_texts(2, seed=1))
+    score_file(classifier, Job(str(tmp_path / "many"), tmp_path / "both.jsonl"))
+    joined = first.read_bytes() + second.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(joined))))
+    score_file(classifier, Job("-", tmp_path / "piped.jsonl"))
+    assert (tmp_path / "both.jsonl").read_bytes() == (tmp_path / "piped.jsonl").read_bytes()
+
+
+def test_rows_that_cannot_be_scored_are_set_aside_with_line_and_reason(
+    classifier: UncertaintyClassifier, tmp_path: Path
+) -> None:
+    lines = [
+        b'{"text": "a1"}',
+        b'{"text": ""}',
+        b'{"text": 3}',
+        b"{broken",
+        b'{"other": 1}',
+        b'"\xff"',
+        b'{"text": "a2"}',
+    ]
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines))
+    job = Job(str(tmp_path / "in.jsonl"), tmp_path / "out.csv")
+    summary = score_file(classifier, job)
+    assert (summary.rows, summary.rejected) == (2, 5)
+    assert [row["id"] for row in read(job.output)] == ["in.jsonl:1", "in.jsonl:7"]
+    rejects = read(job.rejects_path)
+    assert [reject["line"] for reject in rejects] == [2, 3, 4, 5, 6]
+    reasons = [str(reject["reason"]) for reject in rejects]
+    for reason, part in zip(reasons, ["no text", "holds a int", "broken JSON", "no text", "not UTF-8"], strict=True):
+        assert part in reason
+    assert "5 rows rejected" in "\n".join(summary.describe())
+    with pytest.raises(DataError, match=r"in\.jsonl, line 2: no text"):
+        score_file(classifier, Job(job.input, tmp_path / "strict.csv", strict=True))
+    assert not (tmp_path / "strict.csv").exists()
+
+
+def test_old_rejects_do_not_survive_a_clean_run(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
+) -> None:
+    job = Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(2))), tmp_path / "out.csv")
+    job.rejects_path.write_text("old")
+    score_file(classifier, job)
+    assert not job.rejects_path.exists()
+
+
+def test_kept_columns_and_those_that_clash(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(2), label=["good", "bad"], stars=[5, 1])
+    job = Job(str(source), tmp_path / "out.jsonl", Layout(label=None, meta=("label", "stars", "absent")))
+    score_file(classifier, job)
+    rows = read(job.output)
+    assert [row["input_label"] for row in rows] == ["good", "bad"]
+    assert [row["stars"] for row in rows] == [5, 1]
+    assert [row["absent"] for row in rows] == [None, None]
+
+
+def test_a_missing_column_lists_those_there_are(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("body,stars\nx,1\n")
+    with pytest.raises(DataError, match="no column 'text'; the columns are: body, stars"):
+        score_file(classifier, Job(str(tmp_path / "in.csv"), tmp_path / "out.csv"))
+    assert beside(tmp_path / "in.csv") == ["in.csv"]
+    with pytest.raises(ConfigurationError, match=r"the format of out\.xlsx"):
+        score_file(classifier, Job(str(tmp_path / "in.csv"), tmp_path / "out.xlsx"))
+
+
+def test_an_output_is_not_replaced_unasked(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
+) -> None:
+    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(3)))
+    score_file(classifier, Job(source, tmp_path / "out.jsonl"))
+    with pytest.raises(StoreError, match="exists; give another name, or --overwrite"):
+        score_file(classifier, Job(source, tmp_path / "out.jsonl"))
+    again = score_file(classifier, Job(source, tmp_path / "out.jsonl", resume=True))
+    assert again.rows == 3
+    other = str(write_jsonl(tmp_path / "other.jsonl", made_texts(2)))
+    with pytest.raises(StoreError, match="exists"):
+        score_file(classifier, Job(other, tmp_path / "out.jsonl", resume=True))
+    assert score_file(classifier, Job(other, tmp_path / "out.jsonl", overwrite=True)).rows == 2
+
+
+class Stop(Exception):
+    """What a test interrupts a run with."""
+
+
+def interrupted(classifier: UncertaintyClassifier, job: Job, after: int) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.seen >= after:
+            raise Stop
+
+    with pytest.raises(Stop):
+        score_file(classifier, job, stop)
+
+
+def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
+) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(4 * small_blocks))
+    job = Job(str(source), tmp_path / "out.jsonl")
+    interrupted(classifier, job, 2 * small_blocks)
+    assert beside(job.output) == ["in.jsonl", "out.jsonl.unfinished"]
+    with pytest.raises(StoreError, match="2 parts of an unfinished run; go on with it by --resume"):
+        score_file(classifier, job)
+    with pytest.raises(StoreError, match="is of another run: columns differ"):
+        score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("x",)), resume=True))
+    changed = source.read_text().replace("a1", "a2")
+    whole = source.read_text()
+    source.write_text(changed)
+    with pytest.raises(StoreError, match="is not what it was"):
+        score_file(classifier, Job(str(source), job.output, resume=True))
+    source.write_text("".join(whole.splitlines(keepends=True)[:small_blocks]))
+    with pytest.raises(StoreError, match="is not what it was"):
+        score_file(classifier, Job(str(source), job.output, resume=True))
+    source.write_text(whole)
+    seen: list[Progress] = []
+    score_file(classifier, Job(str(source), job.output, resume=True), seen.append)
+    assert [progress.resumed for progress in seen] == [16, 32, 32, 32]
+    score_file(classifier, Job(str(source), tmp_path / "once.jsonl"))
+    assert job.output.read_bytes() == (tmp_path / "once.jsonl").read_bytes()
+    assert "out.jsonl.unfinished" not in beside(job.output)
+
+
+_RUN = """
+import sys, time
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.scoring import Job, blocks, score_file
+blocks.blocks.__defaults__ = (int(sys.argv[4]), blocks.BLOCK_CHARACTERS)
+classifier = UncertaintyClassifier.from_pretrained(sys.argv[1])
+def show(progress):
+    print(progress.rows, flush=True)
+    time.sleep(float(sys.argv[5]))
+score_file(classifier, Job(sys.argv[2], Path(sys.argv[3]), resume=True), show)
+"""
+
+
+def test_a_killed_run_goes_on_with_each_row_exactly_once(
+    saved: Path, classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
+) -> None:
+    """SIGKILL, for real: after the first block, and again in the middle of a later one."""
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(9 * small_blocks))
+    output = tmp_path / "out.csv"
+
+    def start(pause: float) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _RUN, str(saved), str(source), str(output), str(small_blocks), str(pause)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE)
+
+    done = 0
+    for blocks_to_see, wait in [(1, 0.0), (5, 0.03)]:
+        process = start(0.02)
+        assert process.stdout is not None
+        while done < blocks_to_see * small_blocks:
+            done = int(process.stdout.readline())
+        time.sleep(wait)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert not output.exists()
+        done = 0
+    process = start(0.0)
+    lines = process.communicate()[0].split()
+    assert process.returncode == 0
+    assert int(lines[-1]) == 9 * small_blocks
+    score_file(classifier, Job(str(source), tmp_path / "once.csv"))
+    assert output.read_bytes() == (tmp_path / "once.csv").read_bytes()
+    assert [row["id"] for row in read(output)] == [f"r{place}" for place in range(9 * small_blocks)]
+
+
+def test_a_kill_while_the_output_is_put_together(
+    classifier: UncertaintyClassifier,
+    made_texts: Texts,
+    tmp_path: Path,
+    small_blocks: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between summary and output, with an older output there: the older one is not taken for the new."""
+    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(2 * small_blocks)))
+    output = tmp_path / "out.jsonl"
+    output.write_text("old\n")
+
+    def fail(path: Path) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("uatlite.scoring.run.row_writer", fail)
+        with pytest.raises(Stop):
+            score_file(classifier, Job(source, output, overwrite=True))
+    assert output.read_text() == "old\n"
+    assert score_file(classifier, Job(source, output, resume=True)).rows == 2 * small_blocks
+    assert len(read(output)) == 2 * small_blocks
+
+
+def test_a_shift_is_in_the_summary(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
+) -> None:
+    same = score_file(
+        classifier, Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(60, seed=8))), tmp_path / "a.csv")
+    )
+    assert same.shift is not None
+    assert same.shift.shifted is False
+    odd = write_jsonl(tmp_path / "odd.jsonl", ["a3 a3 a3"] * 60)
+    other = score_file(classifier, Job(str(odd), tmp_path / "b.csv"))
+    assert other.shift is not None
+    assert other.shift.shifted is True
+    stored = json.loads((tmp_path / "b.csv.summary.json").read_text())
+    assert stored["shift"]["shifted"] is True
+    assert "The data have shifted" in stored["shift"]["verdict"]
+
+
+def test_an_uncalibrated_model_scores_too(classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path) -> None:
+    classifier.calibration_ = None
+    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(3)))
+    summary = score_file(classifier, Job(source, tmp_path / "out.jsonl"))
+    assert (summary.abstained, summary.shift, summary.promise) == (None, None, None)
+    assert "abstain" not in read(tmp_path / "out.jsonl")[0]
+
+
+def test_an_empty_file_gives_an_empty_output(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("")
+    for suffix in ("jsonl", "csv", "parquet"):
+        summary = score_file(classifier, Job(str(tmp_path / "in.jsonl"), tmp_path / f"out.{suffix}"))
+        assert summary.rows == 0
+        assert read(tmp_path / f"out.{suffix}") == []
