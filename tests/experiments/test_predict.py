@@ -15,7 +15,7 @@ import torch
 from uatlite.backbone.loading import Checkpoint
 from uatlite.data.labels import Alignment
 from uatlite.errors import InputError
-from uatlite.experiments.predict import Prepared, predict, prepare
+from uatlite.experiments.predict import Prepared, predict, prepare, remaining
 from uatlite.experiments.store import Store
 from uatlite.methods import METHODS, Method, parse_method
 from uatlite.values import Choices, Dataset, Example
@@ -79,14 +79,17 @@ def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared) -> None:
     with pytest.raises(KeyboardInterrupt):
         predict(store, prepared, Counting(METHODS["base"], fail_after=2), seed=0, advance=advanced.append)  # type: ignore[arg-type]
     assert advanced == [16, 16]
+    assert remaining(store, prepared, METHODS["base"], 0) == 80 - 32
     resumed = Counting(METHODS["base"])
     run = predict(store, prepared, resumed, seed=0, advance=advanced.append)  # type: ignore[arg-type]
     assert resumed.texts == 80 - 32
-    assert advanced[2:] == [16] * 5
+    assert advanced[2:] == [16] * 3
     finished = Counting(METHODS["base"])
     assert predict(store, prepared, finished, seed=1, advance=advanced.append) == run  # type: ignore[arg-type]
     assert finished.texts == 0  # base has no seed: every seed is the same run
-    assert advanced[-1] == 80
+    assert len(advanced) == 5
+    assert remaining(store, prepared, METHODS["base"], 1) == 0
+    assert remaining(store, prepared, METHODS["uat"], 0) == 80
 
 
 def test_a_broken_piece_alone_is_computed_anew(tmp_path: Path, prepared: Prepared) -> None:

@@ -13,7 +13,7 @@ from uatlite.backbone.tokens import Tokens, longest, tokenize
 from uatlite.data.labels import Alignment
 from uatlite.errors import InputError
 from uatlite.experiments.pieces import NO_LABEL, Piece
-from uatlite.experiments.provenance import Provenance, Recipe
+from uatlite.experiments.provenance import Provenance, Recipe, set_name
 from uatlite.experiments.store import Run, Store
 from uatlite.methods import Method
 from uatlite.values import Choices, Dataset
@@ -21,7 +21,7 @@ from uatlite.values import Choices, Dataset
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
 Advance = Callable[[int], None]
-"""Called with a number of rows whenever so many more are in the store."""
+"""Called with a number of rows whenever so many more were computed and stored."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,11 @@ class Prepared:
     alignment: Alignment
     task: str
     perturbation: str | None = None
+
+    @property
+    def set_name(self) -> str:
+        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
+        return set_name(self.task, self.dataset.split, self.perturbation)
 
 
 def prepare(
@@ -64,16 +69,21 @@ def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance
     """
     method = method.seeded(seed)
     run = store.begin(_provenance(prepared, method, seed))
-    report = advance or (lambda rows: None)
     if run.complete:
-        report(run.provenance.rows)
         return run
     for number, rows in enumerate(run.plan(prepared.tokens.by_length())):
-        if not run.has(number, rows):
-            run.write(number, _compute(prepared, method, rows.tolist()))
-        report(len(rows))
+        if run.has(number, rows):
+            continue
+        run.write(number, _compute(prepared, method, rows.tolist()))
+        if advance is not None:
+            advance(len(rows))
     run.finish()
     return run
+
+
+def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> int:
+    """How many rows of such a run the store does not have yet; broken pieces, found only when read, count as there."""
+    return store.remaining(recipe_of(prepared, method, seed), len(prepared.dataset))
 
 
 def recipe_of(prepared: Prepared, method: Method, seed: int) -> Recipe:

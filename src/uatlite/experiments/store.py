@@ -139,6 +139,15 @@ class Store:
         run = self._open(directory) if (directory / _RUN).is_file() else None
         return run if run is not None and run.complete else None
 
+    def remaining(self, recipe: Recipe, rows: int) -> int:
+        """How many of the rows of such a run have no piece yet."""
+        directory = self._home(recipe)
+        if not (directory / _RUN).is_file():
+            return rows
+        run = self._open(directory)
+        sizes = [len(piece) for piece in run.plan(range(rows))]
+        return sum(size for number, size in enumerate(sizes) if not run.piece_path(number).is_file())
+
     def runs(self) -> list[Run]:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():

@@ -1,0 +1,37 @@
+"""The commands. A new one is a file with one function, and a line here."""
+
+from typing import Annotated
+
+import typer
+
+from uatlite.cli.calibrate import calibrate
+from uatlite.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
+from uatlite.cli.evaluate import evaluate
+from uatlite.cli.methods import methods
+from uatlite.cli.predict import predict
+from uatlite.cli.sites import sites
+from uatlite.cli.tasks import tasks
+
+app = typer.Typer(
+    help="Know when not to trust a text classifier.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(calibrate)
+app.command()(predict)
+app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
+app.command()(sites)
+app.command()(tasks)
+app.command()(methods)
+
+
+@app.callback()
+def options(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; anywhere on the line.")
+    ] = False,
+) -> None:
+    """Know when not to trust a text classifier."""

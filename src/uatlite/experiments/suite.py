@@ -1,0 +1,186 @@
+"""A whole evaluation: load the sets, predict what the store lacks, calibrate, score, compare."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from uatlite.backbone.loading import Checkpoint
+from uatlite.calibration import Calibrator
+from uatlite.data.labels import align_task
+from uatlite.data.loading import load
+from uatlite.data.perturb import perturb
+from uatlite.experiments.comparison import Score
+from uatlite.experiments.contenders import Contender
+from uatlite.experiments.evaluate import (
+    Outcomes,
+    SetScores,
+    fit_calibrators,
+    outcomes_of,
+    score_detection,
+    score_set,
+    score_shift,
+)
+from uatlite.experiments.plan import CALIBRATION, Plan, SetChoice
+from uatlite.experiments.predict import Advance, Prepared, predict, prepare, remaining
+from uatlite.experiments.results import Results
+from uatlite.experiments.store import Predictions, Store
+from uatlite.methods import Method
+
+
+class Watch(Protocol):
+    """Who is told how far an evaluation is."""
+
+    def begin(self, stage: str, total: float) -> None:
+        """A stage begins; `total` is how much there is to do in it."""
+
+    def at(self, what: str) -> None:
+        """What is being done now."""
+
+    def advance(self, amount: float) -> None:
+        """So much more is done."""
+
+
+class Unwatched:
+    """Tells nobody."""
+
+    def begin(self, stage: str, total: float) -> None: ...
+
+    def at(self, what: str) -> None: ...
+
+    def advance(self, amount: float) -> None: ...
+
+
+Runs = Mapping[tuple[str, str], Sequence[Predictions]]
+"""(method, set) -> its predictions, one for each seed"""
+Calibrators = Mapping[str, Sequence[Calibrator | None]]
+"""contender -> its calibrator for each seed"""
+
+
+def evaluate(checkpoint: Checkpoint, plan: Plan, store: Store, watch: Watch | None = None) -> Results:
+    """Run a plan. What the store already has is not computed again: an interrupted call goes on where it stopped."""
+    watch = watch or Unwatched()
+    calibration, sets = load_sets(checkpoint, plan)
+    runs = predict_all(plan, [*sets, *([calibration] if calibration else [])], store, watch)
+    calibrators: dict[str, Sequence[Calibrator | None]] = {}
+    for contender in plan.contenders:
+        if calibration is not None and contender.calibrated:
+            fitted_on = runs[contender.method.name, calibration.set_name]
+            calibrators[contender.name] = fit_calibrators(contender, fitted_on)
+        else:
+            calibrators[contender.name] = [None] * len(_seeds(plan, contender.method))
+    scored = score_all(plan, [one.set_name for one in sets], runs, calibrators, watch)
+    return _results(checkpoint, plan, scored, runs, calibrators)
+
+
+def load_sets(checkpoint: Checkpoint, plan: Plan) -> tuple[Prepared | None, list[Prepared]]:
+    """The calibration split if anything is fitted, and the sets to score: the test set, perturbed ones, shifts."""
+    calibration = _load(checkpoint, plan, SetChoice(plan.test.task, CALIBRATION)) if plan.calibrates else None
+    perturbed = [_load(checkpoint, plan, plan.test, perturbation) for perturbation in plan.perturbations]
+    shifts = [_load(checkpoint, plan, choice) for choice in plan.shifts]
+    return calibration, [_load(checkpoint, plan, plan.test), *perturbed, *shifts]
+
+
+def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: str | None = None) -> Prepared:
+    alignment = align_task(choice.task, checkpoint.id2label, label_order=plan.label_order)
+    dataset = load(choice.task, choice.split, plan.data_dir, limit=plan.limit)
+    if perturbation is not None:
+        dataset = perturb(dataset, perturbation)
+    return prepare(
+        checkpoint,
+        dataset,
+        alignment,
+        task=choice.task.name,
+        perturbation=perturbation,
+        max_length=plan.max_length,
+    )
+
+
+def predict_all(plan: Plan, sets: Sequence[Prepared], store: Store, watch: Watch) -> Runs:
+    """Every method over every set, for as many seeds as change anything."""
+    methods = {contender.method.name: contender.method for contender in plan.contenders}
+    jobs = [(one, method, seed) for method in methods.values() for one in sets for seed in _seeds(plan, method)]
+    watch.begin("predicting", sum(remaining(store, *job) * job[1].passes for job in jobs))
+    runs: dict[tuple[str, str], list[Predictions]] = {}
+    for prepared, method, seed in jobs:
+        watch.at(f"{method.name}, {prepared.set_name}" + (f", seed {seed}" if method.stochastic else ""))
+        run = predict(store, prepared, method, seed, _advance(watch, method.passes))
+        runs.setdefault((method.name, prepared.set_name), []).append(run.read())
+    return runs
+
+
+def _advance(watch: Watch, passes: int) -> Advance:
+    return lambda rows: watch.advance(rows * passes)
+
+
+def score_all(plan: Plan, sets: Sequence[str], runs: Runs, calibrators: Calibrators, watch: Watch) -> list[SetScores]:
+    """Every contender on every set; each set after the first is also scored as a shift of the first."""
+    watch.begin("scoring", len(sets))
+    scored: list[SetScores] = []
+    in_domain: Outcomes = {}
+    for name in sets:
+        watch.at(name)
+        outcomes = {c.name: outcomes_of(runs[c.method.name, name], calibrators[c.name]) for c in plan.contenders}
+        in_domain = in_domain or outcomes
+        scores = score_set(outcomes, plan.metrics, plan.resampling, watch.advance)
+        shift = score_shift(in_domain, outcomes, plan.resampling) if scored else {}
+        of_set = {method: predictions for (method, other), predictions in runs.items() if other == name}
+        scored.append(_set_scores(of_set, outcomes, scores, shift, score_detection(outcomes, plan.resampling)))
+    return scored
+
+
+def _set_scores(
+    runs: Mapping[str, Sequence[Predictions]],
+    outcomes: Outcomes,
+    scores: Mapping[str, Mapping[str, Score]],
+    shift: Mapping[str, Mapping[str, Score]],
+    detection: Mapping[str, Mapping[str, Score]],
+) -> SetScores:
+    about = next(iter(runs.values()))[0].provenance
+    rows = len(next(iter(outcomes.values()))[0].labels)
+    return SetScores(
+        name=about.set_name,
+        source=about.source,
+        alignment=about.alignment,
+        rows=rows,
+        left_out=about.rows - rows,
+        truncated_texts=about.truncated_texts,
+        truncated_tokens=about.truncated_tokens,
+        scores=scores,
+        shift=shift,
+        detection=detection,
+        runs={method: tuple(run.provenance.recipe.key for run in seeds) for method, seeds in runs.items()},
+    )
+
+
+def _results(
+    checkpoint: Checkpoint, plan: Plan, scored: Sequence[SetScores], runs: Runs, calibrators: Calibrators
+) -> Results:
+    return Results(
+        model=checkpoint.name,
+        model_hash=checkpoint.hash,
+        contenders=tuple(contender.name for contender in plan.contenders),
+        methods={c.name: _about(c, runs[c.method.name, scored[0].name]) for c in plan.contenders},
+        metrics=plan.metrics,
+        resampling=plan.resampling,
+        sets=tuple(scored),
+        calibrators={
+            name: tuple(calibrator.to_dict() for calibrator in seeds if calibrator is not None)
+            for name, seeds in calibrators.items()
+        },
+        versions=next(iter(runs.values()))[0].provenance.versions,
+    )
+
+
+def _about(contender: Contender, runs: Sequence[Predictions]) -> dict[str, Any]:
+    rows = sum(len(run.ids) for run in runs)
+    return {
+        "method": contender.method.to_dict(),
+        "calibrator": contender.calibrator,
+        "passes": contender.method.passes,
+        "seeds": len(runs),
+        "seconds_per_text": sum(run.seconds for run in runs) / rows,
+    }
+
+
+def _seeds(plan: Plan, method: Method) -> range:
+    """One seed where none changes anything."""
+    return range(plan.seeds if method.stochastic else 1)

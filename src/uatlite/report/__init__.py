@@ -1,0 +1,1 @@
+"""What was found, for people: tables for a terminal, Markdown, CSV and JSON."""
