@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types contracts unit bench clean
 
 demo: $(VENV)/.demo
-	$(BIN)/python -m uatlite.demo
+	$(BIN)/uatlite demo
 
 test: lint types contracts unit
 
