@@ -1,0 +1,34 @@
+"""A saved tiny model and files for the command line."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+LABELS = ("negative", "neutral", "positive")
+WORDS = [f"w{number}" for number in range(50)]
+
+
+@pytest.fixture(scope="session")
+def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT of three sentiments with its tokenizer."""
+    directory = tmp_path_factory.mktemp("model")
+    tiny("bert", id2label=dict(enumerate(LABELS))).save_pretrained(directory)
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
+    BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 labelled rows with the columns body and stars."""
+    rng = random.Random(0)
+    rows = [
+        {"body": " ".join(rng.choices(WORDS, k=rng.randint(1, 20))), "stars": rng.choice(LABELS)} for _ in range(100)
+    ]
+    path = tmp_path_factory.mktemp("rows") / "reviews.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path

@@ -1,0 +1,62 @@
+"""`uatlite tasks`, `uatlite methods`, and what every command has in common."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from uatlite.cli import main
+from uatlite.data.tasks import TASKS
+from uatlite.methods import METHODS
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code in (0, None)
+    return capsys.readouterr().out
+
+
+def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "methods")
+    assert all(name in out for name in METHODS)
+    assert "temperature (ts)" in " ".join(out.split())
+
+
+def test_tasks_says_where_each_split_would_be_read_from(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "dev.csv").write_text("text,label\n")
+    monkeypatch.delenv("UATLITE_DATA", raising=False)
+    out = printed(capsys, "tasks", "--data-dir", str(tmp_path))
+    assert all(name in out for name in TASKS)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["calibration", "sst2/dev.csv"] in lines
+    assert ["train", "hub", "stanfordnlp/sst2"] in lines
+    assert ["test-original", "not", "found:", "set", "UATLITE_DATA"] in lines
+
+
+def test_listing_is_quick_because_torch_is_not_imported() -> None:
+    code = "import sys; from uatlite.cli import _app; _app(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0
+
+
+def test_python_m_uatlite_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "uatlite", "methods"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "mc-uniform" in done.stdout
+
+
+def test_without_the_extra_the_way_out_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("uatlite.cli.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["methods"])
+    assert ended.value.code == 2
+    assert "typer is not installed; this needs it: pip install 'uatlite[data]'" in capsys.readouterr().err
