@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
+from uatlite.passes import uncertainty
 from uatlite.passes.config import STATISTICS, UNCERTAINTIES
 from uatlite.passes.uncertainty import closed_form, from_samples
 
@@ -52,7 +53,7 @@ def test_a_token_that_is_zero_has_no_uncertainty(name):
 def test_the_median_takes_large_batches():
     """torch.quantile refuses more than 2**24 values."""
     std = torch.ones(2**23 + 1, 2)
-    assert from_samples(torch.stack([std, -std])[:, None], "median-std").shape == (1, 2**23 + 1)
+    assert uncertainty.STATISTICS["median-std"](std, std).shape == (2**23 + 1,)
 
 
 def embedding_samples(model, encoded, rate, passes):
@@ -69,22 +70,22 @@ def embedding_samples(model, encoded, rate, passes):
 @pytest.mark.parametrize("name", STATISTICS)
 def test_closed_form_is_the_limit_of_the_sampled_estimate(tiny, texts, name):
     """By torch's dropout and by the engine's own masks. The mean of 1/(|mean| + c) is a little above its limit."""
-    model, batch, passes = tiny("bert"), texts((9, 5, 7)), 4000
+    model, batch, passes = tiny("bert"), texts((6, 4)), 2500
     real = batch["attention_mask"].bool()
     exact = sample(model, batch, UATConfig(samples=1, uncertainty=name, estimate="closed-form", rates=EMBEDDING))
     exact = exact.token_uncertainty[real]
     embedding, samples = embedding_samples(model, batch, RATE, passes)
     np.testing.assert_allclose(exact, closed_form(embedding, RATE, name)[real], rtol=1e-5)
-    np.testing.assert_allclose(exact, by_definition(samples[:500].numpy(), name)[real], rtol=0.1)
-    np.testing.assert_allclose(exact, from_samples(samples, name)[real], rtol=0.03)
+    np.testing.assert_allclose(exact, by_definition(samples[:300].numpy(), name)[real], rtol=0.15)
+    np.testing.assert_allclose(exact, from_samples(samples, name)[real], rtol=0.04)
     config = UATConfig(samples=passes, gate="none", uncertainty=name, rates=EMBEDDING)
-    np.testing.assert_allclose(exact, sample(model, batch, config).token_uncertainty[real], rtol=0.03)
+    np.testing.assert_allclose(exact, sample(model, batch, config).token_uncertainty[real], rtol=0.04)
 
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_sampled_estimates_converge(shared, texts, name):
     """The error shrinks with the passes: what is left at 200 is sampling, not bias."""
-    batch = texts((9,))
+    batch = texts((4,))
     exact = sample(
         shared("bert"), batch, UATConfig(samples=1, uncertainty=name, estimate="closed-form", rates=EMBEDDING)
     ).token_uncertainty
@@ -102,12 +103,12 @@ def test_sampled_estimates_converge(shared, texts, name):
         ]
         return float(torch.stack(errors).abs().mean())
 
-    assert error(3200) < error(200) / 2.5 < error(12) / 5
+    assert error(1600) < error(100) / 2.5 < error(6) / 5
 
 
-@pytest.mark.parametrize("uncertainty", ["mean-std", "norm-cv", "cv+ln"])
+@pytest.mark.parametrize("name", ["mean-std", "norm-cv", "cv+ln"])
 @pytest.mark.parametrize("architecture", ["bert", "albert", "modernbert", "mpnet", "gpt2", "llama"], indirect=True)
-def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny, mixed, uncertainty):
+def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny, mixed, name):
     """A hook of the user's on each layer sees its inputs in all passes; U there is by definition."""
     model = tiny(architecture)
     stored: list[torch.Tensor] = []
@@ -118,13 +119,13 @@ def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny,
     layers = [m for m in model.modules() if type(m).__name__.endswith(("Layer", "GPT2Block")) and has_attention(m)]
     for layer in layers:
         layer.register_forward_pre_hook(store, with_kwargs=True)
-    config = UATConfig(samples=4, penalty=2.0, uncertainty=uncertainty, estimate="layerwise")
+    config = UATConfig(samples=4, penalty=2.0, uncertainty=name, estimate="layerwise")
     out = sample(model, mixed, config, chunk=3)
     assert len(stored) == model.config.num_hidden_layers == len(out.layer_uncertainty)
     order = torch.argsort((mixed["attention_mask"] * torch.arange(9)).amax(1), stable=True)
     for hidden, got in zip(stored, out.layer_uncertainty, strict=True):
         samples = hidden.view(4, 3, *hidden.shape[1:]).numpy()
-        expected = by_definition(samples, uncertainty) * mixed["attention_mask"][order].numpy()
+        expected = by_definition(samples, name) * mixed["attention_mask"][order].numpy()
         np.testing.assert_allclose(got[order].numpy(), expected, rtol=1e-3, atol=1e-5)
 
 

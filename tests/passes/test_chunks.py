@@ -1,0 +1,122 @@
+"""A memory budget bounds what runs at once, and changes no result."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from uatlite import UATConfig, sample
+from uatlite.backbone.view import view_of
+from uatlite.errors import ConfigurationError
+from uatlite.passes import engine
+from uatlite.passes.chunks import CACHED_BYTES, plan_chunks, token_bytes
+from uatlite.passes.noise import CACHE
+
+
+def mask_of(lengths: list[int], tokens: int = 40) -> torch.Tensor:
+    return (torch.arange(tokens) < torch.tensor(lengths)[:, None]).long()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=20),
+    samples=st.integers(1, 12),
+    texts=st.none() | st.integers(1, 30),
+    budget=st.integers(1, 10**7),
+    one_pass=st.booleans(),
+)
+def test_plans(shared, lengths, samples, texts, budget, one_pass):
+    """Every text and pass once; within the budget, or one pass of one text; all tokens of each text."""
+    view, config = view_of(shared("bert")), UATConfig(samples=samples)
+    chunks = list(plan_chunks(mask_of(lengths), view, config, texts, budget, one_pass))
+    assert sorted(row for chunk in chunks for row in chunk.rows.tolist()) == list(range(len(lengths)))
+    for chunk in chunks:
+        assert [number for block in chunk.blocks for number in block] == list(range(samples))
+        assert chunk.tokens == max(lengths[row] for row in chunk.rows.tolist())
+        assert texts is None or len(chunk.rows) <= texts
+        for block in chunk.blocks:
+            rows = len(chunk.rows) * len(block)
+            assert not one_pass or len(block) == 1
+            size = rows * chunk.tokens * token_bytes(view, chunk.tokens)
+            assert size <= budget or rows == 1
+            assert size <= CACHED_BYTES or texts is not None or len(chunk.rows) == 1
+
+
+def test_choices_of_a_question_count(chooser, choices):
+    view = view_of(chooser)
+    one_question = 4 * 9 * token_bytes(view, 9)
+    config = UATConfig(samples=3)
+    plan = list(plan_chunks(choices["attention_mask"], view, config, None, 3 * one_question, False))
+    assert [len(chunk.rows) for chunk in plan] == [1, 1]
+    plan = list(plan_chunks(choices["attention_mask"], view, config, None, one_question, False))
+    assert all(len(chunk.blocks) == 3 for chunk in plan)
+
+
+@pytest.mark.parametrize("gate", ["none", "q"])
+def test_a_batch_that_does_not_fit_still_runs(architecture, model, mixed, gate):
+    """From one pass of one text at a time up to all at once: the same logits, sites and uncertainty."""
+    config = UATConfig(samples=5, gate=gate, penalty=2.0)
+    whole = sample(model, mixed, config, chunk=3)
+    one_text = 9 * token_bytes(view_of(model), 9)
+    for budget in (1, 2 * one_text, 6 * one_text):
+        assert budget < 3 * 5 * one_text
+        out = sample(model, mixed, config, memory_budget=budget)
+        torch.testing.assert_close(out.logits, whole.logits, rtol=0, atol=1e-5)
+        torch.testing.assert_close(out.token_uncertainty, whole.token_uncertainty, rtol=0, atol=1e-6)
+        assert out.fired == whole.fired
+
+
+class PeakMemory(TorchDispatchMode):
+    """The most bytes that tensors made inside the block held at once; `known` were there before."""
+
+    def __init__(self, known: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.known = {tensor.untyped_storage()._cdata for tensor in known}
+        self.live: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in self.known:
+                storage = tensor.untyped_storage()
+                self.live.setdefault(storage._cdata, (StorageWeakRef(storage), storage.nbytes()))
+        self.live = {key: entry for key, entry in self.live.items() if not entry[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.live.values()))
+        return out
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "mpnet", "gpt2", "llama"], indirect=True)
+def test_the_budget_is_about_what_is_used(architecture, tiny, texts, monkeypatch):
+    """Activations at the peak of a run, masks in the cache aside, stay within a tenth above the budget."""
+    wide = {"gpt2": {"n_embd": 64, "n_inner": 256}}.get(architecture, {"hidden_size": 64, "intermediate_size": 172})
+    model, batch = tiny(architecture, **wide), texts((38,) * 6)
+    monkeypatch.setattr(engine, "keep_freed_memory", lambda: None)
+    one_pass = 38 * token_bytes(view_of(model), 38)
+    for budget in (4 * one_pass, 20 * one_pass):
+        sample(model, batch, memory_budget=budget)  # fills the cache of masks
+        known = [*model.parameters(), *model.buffers(), *CACHE._entries.values()]
+        with PeakMemory(known) as used:
+            sample(model, batch, memory_budget=budget)
+        assert 0.3 * budget < used.peak < 1.1 * budget
+    with PeakMemory(known) as unbounded:
+        sample(model, batch)
+    assert unbounded.peak > 1.5 * budget
+
+
+def test_layerwise_raises_where_the_passes_do_not_fit(shared, mixed):
+    config = UATConfig(samples=5, estimate="layerwise")
+    with pytest.raises(ConfigurationError, match=r"all 5 passes.*memory budget of 1000\. Raise memory_budget"):
+        sample(shared("bert"), mixed, config, memory_budget=1000)
+    one_text = 5 * 9 * token_bytes(view_of(shared("bert")), 9)
+    out = sample(shared("bert"), mixed, config, memory_budget=one_text)
+    torch.testing.assert_close(out.logits, sample(shared("bert"), mixed, config).logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_has_texts(shared, mixed, chunk):
+    with pytest.raises(ConfigurationError, match=f"chunk={chunk}"):
+        sample(shared("bert"), mixed, chunk=chunk)
