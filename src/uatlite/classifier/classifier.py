@@ -79,8 +79,8 @@ class UncertaintyClassifier(ScikitLearnManners):
         """
         if config is not None and method is not None:
             raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
-        stored = saving.read(name) if calibrated else saving.Stored()
         checkpoint = load_checkpoint(name, device=device)
+        stored = saving.read(name) if calibrated else saving.Stored()
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
         classifier = cls(checkpoint.model, checkpoint.tokenizer, **{**stored.options, **given})
         stored.check_model(checkpoint.hash if stored.calibration else "", str(name))

@@ -17,7 +17,7 @@ class ScoringBar:
 
     def __init__(self, console: Console, total: int | None) -> None:
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        self._progress = Progress(*columns, console=console, transient=True)
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._total = total
         self._task = self._progress.add_task("rows", total=total, note="loading")
         self._begun = time.monotonic()

@@ -96,4 +96,4 @@ def _tell(console: Console, classifier: "UncertaintyClassifier", rejected: int, 
         lines.append(f"On {calibration.figures.basis}:")
         lines += ["  " + "  ".join(cell.ljust(24) for cell in row).rstrip() for row in calibration.figures.table()]
     for line in [*lines, f"Wrote {output}"]:
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)

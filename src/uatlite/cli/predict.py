@@ -56,11 +56,11 @@ def predict(
         console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
         raise typer.Exit(INTERRUPTED) from None
     for line in summary.describe():
-        console.print(line, highlight=False, markup=False)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary.shift is not None and summary.shift.shifted:
-        console.print("Warning: what calibration promised does not hold for these data.", style="bold yellow")
+        console.print("Warning: what calibration promised need not hold for these data.", style="bold yellow")
     if classifier.calibration_ is None:
         console.print(
             f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
         )
-    console.print(f"Wrote {output}, {job.summary_path.name}", highlight=False, markup=False)
+    console.print(f"Wrote {output} and {job.summary_path.name}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,148 @@
+"""calibrate, predict and sites, from the arguments to the files and the exit code."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from transformers import BertTokenizer, PreTrainedModel
+from transformers.utils import logging
+
+from uatlite.cli import main
+from uatlite.cli.bar import ScoringBar, describe
+from uatlite.scoring import Progress
+
+
+@pytest.fixture(autouse=True)
+def _no_bars() -> Iterator[None]:
+    """`main` silences transformers through the environment, which this process's transformers has already read."""
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
+
+
+def run(*arguments: object) -> int:
+    """The exit code of `uatlite ARGUMENTS`."""
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def model(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> Path:
+    """A saved tiny model whose classes have no names."""
+    directory = tmp_path_factory.mktemp("models") / "tiny"
+    tiny("bert").save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """180 labelled rows, one of them without a text."""
+    generator = np.random.default_rng(0)
+    rows = [
+        {"body": " ".join(f"a{word}" for word in generator.integers(0, 56, size=8)), "stars": name}
+        for name in generator.choice(["bad", "fair", "good"], size=180)
+    ]
+    rows[7]["body"] = ""
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def calibrated(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("out") / "calibrated"
+    columns = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
+    rule = ("--target-coverage", 0.7, "--calibrator", "temperature", "--method", "base")
+    assert run("calibrate", model, data, "-o", directory, *columns, *rule) == 0
+    return directory
+
+
+def test_calibrate_then_predict(
+    calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (calibrated / "uatlite.json").is_file()
+    assert len((calibrated / "rejects.jsonl").read_text().splitlines()) == 1
+    assert run("predict", calibrated, data, "-o", tmp_path / "out.jsonl", "--text", "body", "--keep", "stars") == 0
+    told = capsys.readouterr().err
+    assert "179 rows scored" in told
+    assert "1 rows rejected" in told
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(rows) == 179
+    assert {row["label"] for row in rows} <= {"bad", "fair", "good"}
+    assert rows[0]["id"] == "rows.jsonl:1"
+    assert rows[0]["stars"] == json.loads(data.read_text().splitlines()[0])["stars"]
+
+
+def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "odd.csv").write_text("text\n" + "a3 a3 a3\n" * 50)
+    assert run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv") == 0
+    told = capsys.readouterr().err
+    assert "The data have shifted" in told
+    assert "Warning: what calibration promised need not hold" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("predict", "CAL", "DATA", "-o", "OUT.csv"), "There is no column 'text'; the columns are: body, stars."),
+        (("predict", "CAL", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
+        (("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--strict"), "line 8: no text in column 'body'"),
+        (
+            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--method", "uat"),
+            "calibrated with method base",
+        ),
+        (("predict", "CAL", "nowhere.csv", "-o", "OUT.csv"), "nowhere.csv does not exist"),
+        (("predict", "no/such/model", "DATA", "-o", "OUT.csv"), "is not a directory"),
+        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "stars"), "--label-order"),
+        (("calibrate", "MODEL", "DATA", "-o", "CAL"), "is not empty"),
+        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--label-order", "a,b"), "are not 3 different names"),
+    ],
+)
+def test_an_error_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...],
+    message: str,
+    model: Path,
+    calibrated: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {"CAL": calibrated, "MODEL": model, "DATA": data, "DIR": tmp_path / "dir"}
+    given = [names.get(argument, argument) for argument in arguments]
+    given = [tmp_path / argument if str(argument).startswith("OUT") else argument for argument in given]
+    assert run(*given) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("Error: ")
+    assert message in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "OUT.csv").exists()
+    assert not (tmp_path / "dir").exists()
+
+
+def test_an_uncalibrated_model_is_named_so(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.tsv").write_text("text\na1 a2\na3\n")
+    assert run("predict", model, tmp_path / "in.tsv", "-o", tmp_path / "out.parquet", "--method", "base") == 0
+    assert "Not calibrated" in capsys.readouterr().err
+
+
+def test_sites_lists_every_site(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sites", model) == 0
+    told = capsys.readouterr().out
+    assert "bert.embeddings.dropout" in told
+    assert "8 sites. 2 are functional" in told
+
+
+def test_the_bar_says_speed_time_left_and_shares() -> None:
+    scored = Progress(rows=60, rejected=4, abstained=15, resumed=14)
+    assert describe(scored, 10.0, 114) == "5 rows/s, 0:00:10 left, 25.0% abstained, 4 rejected"
+    assert describe(Progress(rows=10), 2.0, None) == "5 rows/s"
+    with ScoringBar(Console(force_terminal=True, file=open("/dev/null", "w")), 114) as bar:
+        bar.show(scored)
