@@ -8,11 +8,15 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 
 
 class Watching:
-    """Shows how far `uatlite.experiments.suite.evaluate` is; gone from the terminal when it ends."""
+    """Shows how far `uatlite.experiments.suite.evaluate` is; gone from the terminal when it ends.
+
+    Where there is no terminal, in a log, each step is a line.
+    """
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        left = (TimeRemainingColumn(), TextColumn("left, {task.fields[what]}"))
+        left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
         self._progress = Progress(*columns, *left, console=console, transient=True, speed_estimate_period=120)
         self._task = self._progress.add_task("reading", total=None, what="reading the data")
 
@@ -31,6 +35,8 @@ class Watching:
 
     def at(self, what: str) -> None:
         self._progress.update(self._task, what=what)
+        if not self._console.is_terminal:
+            self._console.print(what, highlight=False, soft_wrap=True)
 
     def advance(self, amount: float) -> None:
         self._progress.advance(self._task, amount)

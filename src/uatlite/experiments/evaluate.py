@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -22,6 +21,17 @@ HEADLINE = (
     "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
 )  # fmt: skip
 """What is scored unless other metrics are asked for."""
+
+# How many rows a threshold admits has no better: an overconfident model admits the most.
+_NEITHER = ("coverage@", "count@")
+DIRECTIONS: dict[str, Better | None] = {
+    **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
+    **dict.fromkeys(SHIFT, "lower"),
+    "auroc": "higher",
+    "aupr": "higher",
+    "fpr95": "lower",
+}
+"""Which way is better, for everything that is scored; None where neither is."""
 
 Outcomes = Mapping[str, Sequence[Outcome]]
 """contender -> what it comes to on a set, for each seed"""
@@ -73,8 +83,7 @@ def score_set(outcomes: Outcomes, metrics: Sequence[str], how: Resampling, tick:
     for contender, seeds in outcomes.items():
         rows = [Rows.of(outcome.probabilities, outcome.labels) for outcome in seeds]
         estimates[contender] = {name: [_estimate(name, seed) for seed in rows] for name in metrics}
-    better = {name: _better(name) for name in metrics}
-    return _compare(estimates, better, (_rows(outcomes),), how, tick)
+    return _compare(estimates, metrics, (_rows(outcomes),), how, tick)
 
 
 def score_shift(
@@ -93,7 +102,7 @@ def score_shift(
             lowest = -np.inf if min(weights) < 0 else 0.0
             estimates[contender][name] = [Estimate(one, truth=one, lowest=lowest) for one in statistics]
     strata = (_rows(in_domain), _rows(shifted))
-    return _compare(estimates, dict.fromkeys(SHIFT, "lower"), strata, how, tick)
+    return _compare(estimates, tuple(SHIFT), strata, how, tick)
 
 
 def score_detection(outcomes: Outcomes, how: Resampling) -> dict[str, dict[str, Score]]:
@@ -109,13 +118,13 @@ def score_detection(outcomes: Outcomes, how: Resampling) -> dict[str, dict[str, 
             rows = len(positives)
             for name, statistic_of in DETECTION.items():
                 estimates[contender][name].append(Estimate(statistic_of(ranking, positives)))
-    better: dict[str, Better | None] = {"auroc": "higher", "aupr": "higher", "fpr95": "lower"}
-    return _compare(estimates, better, (rows,), how, lambda share: None)
+    return _compare(estimates, tuple(DETECTION), (rows,), how, lambda share: None)
 
 
 def _compare(
-    estimates: Estimates, better: Mapping[str, Any], strata: tuple[int, ...], how: Resampling, tick: Tick
+    estimates: Estimates, metrics: Sequence[str], strata: tuple[int, ...], how: Resampling, tick: Tick
 ) -> dict[str, dict[str, Score]]:
+    better = {name: DIRECTIONS[name] for name in metrics}
     return compare(
         estimates, better, strata, resamples=how.resamples, confidence=how.confidence, seed=how.seed, tick=tick
     )
@@ -124,11 +133,6 @@ def _compare(
 def _estimate(metric: str, rows: Rows) -> Estimate:
     chosen = METRICS[metric]
     return Estimate(chosen.prepare(rows), chosen.truth and chosen.truth(rows), lowest=0.0)
-
-
-def _better(metric: str) -> Better | None:
-    """The metric's direction; none for how many rows a threshold admits: an overconfident model admits the most."""
-    return None if metric.startswith(("coverage@", "count@")) else METRICS[metric].better
 
 
 def _rows(outcomes: Outcomes) -> int:

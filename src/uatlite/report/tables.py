@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from uatlite.experiments.comparison import Score
-from uatlite.experiments.evaluate import SetScores
+from uatlite.experiments.evaluate import DIRECTIONS, SetScores
 from uatlite.experiments.results import Results
-from uatlite.metrics import METRICS
 
 # metric -> heading. What is not here is printed under its own name.
 HEADINGS: dict[str, str] = {
@@ -33,7 +32,6 @@ HEADINGS: dict[str, str] = {
     "aupr": "AUPR",
     "fpr95": "FPR95",
 }
-_LOWER = {"delta_ece", "robustness_score", "fpr95"}
 NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
 """The metrics that fit a terminal of 80 columns side by side."""
 
@@ -166,11 +164,8 @@ def heading(metric: str) -> str:
     name, at, threshold = metric.partition("@")
     names = {"coverage": "Cov", "accuracy": "Acc", "count": "N", "risk": "Risk"}
     text = f"{names[name]}@{threshold}" if at else HEADINGS.get(metric, metric)
-    if name in ("coverage", "count"):
-        return text  # more is not better: an overconfident model admits the most
-    if metric in METRICS:
-        return f"{text} {'↑' if METRICS[metric].better == 'higher' else '↓'}"
-    return f"{text} {'↓' if metric in _LOWER else '↑'}"
+    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[DIRECTIONS[metric]]
+    return text + arrow
 
 
 def cell(score: Score, metric: str) -> Cell:
@@ -178,10 +173,7 @@ def cell(score: Score, metric: str) -> Cell:
     decimals = 0 if metric.startswith("count@") else 3
 
     def number(value: float) -> str:
-        text = f"{value:.{decimals}f}" if math.isfinite(value) else "–"
-        return (
-            text.replace("-", "−") if float(f"{value:.{decimals}f}") or not math.isfinite(value) else text.lstrip("-")
-        )
+        return f"{value:z.{decimals}f}".replace("-", "−") if math.isfinite(value) else "–"
 
     between = "–" if score.low >= 0 else " to "
     interval = f"{number(score.low)}{between}{number(score.high)}" if math.isfinite(score.low) else "–"
@@ -195,9 +187,7 @@ def _in_markdown(one: Cell) -> str:
 
 
 def _notes(one: SetScores) -> tuple[str, ...]:
-    notes = [f"rows: {one.source}"]
-    if one.alignment != "labels in the model's order":
-        notes.append(one.alignment)
+    notes = [f"rows: {one.source}; {one.alignment}"]
     if one.left_out:
         notes.append(f"{one.left_out:,} rows have no label that the model knows and are not scored above")
     if one.truncated_texts:
