@@ -18,7 +18,7 @@ from uatlite.backbone.view import View, view_of
 from uatlite.errors import ConfigurationError
 from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
 from uatlite.passes.config import UATConfig
-from uatlite.passes.engine import MODEL_INPUTS, check_fired, check_samples, forward_folded, position_rate
+from uatlite.passes.engine import check_fired, check_samples, forward_folded, position_rate
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.noise import Fired, Noise, Texts
 
@@ -53,8 +53,7 @@ class Case:
                 "there is no variance to attribute: every dropout rate is 0, so the model is deterministic. Set rates, "
                 "for instance UATConfig(rates=DropoutRates()) for the paper's or DropoutRates.uniform(0.1)."
             )
-        inputs = check_encoded(encoded, unwrap(model), view.architecture)
-        return cls(view, {name: inputs[name] for name in MODEL_INPUTS if name in inputs}, config)
+        return cls(view, check_encoded(encoded, unwrap(model), view.architecture), config)
 
     @property
     def real(self) -> Tensor:

@@ -11,6 +11,8 @@ from uatlite.backbone.architectures import ARCHITECTURES, Architecture
 from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
 
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
+MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""What of a tokenizer's output goes into a model."""
 
 
 def unwrap(model: PreTrainedModel) -> PreTrainedModel:
@@ -27,9 +29,8 @@ def check_classifier(model: PreTrainedModel) -> None:
             "Load it with AutoModelForSequenceClassification or AutoModelForMultipleChoice."
         )
     config: Any = model.config
-    chooses = any(name.endswith("ForMultipleChoice") for name in names)
     problem = getattr(config, "problem_type", None)
-    if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not chooses):
+    if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not _chooses(model)):
         raise NotAClassifier(
             f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
             "two or more exclusive classes (problem_type None or 'single_label_classification')."
@@ -62,19 +63,34 @@ def check_encoded(
                 "call the tokenizer with return_tensors='pt' and padding=True."
             )
     ids = encoded["input_ids"]
-    wanted = 3 if type(model).__name__.endswith("ForMultipleChoice") else 2
-    if ids.ndim != wanted:
-        shape = "(batch, choices, tokens)" if wanted == 3 else "(batch, tokens)"
-        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {shape}.")
+    wanted = "(batch, choices, tokens)" if _chooses(model) else "(batch, tokens)"
+    if ids.ndim != wanted.count(",") + 1 or ids.shape[-1] == 0:
+        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {wanted}, with a token or more.")
     _check_length(ids, model, architecture)
     device = next(model.parameters()).device
-    inputs = {name: value.to(device) for name, value in encoded.items() if name != "labels"}
-    mask = inputs.get("attention_mask")
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"]) if mask is None else mask
-    if inputs["attention_mask"].shape != ids.shape:
-        got = tuple(inputs["attention_mask"].shape)
-        raise InputError(f"attention_mask has shape {got}; it must be that of input_ids, {tuple(ids.shape)}.")
+    inputs = {name: encoded[name].to(device) for name in MODEL_INPUTS if name in encoded}
+    inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
+    if "position_ids" in inputs and inputs["position_ids"].numel() == ids.shape[-1]:  # one row for all texts
+        inputs["position_ids"] = inputs["position_ids"].expand(ids.shape)
+    for name, value in inputs.items():
+        if value.shape != ids.shape:
+            got, needed = tuple(value.shape), tuple(ids.shape)
+            raise InputError(f"{name} has shape {got}; it must be that of input_ids, {needed}.")
+    _check_tokens(inputs["attention_mask"])
     return inputs
+
+
+def _chooses(model: PreTrainedModel) -> bool:
+    return any(base.__name__.endswith("ForMultipleChoice") for base in type(model).__mro__)
+
+
+def _check_tokens(attention_mask: Tensor) -> None:
+    empty = (~attention_mask.bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"text {empty[0]} of the batch has no tokens: its attention_mask is 0 everywhere. Leave it out, or "
+            "tokenize it with special tokens."
+        )
 
 
 def _check_length(ids: Tensor, model: PreTrainedModel, architecture: Architecture) -> None:

@@ -50,6 +50,8 @@ _LOCK = threading.Lock()
 def view_of(model: PreTrainedModel) -> View:
     """The view of a classifier, built on first use and again when the model's modules, rates or hooks were changed."""
     model = unwrap(model)
+    if not isinstance(model, nn.Module):
+        check_classifier(model)
     fingerprint = _fingerprint(model)
     with _LOCK:
         known = _VIEWS.get(model)

@@ -17,8 +17,6 @@ from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
 from uatlite.passes.noise import Fired, Texts
 
-MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-
 
 @dataclass(frozen=True)
 class Samples:
@@ -51,7 +49,6 @@ def sample(
     view = view_of(model)
     check_samples(view, config)
     inputs = check_encoded(encoded, unwrap(model), view.architecture)
-    inputs = {name: inputs[name] for name in MODEL_INPUTS if name in inputs}
     keep_freed_memory()
     results = _Results(inputs["input_ids"], view, config)
     one_pass = position_rate(view, config) > 0
