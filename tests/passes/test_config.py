@@ -1,0 +1,159 @@
+"""Settings: what is allowed, what the errors say, JSON and back."""
+
+import json
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uatlite import DropoutRates, UATConfig, sample
+from uatlite.errors import ConfigurationError
+from uatlite.passes import config as c
+
+
+def test_the_defaults_are_the_papers():
+    config = UATConfig()
+    assert (config.samples, config.penalty, config.gate, config.form) == (10, 0.5, "q", "exp")
+    assert (config.uncertainty, config.estimate, config.masks) == ("mean-std", "lagged", "independent")
+    assert config.rates == DropoutRates(embedding=0.1, attention=0.2, feed_forward=0.3, classifier=None)
+    assert (config.seed, config.per_input) == (0, False)
+
+
+def test_fast():
+    fast = UATConfig.fast()
+    assert (fast.estimate, fast.masks) == ("closed-form", "stratified")
+    assert fast.samples < UATConfig().samples
+    assert UATConfig.fast(samples=3, penalty=1.0) == replace(fast, samples=3, penalty=1.0)
+
+
+def test_settings_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        UATConfig().samples = 3
+    with pytest.raises(FrozenInstanceError):
+        DropoutRates().attention = 0.5
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("gate", "qv", "gate='qv' is not one of: none, q, k, qk, v, qkv. Did you mean 'q"),
+        ("form", "exponential", "form='exponential' is not one of: exp, linear, reciprocal, additive."),
+        ("form", "recipocal", "Did you mean 'reciprocal'?"),
+        ("uncertainty", "mean_std", "Did you mean 'mean-std'?"),
+        ("uncertainty", "rms-std+LN", "Did you mean 'rms-std+ln'?"),
+        ("estimate", "layer-wise", "Did you mean 'layerwise'?"),
+        ("masks", "stratifed", "Did you mean 'stratified'?"),
+        ("gate", None, "gate=None is not one of"),
+        ("samples", 0, "samples=0 is not a whole number of passes, 1 or more."),
+        ("samples", -3, "samples=-3"),
+        ("samples", 2.5, "samples=2.5"),
+        ("samples", True, "samples=True"),
+        ("samples", "10", "samples='10'"),
+        ("seed", -1, "seed=-1 is not a whole number in [0, 2**64)."),
+        ("seed", 2**64, "seed="),
+        ("penalty", -0.1, "penalty=-0.1 is not a finite number >= 0."),
+        ("penalty", float("nan"), "penalty=nan"),
+        ("penalty", float("inf"), "penalty=inf"),
+        ("rates", 0.1, "rates=0.1 is not a DropoutRates."),
+        ("per_input", 1, "per_input=1 is not True or False."),
+    ],
+)
+def test_a_bad_value_is_named_with_the_allowed_ones(setting, value, message):
+    with pytest.raises(ConfigurationError) as raised:
+        UATConfig(**{setting: value})
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1, 1.0, 1.5, float("nan"), "0.1", True, [0.1]])
+@pytest.mark.parametrize("component", c.COMPONENTS)
+def test_rates_lie_in_0_to_1(component, rate):
+    with pytest.raises(ConfigurationError) as raised:
+        DropoutRates(**{component: rate})
+    assert f"DropoutRates({component}={rate!r}): a rate is a number in [0, 1), or None" in str(raised.value)
+
+
+def test_rates():
+    assert DropoutRates.uniform(0.2) == DropoutRates(0.2, 0.2, 0.2, 0.2)
+    assert DropoutRates.none() == DropoutRates.uniform(0)
+    assert DropoutRates.own() == DropoutRates(None, None, None, None)
+    assert DropoutRates(classifier=None).of("classifier", 0.15) == 0.15
+    assert DropoutRates(classifier=0.0).of("classifier", 0.15) == 0.0
+    assert DropoutRates.none().all_zero
+    assert not DropoutRates.own().all_zero
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"uncertainty": "cv+ln", "estimate": "closed-form"}, "has no closed form"),
+        ({"rates": DropoutRates.none()}, "nothing samples: every rate is 0"),
+        ({"rates": DropoutRates(embedding=0.0)}, "rates.embedding=0 makes it 0 everywhere"),
+    ],
+)
+def test_settings_that_contradict_each_other(changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        UATConfig(**changes)
+    assert UATConfig(**changes, gate="none")
+
+
+def test_layerwise_needs_no_embedding_dropout(shared, texts):
+    config = UATConfig(samples=3, penalty=2.0, estimate="layerwise", rates=DropoutRates(embedding=0.0))
+    plain = replace(config, gate="none")
+    batch = texts((9, 5))
+    difference = sample(shared("bert"), batch, config).logits - sample(shared("bert"), batch, plain).logits
+    assert difference.abs().max() > 1e-3
+
+
+rates = st.none() | st.floats(0, 1, exclude_max=True)
+settings_ = st.builds(
+    UATConfig,
+    samples=st.integers(1, 10**6),
+    penalty=st.floats(0, 1e6),
+    gate=st.sampled_from(c.GATES),
+    form=st.sampled_from(c.FORMS),
+    uncertainty=st.sampled_from(c.STATISTICS),
+    estimate=st.sampled_from(c.ESTIMATES),
+    rates=st.builds(
+        DropoutRates,
+        embedding=st.floats(1e-9, 1, exclude_max=True),
+        attention=rates,
+        feed_forward=rates,
+        classifier=rates,
+    ),
+    masks=st.sampled_from(c.MASKS),
+    seed=st.integers(0, 2**64 - 1),
+    per_input=st.booleans(),
+)
+
+
+@given(settings_)
+def test_json_and_back(config):
+    assert UATConfig.from_json(config.to_json()) == config
+    assert UATConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert hash(UATConfig.from_dict(config.to_dict())) == hash(config)
+
+
+def test_from_dict_fills_in_defaults_and_refuses_the_unknown():
+    assert UATConfig.from_dict({"samples": 4}) == UATConfig(samples=4)
+    assert UATConfig.from_dict({"rates": {"embedding": 0.4}}).rates == DropoutRates(embedding=0.4)
+    with pytest.raises(ConfigurationError, match=r"UATConfig has no setting 'sample'; .*Did you mean 'samples'\?"):
+        UATConfig.from_dict({"sample": 4})
+    with pytest.raises(
+        ConfigurationError, match=r"DropoutRates has no setting 'embeddings'.*Did you mean 'embedding'\?"
+    ):
+        UATConfig.from_dict({"rates": {"embeddings": 0.4}})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null"])
+def test_from_json_refuses_what_is_no_object(text):
+    with pytest.raises(ConfigurationError):
+        UATConfig.from_json(text)
+
+
+def test_the_registries_have_the_names_that_the_settings_allow():
+    from uatlite.passes import gates, masks, uncertainty
+
+    assert set(gates.FORMS) == set(c.FORMS)
+    assert set(masks.MASKS) == set(c.MASKS)
+    assert set(uncertainty.STATISTICS) == set(c.STATISTICS)

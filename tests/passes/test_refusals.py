@@ -1,0 +1,170 @@
+"""What the engine refuses, and what it says then."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+from uatlite import DropoutRates, UATConfig, UATLiteError, dropout_sites, sample
+from uatlite.errors import ConfigurationError, InputError, ModelError, NotAClassifier, UnknownArchitecture
+
+
+@pytest.mark.parametrize("architecture", ["modernbert", "llama", "qwen2", "qwen3"], indirect=True)
+@pytest.mark.parametrize("gate", ["none", "q"])
+def test_own_rates_that_are_all_zero(architecture, tiny, texts, gate):
+    config = UATConfig(gate=gate, rates=DropoutRates.own())
+    with pytest.raises(
+        ConfigurationError, match=r"nothing samples: this \w+ checkpoint has rate 0.*DropoutRates.uniform"
+    ):
+        sample(tiny(architecture, rate=0.0), texts((5,)), config)
+
+
+def test_an_own_embedding_rate_of_zero_gives_no_token_uncertainty(tiny, texts):
+    rates = DropoutRates(embedding=None, attention=0.2, feed_forward=0.2)
+    with pytest.raises(ConfigurationError, match="own embedding rate is 0"):
+        sample(tiny("bert", rate=0.0), texts((5,)), UATConfig(rates=rates))
+    assert sample(tiny("bert", rate=0.1), texts((5,)), UATConfig(rates=rates)).token_uncertainty.max() > 0
+
+
+@pytest.mark.parametrize("architecture", ["deberta-v2"], indirect=True)
+def test_layerwise_where_passes_cannot_be_folded(architecture, model, texts):
+    with pytest.raises(ConfigurationError, match="drops relative positions by one mask a forward"):
+        sample(model, texts((5,)), UATConfig(estimate="layerwise"))
+
+
+@pytest.mark.parametrize("run", [sample, lambda model, batch: dropout_sites(model)], ids=["sample", "dropout_sites"])
+class TestModels:
+    def test_not_a_classifier(self, tiny, texts, run):
+        with pytest.raises(NotAClassifier, match=r"BertModel is not a classifier.*AutoModelForSequenceClassification"):
+            run(AutoModel.from_config(tiny("bert").config), texts((5,)))
+        for other in (nn.Linear(2, 3), "bert-base-uncased", None):
+            with pytest.raises(NotAClassifier, match=type(other).__name__):
+                run(other, texts((5,)))
+
+    def test_regression_and_multi_label(self, tiny, texts, run):
+        with pytest.raises(NotAClassifier, match=r"1 label\(s\)"):
+            run(tiny("bert", num_labels=1), texts((5,)))
+        for problem in ("regression", "multi_label_classification"):
+            with pytest.raises(NotAClassifier, match=f"problem_type='{problem}'"):
+                run(tiny("bert", problem_type=problem), texts((5,)))
+
+    def test_unknown_architecture(self, texts, run):
+        config = AutoConfig.for_model(
+            "deberta", hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=60
+        )
+        with pytest.raises(
+            UnknownArchitecture, match=r"'deberta' is not in the.*Did you mean 'deberta-v2'.*architectures.py"
+        ):
+            run(AutoModelForSequenceClassification.from_config(config), texts((5,)))
+
+    def test_a_subclass_of_a_classifier_is_one(self, tiny, texts, run):
+        model = tiny("bert")
+        model.__class__ = type("MyClassifier", (type(model),), {})
+        run(model, texts((5,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("albert", {"inner_group_num": 2}),
+        ("albert", {"num_hidden_layers": 3, "num_hidden_groups": 2}),
+        ("bert", {"chunk_size_feed_forward": 3}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_a_checkpoint_that_its_row_does_not_fit(tiny, texts, name, changes):
+    """Sites are reached more or less often than the table says: raise rather than draw masks that are not meant."""
+    with pytest.raises(ModelError, match=r"its row in the architecture table does not fit"):
+        sample(tiny(name, **changes), texts((9,)))
+
+
+def test_an_offloaded_model(tiny, texts):
+    model = tiny("bert")
+    model.bert._hf_hook = object()
+    with pytest.raises(ModelError, match="accelerate hook"):
+        sample(model, texts((5,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("bert", 40), ("roberta", 38), ("xlm-roberta", 38), ("mpnet", 38), ("gpt2", 40), ("distilbert", 40)],
+)
+def test_sequences_longer_than_the_model_takes(shared, texts, name, limit):
+    with pytest.raises(InputError, match=rf"have {limit + 1} tokens.*at most {limit};.*max_length={limit}"):
+        sample(shared(name), texts((limit + 1,)))
+    assert sample(shared(name), texts((limit,)), UATConfig(samples=1)).logits.shape == (1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("encoded", "message"),
+    [
+        ("some text", "no input_ids (it is str)"),
+        ({}, "no input_ids"),
+        ({"attention_mask": torch.ones(1, 3)}, "no input_ids (it is ['attention_mask'])"),
+        (
+            {"input_ids": [[5, 6, 7]]},
+            "encoded['input_ids'] is a list, not a tensor; call the tokenizer with return_tensors",
+        ),
+        ({"input_ids": torch.ones(3, dtype=torch.long)}, "input_ids has shape (3,); this model takes (batch, tokens)"),
+        ({"input_ids": torch.ones(1, 2, 3, dtype=torch.long)}, "input_ids has shape (1, 2, 3)"),
+        ({"input_ids": torch.ones(2, 0, dtype=torch.long)}, "(2, 0)"),
+        (
+            {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(1, 3)},
+            "attention_mask has shape (1, 3); it must be that of input_ids, (2, 3)",
+        ),
+        (
+            {"input_ids": torch.ones(2, 3, dtype=torch.long), "token_type_ids": torch.ones(2, 4, dtype=torch.long)},
+            "token_type_ids has shape (2, 4)",
+        ),
+    ],
+    ids=["text", "nothing", "no ids", "lists", "one text", "choices", "no tokens", "mask", "types"],
+)
+def test_inputs(shared, encoded, message):
+    with pytest.raises(InputError) as raised:
+        sample(shared("bert"), encoded)
+    assert message in str(raised.value)
+
+
+def test_a_text_without_tokens(shared, texts):
+    """All padding: nothing that an answer could be about."""
+    batch = texts((9, 5))
+    batch["attention_mask"][1] = 0
+    with pytest.raises(InputError, match=r"text 1 .*no tokens"):
+        sample(shared("bert"), batch)
+
+
+def test_multiple_choice_takes_choices(chooser, texts):
+    with pytest.raises(InputError, match=r"takes \(batch, choices, tokens\)"):
+        sample(chooser, texts((5,)))
+
+
+def test_position_ids_that_all_texts_share(shared, texts):
+    """transformers broadcasts one row of positions over the batch; so does the engine."""
+    batch = texts((9, 5))
+    shared_row = {**batch, "position_ids": torch.arange(9)[None]}
+    every_row = {**batch, "position_ids": torch.arange(9).repeat(2, 1)}
+    assert torch.equal(sample(shared("bert"), shared_row).logits, sample(shared("bert"), every_row).logits)
+
+
+def test_all_of_them_are_uatlite_errors(shared):
+    with pytest.raises(UATLiteError):
+        sample(shared("bert"), {})
+    with pytest.raises(ValueError):
+        sample(shared("bert"), {})
+
+
+def test_labels_and_a_missing_mask_do_no_harm(shared, texts):
+    batch = texts((9, 9))
+    expected = sample(shared("bert"), batch).logits
+    ids = {"input_ids": batch["input_ids"], "labels": torch.tensor([0, 1])}
+    assert torch.equal(sample(shared("bert"), ids).logits, expected)
+    for dtype in (torch.bool, torch.float32, torch.int32):
+        other = {**batch, "attention_mask": batch["attention_mask"].to(dtype)}
+        assert torch.equal(sample(shared("bert"), other).logits, expected)
+
+
+def test_what_a_tokenizer_returns(shared, texts):
+    from transformers import BatchEncoding
+
+    batch = texts((9, 5))
+    assert torch.equal(sample(shared("bert"), BatchEncoding(batch)).logits, sample(shared("bert"), batch).logits)
