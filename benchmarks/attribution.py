@@ -1,0 +1,142 @@
+"""Where the three layer attributions agree and part, and what the delta and the analytic method cost.
+
+    python benchmarks/attribution.py agreement MODEL DATA [--texts 200] [--samples 1000] [--pairs 1000]
+    python benchmarks/attribution.py cost MODEL DATA [--texts 200]
+
+MODEL is the directory of a fine-tuned classifier, DATA a JSONL file (also .gz) with `text`, or `text_a` and `text_b`.
+The paper's rates and gate. In `agreement` every eight texts have masks of their own, so that means over texts rest on
+texts/8 times as many draws as there are passes. `cost` compares with the Hugging Face model in eval mode (SDPA,
+inference mode) on the same batches of 32; the contenders take turns and the medians are shown.
+"""
+
+import argparse
+import gzip
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+
+from uatlite.attribution.analytic import propagate
+from uatlite.attribution.layers import Attribution, attribute
+from uatlite.passes.config import UATConfig
+
+CONFIG = UATConfig()
+BATCHES = {"agreement": 8, "cost": 32}
+ROUNDS = 15
+Encoded = dict[str, Tensor]
+
+
+def read_texts(path: Path, count: int) -> list[tuple[str, ...]]:
+    """The first `count` texts or pairs of a file."""
+    content = path.read_bytes()
+    lines = (gzip.decompress(content) if path.suffix == ".gz" else content).decode().splitlines()
+    rows = [json.loads(line) for line in lines[:count]]
+    return [(row["text"],) if "text" in row else (row["text_a"], row["text_b"]) for row in rows]
+
+
+def load(directory: str, path: Path, count: int, size: int) -> tuple[PreTrainedModel, list[Encoded]]:
+    """The model and the texts in batches, in the order of the file."""
+    model = AutoModelForSequenceClassification.from_pretrained(directory).eval()
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    texts = read_texts(path, count)
+    batches = []
+    for start in range(0, len(texts), size):
+        columns = [list(column) for column in zip(*texts[start : start + size], strict=True)]
+        batches.append(tokenizer(*columns, padding=True, truncation=True, max_length=128, return_tensors="pt"))
+    return model, batches
+
+
+def attribute_all(model: PreTrainedModel, batches: list[Encoded], seed: int = 0, **how: object) -> Attribution:
+    """One attribution of all texts, without components."""
+    started = time.perf_counter()
+    found = [
+        attribute(model, batch, replace(CONFIG, seed=seed + number), components=False, **how)  # type: ignore[arg-type]
+        for number, batch in enumerate(batches)
+    ]
+    print(f"  {how}: {time.perf_counter() - started:.0f} s", flush=True)
+    return replace(
+        found[0],
+        components=None,
+        contributions=torch.cat([part.contributions for part in found]),
+        total=torch.cat([part.total for part in found]),
+        predicted=torch.cat([part.predicted for part in found]),
+    )
+
+
+def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pairs: int) -> None:
+    delta = attribute_all(model, batches, estimator="delta")
+    isolated = attribute_all(model, batches, estimator="isolated", samples=samples)
+    # other seeds: Var(y) of the isolated run must not rest on the same passes
+    total = attribute_all(model, batches, seed=10_000, estimator="total-variance", samples=pairs)
+    shares = {found.estimator: found.shares.mean(dim=0) for found in (delta, isolated, total)}
+    print("\nMean shares by layer\n")
+    print("| estimator | " + " | ".join(delta.layers) + " |")
+    print("|---" * (len(delta.layers) + 1) + "|")
+    for name, values in shares.items():
+        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values.tolist()) + " |")
+    variance = isolated.total
+    ratio = total.contributions.sum() / variance.sum()
+    largest = (shares["delta"] - shares["isolated"]).abs().max()
+    rows = {
+        "largest difference of the mean shares, delta against isolated": f"{largest:.3f}",
+        "rank correlation over texts of Var(y), delta against sampled": f"{spearmanr(delta.total, variance)[0]:.3f}",
+        "sum of total-variance contributions / Var(y) of other passes": f"{ratio:.3f}",
+        "mean Var(y), sampled": f"{variance.mean():.3f}",
+        "mean sum of the isolated variances": f"{isolated.contributions.sum(dim=1).mean():.3f}",
+        "mean sum of the delta terms": f"{delta.total.mean():.3f}",
+    }
+    print("\n| what | value |\n|---|---|")
+    for name, value in rows.items():
+        print(f"| {name} | {value} |")
+
+
+def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:
+    def deterministic() -> None:
+        with torch.inference_mode():
+            for batch in batches:
+                model(**batch)
+
+    contenders: dict[str, Callable[[], object]] = {
+        "deterministic": deterministic,
+        "delta": lambda: [attribute(model, batch, CONFIG) for batch in batches],
+        "analytic": lambda: [propagate(model, batch, CONFIG) for batch in batches],
+    }
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS + 1):  # the first round warms up
+        for name, run in contenders.items():
+            started = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - started)
+    print("| what | ms a text | / deterministic |\n|---|---|---|")
+    texts = sum(len(batch["input_ids"]) for batch in batches)
+    for name, taken in times.items():
+        ratios = [mine / theirs for mine, theirs in zip(taken[1:], times["deterministic"][1:], strict=True)]
+        print(f"| {name} | {1000 * statistics.median(taken[1:]) / texts:.2f} | {statistics.median(ratios):.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("agreement", "cost"))
+    parser.add_argument("model")
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--texts", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=1000, help="passes of each isolated layer")
+    parser.add_argument("--pairs", type=int, default=1000, help="pairs of passes of total-variance")
+    chosen = parser.parse_args()
+    model, batches = load(chosen.model, chosen.data, chosen.texts, BATCHES[chosen.part])
+    print(f"{chosen.model}, {chosen.texts} texts of {chosen.data.name}, {torch.get_num_threads()} threads", flush=True)
+    if chosen.part == "cost":
+        cost(model, batches)
+    else:
+        agreement(model, batches, chosen.samples, chosen.pairs)
+
+
+if __name__ == "__main__":
+    main()
