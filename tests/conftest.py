@@ -96,8 +96,6 @@ TINY: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
     "qwen3": ("qwen3", _GROUPED, ("attention_dropout",)),
 }
 TABLE = tuple(TINY)
-INTERFACE = tuple(name for name in TINY if TINY[name][0] not in ("deberta-v2", "mpnet"))
-"""Architectures whose attention runs through transformers' AttentionInterface."""
 
 _RENAMED = {  # what these families call the sizes
     "distilbert": ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
@@ -173,6 +171,12 @@ def texts() -> Callable[..., Encoded]:
 def shared() -> Callable[..., PreTrainedModel]:
     """`shared(name)`: the session's one model of an architecture, which no test may change."""
     return cache(build)
+
+
+@pytest.fixture(scope="session")
+def table() -> tuple[str, ...]:
+    """The names of all tiny architectures."""
+    return TABLE
 
 
 @pytest.fixture(params=TABLE)

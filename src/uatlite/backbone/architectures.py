@@ -1,7 +1,7 @@
 """The architecture table: where each model family drops, attends and classifies.
 
 A row names module paths. `{base}` is the encoder inside the classifier and `{layer}` one of its layers. To add an
-architecture, add a row here and its tiny configuration to `tests/architectures.py`; every engine test then
+architecture, add a row here and its tiny configuration to `tests/conftest.py`; every engine test then
 runs on it.
 
 A component without a live site of its own (Llama's embedding, ALBERT's feed-forward) gets one at the natural
