@@ -15,8 +15,11 @@ from uatlite.experiments.pieces import Piece
 from uatlite.experiments.provenance import Provenance, Recipe
 from uatlite.experiments.results import Results
 from uatlite.experiments.store import Predictions, Store
+from uatlite.report import build
+from uatlite.report.evaluation import Evaluation, open_evaluation
 from uatlite.report.explanations import FILE, ExplainedWord, Explanation, write_explanations
 from uatlite.report.writing import write_results
+from uatlite.values import Example
 
 CONTENDERS = parse_contenders("base,ts,mc,uat,uat+ts")
 METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
@@ -113,3 +116,18 @@ EXPLANATIONS = (
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of the evaluation; no test may change it."""
     return write_evaluation(tmp_path_factory.mktemp("evaluation"))
+
+
+@pytest.fixture(scope="session")
+def opened(evaluation: Path) -> Evaluation:
+    """The evaluation, read back."""
+    return open_evaluation(evaluation)
+
+
+@pytest.fixture(scope="session")
+def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of it, with a text for every second row; drawing takes seconds, so it is drawn once."""
+    known = {f"toy-test-{place}": Example(f"toy-test-{place}", ("a <premise>", "so")) for place in range(0, 300, 2)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "examples_of", lambda provenance, data_dir: known)
+        return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")

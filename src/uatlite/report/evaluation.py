@@ -5,7 +5,7 @@ DIR/results.json   what `uatlite evaluate … -o DIR` found
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -28,6 +28,7 @@ class Evaluation:
     results: Results
     runs: Mapping[str, Run]
     """key -> run"""
+    _read_before: dict[str, Predictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
@@ -66,7 +67,9 @@ class Evaluation:
     def _read(self, key: str) -> Predictions:
         if key not in self.runs:
             raise StoreError(f"run {key} is in {RESULTS} but not in the store; run `uatlite evaluate` again.")
-        return self.runs[key].read()
+        if key not in self._read_before:
+            self._read_before[key] = self.runs[key].read()
+        return self._read_before[key]
 
 
 def open_evaluation(path: str | Path) -> Evaluation:

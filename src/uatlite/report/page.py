@@ -46,12 +46,12 @@ def to_html(page: Page) -> str:
 
 
 def shade(word: ExplainedWord, words: Sequence[ExplainedWord]) -> int:
-    """How dark a word is, 0 to 5: its uncertainty between the least and the most uncertain word of its text."""
+    """How dark a word is, 0 to SHADES - 1: where it lies between the least and the most uncertain word of its text."""
     values = [one.uncertainty for one in words]
     low, high = min(values), max(values)
     if high == low:
         return 0
-    return min(int(SHADES * (word.uncertainty - low) / (high - low)), SHADES - 1)
+    return round((SHADES - 1) * (word.uncertainty - low) / (high - low))
 
 
 def _by_set(results: Results) -> dict[str, list[Table]]:

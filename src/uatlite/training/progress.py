@@ -20,6 +20,18 @@ class Step:
 Report = Callable[[Step], None]
 
 
+def advancing(advance: Callable[[float], None]) -> Report:
+    """A report that tells a progress bar how many steps were taken since it was last told."""
+    done = 0
+
+    def report(step: Step) -> None:
+        nonlocal done
+        advance(step.done - done)
+        done = step.done
+
+    return report
+
+
 class Reporter(TrainerCallback):  # type: ignore[misc]
     """Calls `report` after every step, and with the validation NLL after every evaluation."""
 

@@ -1,0 +1,1 @@
+"""The demo: fine-tune, evaluate, calibrate and report on real text, with nothing but packages from the index."""
