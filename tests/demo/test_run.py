@@ -1,0 +1,121 @@
+"""The demo on a toy task: every step leaves its result, a second run repeats none, and the classifier can be used."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.data.loading import load
+from uatlite.data.schema import Layout, Split, Task
+from uatlite.demo import run
+from uatlite.demo.settings import REVIEWS, SENTENCES, Settings
+from uatlite.report.explanations import read_explanations
+from uatlite.training import Recipe
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad", "not"]
+
+
+class Listed:
+    """Keeps the stages that it is told of."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.done: dict[str, float] = {}
+
+    def begin(self, stage: str, total: float) -> None:
+        self.stages.append(stage)
+        self.done[stage] = 0
+
+    def at(self, what: str) -> None:
+        assert what
+
+    def advance(self, amount: float) -> None:
+        self.done[self.stages[-1]] += amount
+
+
+def toy_task(path: Path, name: str, rows: int, noise: int) -> Task:
+    """Sentences that say good or bad; every `noise`-th is labelled wrongly."""
+    with path.open("w", encoding="utf-8") as file:
+        for place in range(rows):
+            said = place % 2
+            filler = " ".join("abcdefghij"[(place * step) % 10] for step in range(1, 2 + place % 5))
+            label = 1 - said if place % noise == 0 else said
+            row = {"id": f"{name}{place}", "text": f"{filler} {('bad', 'good')[said]}", "label": label}
+            file.write(json.dumps(row) + "\n")
+    return Task(
+        name=name,
+        title="toy",
+        labels=("negative", "positive"),
+        layout=Layout(codes=("negative", "positive")),
+        path=path,
+        splits={"train": Split(share=(0, 30)), "calibration": Split(share=(30, 70)), "test": Split(share=(70, 100))},
+    )
+
+
+@pytest.fixture(scope="module")
+def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    directory = tmp_path_factory.mktemp("toy")
+    tiny("bert").base_model.save_pretrained(directory / "backbone")
+    BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)}).save_pretrained(directory / "backbone")
+    return Settings(
+        backbone=str(directory / "backbone"),
+        task=toy_task(directory / "toy.jsonl", "toy", rows=240, noise=9),
+        shift=toy_task(directory / "odd.jsonl", "odd", rows=100, noise=3),
+        recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4),
+        methods="base,ts,uat,uat+ts",
+        max_length=16,
+        target_risk=0.25,
+        explained=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Listed, Path]:
+    directory, watch = tmp_path_factory.mktemp("demo") / "out", Listed()
+    return run.run_demo(directory, watch, settings), watch, directory
+
+
+def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Listed, Path], settings: Settings) -> None:
+    done, watch, _ = first
+    steps = settings.recipe.steps(len(load(settings.task, "train")))
+    assert watch.stages[:3] == ["fine-tuning", "predicting", "scoring"]
+    assert watch.stages[-1] == "drawing the report"
+    assert watch.done["fine-tuning"] == steps
+    assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
+    assert len(done.findings) == 3
+
+
+def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> None:
+    done, _, directory = first
+    assert done.report == directory / "report.html"
+    assert "toy/test" in done.report.read_text(encoding="utf-8")
+    assert (directory / "results.csv").is_file()
+    assert len(read_explanations(directory / "explanations.json")) <= 2
+    classifier = UncertaintyClassifier.from_pretrained(done.classifier)
+    assert classifier.calibration_ is not None
+    assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
+
+
+def test_a_second_run_repeats_no_step(
+    first: tuple[run.Demo, Listed, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _, directory = first
+    for place, step in ((run, "fine_tune"), (run, "explain"), (UncertaintyClassifier, "calibrate")):
+        monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
+    watch = Listed()
+    again = run.run_demo(directory, watch, settings)
+    assert watch.stages == ["predicting", "scoring", "drawing the report"]
+    assert watch.done["predicting"] == 0  # nothing was left to predict
+    assert again.results.to_dict() == done.results.to_dict()
+    assert again.findings == done.findings
+
+
+def test_the_parts_of_the_real_demo_do_not_overlap() -> None:
+    parts = [SENTENCES.splits[name].share for name in ("train", "calibration", "test")]
+    assert all(before[1] <= after[0] for before, after in pairwise(parts))
+    assert REVIEWS.splits["test"].share == (99, 100)
+    assert [contender.name for contender in Settings().plan.contenders][:2] == ["base", "base+ts"]
