@@ -1,6 +1,8 @@
 """The list of metrics, and the names that are fixed."""
 
 import inspect
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -43,3 +45,9 @@ def test_the_signature_is_the_one_that_users_call() -> None:
     assert list(inspect.signature(ece).parameters) == ["probabilities", "labels", "bins"]
     assert list(inspect.signature(coverage_at).parameters) == ["probabilities", "labels", "tau"]
     assert "calibration error" in (ece.__doc__ or "")
+
+
+def test_metrics_and_predictive_need_nothing_but_numpy() -> None:
+    code = "import sys, uatlite.metrics, uatlite.predictive; print({'torch', 'scipy', 'sklearn'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

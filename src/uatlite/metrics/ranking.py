@@ -27,16 +27,20 @@ class Ranking:
         ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
         return cls(order, ends)
 
-    def cumulate(self, counts: Floats, values: Floats | None = None) -> Floats:
-        """Sums from the top down to the end of each tie, with a leading 0: (resamples, 1 + ties).
+    def sums(self, counts: Floats, values: Floats | None = None) -> Floats:
+        """Sums over each tie, from the top down: (resamples, ties).
 
         Each row counts `counts` (resamples, rows) times, and carries `values` (rows,), or 1.
         """
         weights = counts[:, self.order]
         if values is not None:
             weights *= values[self.order]
-        sums = np.zeros((len(counts), 1 + len(self.order)))
-        np.cumsum(weights, axis=1, out=sums[:, 1:])
         if len(self.ends) == len(self.order):
-            return sums
-        return np.asarray(sums[:, np.append(0, self.ends + 1)])
+            return weights
+        return np.add.reduceat(weights, np.append(0, self.ends[:-1] + 1), axis=1)
+
+    def cumulate(self, counts: Floats, values: Floats | None = None) -> Floats:
+        """Sums from the top down to the end of each tie, with a leading 0: (resamples, 1 + ties)."""
+        running = np.zeros((len(counts), 1 + len(self.ends)))
+        np.cumsum(self.sums(counts, values), axis=1, out=running[:, 1:])
+        return running

@@ -16,17 +16,20 @@ from uatlite.metrics.rows import Rows
 def aurc(rows: Rows) -> Statistic:
     """Area under the risk-coverage curve: the mean over k = 1..n of the selective risk E_k / k.
 
-    A tie that brings coverage from m to k rows and errors from E_m to E_k adds, with the slope r of its line,
-    sum_{j=m+1..k} (E_m + r (j - m)) / j = (E_k - E_m) + (E_m - r m) (H_k - H_m), H the harmonic numbers.
+    An error at rank j is in every risk from j on and adds 1/j + ... + 1/n = H_n - H_{j-1}, H the harmonic numbers.
+    A tie over the ranks m+1..k with the error rate r therefore adds r (k - m) H_n - r (B_k - B_m), where
+    B_k = H_0 + ... + H_{k-1} = k (H_k - 1).
     """
+    wrong = 1 - rows.correct
 
     def statistic(counts: Floats) -> Floats:
-        kept, errors = risk_curve(rows, counts)
-        harmonic = harmonic_numbers(int(kept.max()))[kept.astype(np.intp)]
-        new_kept, new_errors, new_harmonic = (np.diff(x, axis=1) for x in (kept, errors, harmonic))
-        slope = ratio(new_errors, new_kept, otherwise=0.0)
-        area = new_errors + (errors[:, :-1] - slope * kept[:, :-1]) * new_harmonic
-        return np.asarray(area.sum(axis=1) / kept[:, -1])
+        kept, errors = rows.ranking.cumulate(counts), rows.ranking.sums(counts, wrong)
+        total = kept[:, -1].astype(np.intp)
+        harmonic = harmonic_numbers(int(total.max()))
+        before = (np.arange(len(harmonic)) * (harmonic - 1))[kept.astype(np.intp)]
+        rate = ratio(errors, np.diff(kept, axis=1), otherwise=0.0)
+        area = errors.sum(axis=1) * harmonic[total] - (rate * np.diff(before, axis=1)).sum(axis=1)
+        return np.asarray(area / total)
 
     return statistic
 
@@ -44,7 +47,8 @@ def e_aurc(rows: Rows) -> Statistic:
         total, correct = counts.sum(axis=1), counts @ rows.correct
         harmonic = harmonic_numbers(int(total.max()))
         tail = harmonic[total.astype(np.intp)] - harmonic[correct.astype(np.intp)]
-        return np.asarray(area(counts) - (total - correct - correct * tail) / total)
+        # No ranking beats the best one; where it is reached, rounding leaves 1e-16 of either sign.
+        return np.asarray(np.maximum(area(counts) - (total - correct - correct * tail) / total, 0))
 
     return statistic
 
