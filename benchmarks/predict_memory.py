@@ -8,7 +8,6 @@ which is what is measured. Each size runs in a process of its own; peak memory i
 """
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -72,12 +71,17 @@ def measure(model: str, source: str, output: str) -> None:
     torch.set_num_threads(1)
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(made_texts(512))  # all that is loaded on first use is loaded
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    before = peak()
     begun = time.perf_counter()
     summary = score_file(classifier, Job(source, Path(output)))
     seconds = time.perf_counter() - begun
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"rows": summary.rows, "before": before, "after": after, "seconds": seconds}))
+    print(json.dumps({"rows": summary.rows, "before": before, "after": peak(), "seconds": seconds}))
+
+
+def peak() -> float:
+    """The most memory that this process has had, in MB. (Linux; getrusage would count the parent's.)"""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main(sizes: tuple[int, ...]) -> None:

@@ -83,3 +83,11 @@ def test_html_escapes_what_the_user_wrote(pred: Predictions) -> None:
     html = pred[-1:]._repr_html_()
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
+
+
+def test_rows_cost_the_same_however_many_there_are(pred: Predictions) -> None:
+    """A table of many rows must not compute all labels anew for each of them."""
+    many = pred[np.zeros(200_000, dtype=np.int64)]
+    rows = many.rows()
+    assert next(rows)["label"] == many[199_999].label
+    assert sum(1 for _, row in zip(range(2000), rows, strict=False) if row["abstain"] == many[0].abstain) == 2000

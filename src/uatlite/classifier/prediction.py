@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -45,7 +46,7 @@ class Predictions:
     indices: bool = False
     """whether labels are columns rather than names"""
 
-    @property
+    @cached_property
     def labels(self) -> NDArray[Any]:
         """(rows,): the predicted class of each text, by name (or by column, as the classifier was told)."""
         return self.predicted if self.indices else np.array(self.classes, dtype=np.str_)[self.predicted]
@@ -90,7 +91,7 @@ class Predictions:
         """(rows,): over passes, of the predicted class's probability; or the margin's, of a method without sampling."""
         return self.predictive.variance
 
-    @property
+    @cached_property
     def abstain(self) -> NDArray[np.bool_]:
         """(rows,): True where not to answer. Raises where no rule was asked for: silence would read as 'answer'."""
         if self.rule is None:
@@ -100,7 +101,7 @@ class Predictions:
             )
         return ~self.rule.answers(trust(self.rule.score, self.predictive))
 
-    @property
+    @cached_property
     def label_sets(self) -> list[tuple[str, ...]]:
         """For each text the labels that conform. Raises where no label sets were asked for."""
         if self.sets is None:
