@@ -5,12 +5,15 @@ from typing import Annotated
 import typer
 
 from uatlite.cli.calibrate import calibrate
+from uatlite.cli.demo import demo
 from uatlite.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
 from uatlite.cli.evaluate import evaluate
 from uatlite.cli.methods import methods
 from uatlite.cli.predict import predict
+from uatlite.cli.report import report
 from uatlite.cli.sites import sites
 from uatlite.cli.tasks import tasks
+from uatlite.cli.train import train
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",
@@ -20,9 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(calibrate)
 app.command()(predict)
 app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
+app.command()(report)
+app.command()(train)
 app.command()(sites)
 app.command()(tasks)
 app.command()(methods)

@@ -22,8 +22,9 @@ HEADLINE = (
 )  # fmt: skip
 """What is scored unless other metrics are asked for."""
 
-# How many rows a threshold admits has no better: an overconfident model admits the most.
-_NEITHER = ("coverage@", "count@")
+# Coverage and accuracy at a fixed threshold trade against each other: an overconfident model admits the most rows, an
+# underconfident one only the easiest. Alone, neither has a better direction.
+_NEITHER = ("coverage@", "count@", "accuracy@")
 DIRECTIONS: dict[str, Better | None] = {
     **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
     **dict.fromkeys(SHIFT, "lower"),

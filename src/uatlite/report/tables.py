@@ -72,15 +72,17 @@ def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Ta
     return tables
 
 
-def legend(results: Results, mark: str = "*") -> str:
-    """How to read the cells, in one paragraph; `mark` is how the best of a column is shown."""
+def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
+    """How to read the cells, in one paragraph; `mark` is how the best of a column is shown, `metrics` which are."""
     how = results.resampling
     seeds = max(int(about["seeds"]) for about in results.methods.values())
     parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the rows."]
     if seeds > 1:
         parts.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
     if len(results.contenders) > 1:
-        found = any(score.best for one in results.sets for of in one.scores.values() for score in of.values())
+        shown = results.metrics if metrics is None else metrics
+        every = (of.get(name) for one in results.sets for of in one.scores.values() for name in shown)
+        found = any(score is not None and score.best for score in every)
         test = "each paired interval of the difference excludes 0"
         beats = f"{mark} beats every other method beyond chance: {test}."
         parts.append(beats if found else f"Nothing here beats every other method beyond chance ({mark}: {test}).")

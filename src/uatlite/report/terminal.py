@@ -15,7 +15,7 @@ def render(results: Results) -> RenderableType:
     for table in tables_of(results, NARROW):
         parts += [Text(table.title, style="bold"), render_table(table)]
         parts += [*(Text(note, style="dim") for note in table.notes), Text()]
-    parts.append(Text(legend(results), style="dim"))
+    parts.append(Text(legend(results, metrics=NARROW), style="dim"))
     return Group(*parts)
 
 
