@@ -23,11 +23,12 @@ HEADLINE = (
 """What is scored unless other metrics are asked for."""
 
 # Coverage and accuracy at a fixed threshold trade against each other: an overconfident model admits the most rows, an
-# underconfident one only the easiest. Alone, neither has a better direction.
-_NEITHER = ("coverage@", "count@", "accuracy@")
+# underconfident one only the easiest. And ΔECE is low for whoever is badly calibrated in domain already. Alone, none of
+# them has a better direction.
+_NEITHER = ("coverage@", "count@", "accuracy@", "delta_ece")
 DIRECTIONS: dict[str, Better | None] = {
     **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
-    **dict.fromkeys(SHIFT, "lower"),
+    **{name: None if name.startswith(_NEITHER) else "lower" for name in SHIFT},
     "auroc": "higher",
     "aupr": "higher",
     "fpr95": "lower",
