@@ -164,3 +164,9 @@ def test_choices_are_propagated(chooser: PreTrainedModel, choices: Encoded) -> N
     alone = propagate(chooser, {name: value[:1] for name, value in choices.items()}, CONFIG)
     torch.testing.assert_close(found.variance[:1], alone.variance, rtol=1e-3, atol=0)
     torch.testing.assert_close(found.tokens[:1], alone.tokens, rtol=1e-3, atol=1e-5)
+
+
+def test_no_texts_give_empty_values(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+    none = {name: value[:0] for name, value in texts((4,)).items()}
+    found = propagate(shared("bert"), none, CONFIG)
+    assert (found.logits.shape, found.contributions.shape, found.components.shape) == ((0, 3), (0, 4), (0, 2, 2))

@@ -16,7 +16,7 @@ from uatlite.backbone.checks import check_encoded, unwrap
 from uatlite.backbone.sites import Site
 from uatlite.backbone.view import View, view_of
 from uatlite.errors import ConfigurationError
-from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
+from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, keep_freed_memory, plan_chunks
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import check_fired, check_samples, forward_folded, position_rate
 from uatlite.passes.forward import FoldedPasses
@@ -61,6 +61,12 @@ class Case:
         return self.inputs["attention_mask"].bool()
 
     @property
+    def classes(self) -> int:
+        """How many logits a text has."""
+        ids = self.inputs["input_ids"]
+        return int(ids.shape[1] if ids.ndim == 3 else self.view.model.config.num_labels)
+
+    @property
     def texts_at_once(self) -> int | None:
         """1 where a mask that a whole forward shares must be one text's; None for as many as fit."""
         return 1 if position_rate(self.view, self.config) > 0 else None
@@ -97,6 +103,8 @@ class Forward:
     """One folded forward: the texts and passes that ran, and what came of them."""
 
     chunk: Chunk
+    block: range
+    """which of the passes that were asked for, counted from 0"""
     folded: FoldedPasses
     noise: Noise
     logits: Tensor
@@ -105,6 +113,7 @@ class Forward:
 
 def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forward]:
     """Run some passes over all texts, chunk of texts by chunk, and within it block of passes by block."""
+    keep_freed_memory()
     plan = replace(case.config, samples=len(passes))
     one_pass = position_rate(case.view, case.config) > 0
     texts_at_once = case.texts_at_once if case.config.per_input else None
@@ -116,16 +125,16 @@ def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forwa
             numbers = passes[block.start : block.stop]
             noise = make_noise(texts, numbers)
             folded = FoldedPasses(case.config, texts, real.bool(), numbers, noise=noise)
-            yield Forward(chunk, folded, noise, forward_folded(case.view, inputs, folded, len(numbers)))
+            logits = forward_folded(case.view, inputs, folded, len(numbers))
+            yield Forward(chunk, block, folded, noise, logits)
 
 
 def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
     """Logits (passes, batch, classes) of some passes under a noise."""
-    logits: dict[tuple[int, ...], list[Tensor]] = {}
+    logits = torch.zeros((len(passes), len(case.real), case.classes), device=case.real.device)
     for forward in forwards(case, passes, make_noise):
-        logits.setdefault(tuple(forward.chunk.rows.tolist()), []).append(forward.logits)
-    order = torch.tensor([row for rows in logits for row in rows])
-    return torch.cat([torch.cat(blocks) for blocks in logits.values()], dim=1)[:, torch.argsort(order)]
+        logits[forward.block.start : forward.block.stop, forward.chunk.rows] = forward.logits
+    return logits
 
 
 @dataclass(frozen=True)
@@ -140,8 +149,10 @@ class Quiet:
 
 def without_noise(case: Case) -> Quiet:
     """Run the pass without dropout, attention gated as the configuration says."""
-    found = list(forwards(case, range(1), lambda texts, passes: Silent(case.config)))
-    order = torch.cat([forward.chunk.rows for forward in found])
-    check_fired(case.view, case.config, found[-1].folded)
-    logits = torch.cat([forward.logits[0] for forward in found])[torch.argsort(order)]
-    return Quiet(logits, tuple(found[-1].folded.fired))
+    logits = torch.zeros((len(case.real), case.classes), device=case.real.device)
+    calls: list[Fired] = []
+    for forward in forwards(case, range(1), lambda texts, passes: Silent(case.config)):
+        check_fired(case.view, case.config, forward.folded)
+        logits[forward.chunk.rows] = forward.logits[0]
+        calls = forward.folded.fired
+    return Quiet(logits, tuple(calls))

@@ -19,11 +19,14 @@ from uatlite.attribution.case import Case, Silent
 from uatlite.attribution.output import output_weights
 from uatlite.attribution.parts import part_index
 from uatlite.backbone.seams import intervene
-from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, plan_chunks
+from uatlite.passes.chunks import MEMORY_BUDGET, Chunk, keep_freed_memory, plan_chunks
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import check_fired
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.noise import Fired, Texts
+
+ONE_PASS = UATConfig(samples=1, gate="none")
+"""What chunks of texts are planned for."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +64,23 @@ class Recorder(Silent):
 
 def first_order(case: Case, output: str | int) -> FirstOrder:
     """The first-order variance of y for each text, by part and by token."""
+    keep_freed_memory()
     mask, layers = case.inputs["attention_mask"], case.view.layers
     # The graph keeps the activations of all layers, and about as much again is alive in the backward pass.
     budget = MEMORY_BUDGET // (2 * layers)
-    one = UATConfig(samples=1, gate="none")
-    found, order = [], []
-    tokens = torch.zeros(mask.shape, device=mask.device)
-    uncertainty = torch.zeros_like(tokens)
-    for chunk in plan_chunks(mask, case.view, one, case.texts_at_once, budget, one_pass=False):
-        part = _chunk(case, chunk, output)
-        found.append(part)
-        order.append(chunk.rows)
-        tokens[chunk.rows, ..., : chunk.tokens] = part.tokens
-        uncertainty[chunk.rows, ..., : chunk.tokens] = part.token_uncertainty
-    back = torch.argsort(torch.cat(order))
-    logits = torch.cat([part.logits for part in found])[back]
-    return FirstOrder(logits, torch.cat([part.parts for part in found])[back], tokens, uncertainty)
+    whole = FirstOrder(
+        logits=torch.zeros((len(mask), case.classes), device=mask.device),
+        parts=torch.zeros((len(mask), 2 * layers + 2), device=mask.device),
+        tokens=torch.zeros(mask.shape, device=mask.device),
+        token_uncertainty=torch.zeros(mask.shape, device=mask.device),
+    )
+    for chunk in plan_chunks(mask, case.view, ONE_PASS, case.texts_at_once, budget, one_pass=False):
+        found = _chunk(case, chunk, output)
+        whole.logits[chunk.rows] = found.logits
+        whole.parts[chunk.rows] = found.parts
+        whole.tokens[chunk.rows, ..., : chunk.tokens] = found.tokens
+        whole.token_uncertainty[chunk.rows, ..., : chunk.tokens] = found.token_uncertainty
+    return whole
 
 
 def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:

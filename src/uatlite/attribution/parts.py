@@ -54,7 +54,7 @@ def part_index(layer: int, component: str, layers: int) -> int:
 
 def pair_up(components: Tensor) -> Tensor:
     """From (batch, 2·layers), attention and feed-forward in turn, to (batch, layers, 2)."""
-    return components.reshape(len(components), -1, len(COMPONENTS))
+    return components.reshape(len(components), components.shape[1] // 2, 2)
 
 
 def components_of(parts: Tensor) -> Tensor:
