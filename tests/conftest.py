@@ -3,7 +3,8 @@
 Models are built from a configuration and never downloaded. Their weights are drawn here, with a spread of 0.25
 and more: at transformers' 0.02 attention is flat and a test of its modulation would prove nothing.
 
-A new architecture adds its row to `TINY`; every test that takes the `architecture` or `model` fixture then runs on it.
+A new architecture adds its row to `TINY`, and where it drops to `ROLES` in `passes/conftest.py`, the reference's own
+table; every test that takes the `architecture` or `model` fixture then runs on it.
 `@pytest.mark.parametrize("architecture", ["bert", "llama"], indirect=True)` narrows a test to some of them.
 """
 

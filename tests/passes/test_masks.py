@@ -67,13 +67,18 @@ def test_stratified_many_passes():
     assert ((~keep).sum(axis=0) == 12_000).all()
 
 
-def test_stratified_passes_of_two_sites_are_not_in_step():
-    """Were the order of the strata common to all sites, a unit's drops here would tell those of another there."""
-    total = 10
-    masks = [stratified(Draw(0, f"{i}.output.0", 0.1), range(total), total, (1, 1, 64)) for i in range(30)]
-    dropped = np.array([(~keep).reshape(total, -1) for keep in masks])  # (sites, passes, units)
-    per_pass = dropped.sum(axis=(0, 2))
-    assert stats.chisquare(per_pass).pvalue > 1e-3
+def test_strata_of_two_sites_are_not_in_step():
+    """In how many passes two units of different sites are dropped together is as for passes picked at random.
+
+    Were the order of the strata common to all sites, each unit's passes would be neighbours there, and two units would
+    more often share all or none.
+    """
+    total, drops = 10, 3
+    masks = [stratified(Draw(0, f"{i}.output.0", drops / total), range(total), total, (1, 1, 1)) for i in range(1600)]
+    dropped = ~np.array(masks).reshape(800, 2, total)
+    together = np.bincount((dropped[:, 0] & dropped[:, 1]).sum(axis=1), minlength=drops + 1)
+    expected = stats.hypergeom(total, drops, drops).pmf(np.arange(drops + 1)) * len(dropped)
+    assert stats.chisquare(together, expected).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("kind", MASKS)
