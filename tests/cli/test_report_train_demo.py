@@ -57,7 +57,7 @@ def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("uatlite.report.build.build_report", build_report)
     result = run("report", str(tmp_path / "store"), "--method", "uat+ts", "--target-risk", "0.2")
-    assert seen["output"] == tmp_path
+    assert seen["output"] == seen["store"] == tmp_path / "store"  # no results beside it: not a store of ours
     assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)
     assert "report.html" in "".join(result.stderr.split())
 

@@ -13,6 +13,8 @@ from uatlite.data.schema import Layout, Split, Task
 from uatlite.data.tasks import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
 from uatlite.demo import run
 from uatlite.demo.settings import REVIEWS, SENTENCES, Settings
+from uatlite.report import explaining
+from uatlite.report.explaining import EXPLAINED
 from uatlite.report.explanations import read_explanations
 from uatlite.training import Recipe
 
@@ -69,7 +71,6 @@ def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
         methods="base,ts,uat,uat+ts",
         max_length=16,
         target_risk=0.25,
-        explained=2,
     )
 
 
@@ -94,7 +95,7 @@ def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> No
     assert done.report == directory / "report.html"
     assert "toy/test" in done.report.read_text(encoding="utf-8")
     assert (directory / "results.csv").is_file()
-    assert len(read_explanations(directory / "explanations.json")) <= 2
+    assert len(read_explanations(directory / "explanations.json")) <= EXPLAINED
     classifier = UncertaintyClassifier.from_pretrained(done.classifier)
     assert classifier.calibration_ is not None
     assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
@@ -104,11 +105,11 @@ def test_a_second_run_repeats_no_step(
     first: tuple[run.Demo, Listed, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done, _, directory = first
-    for place, step in ((run, "fine_tune"), (run, "explain"), (UncertaintyClassifier, "calibrate")):
+    for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
         monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
     watch = Listed()
     again = run.run_demo(directory, watch, settings)
-    assert watch.stages == ["predicting", "scoring", "drawing the report"]
+    assert watch.stages == ["predicting", "scoring", "explaining", "drawing the report"]
     assert watch.done["predicting"] == 0  # nothing was left to predict
     assert again.results.to_dict() == done.results.to_dict()
     assert again.findings == done.findings

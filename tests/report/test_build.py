@@ -3,11 +3,13 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from uatlite.errors import StoreError
-from uatlite.report import build
+from uatlite.errors import DataError, ModelError, StoreError
+from uatlite.report import build, explaining
+from uatlite.report.abstention import abstain
 from uatlite.report.evaluation import Evaluation
 from uatlite.report.explanations import ExplainedWord, read_explanations
 from uatlite.report.page import shade
@@ -98,3 +100,16 @@ def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_
     (tmp_path / "explanations.json").write_text("[{}]")
     with pytest.raises(StoreError, match="is not a file of explanations"):
         read_explanations(tmp_path / "explanations.json")
+
+
+def test_explaining_takes_the_texts_and_the_very_model(
+    opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abstention = abstain(opened, "base", target=0.15)
+    assert abstention is not None
+    with pytest.raises(DataError, match=r"texts of toy/test are not at hand.*--data-dir"):
+        explaining.explain_stored(opened, abstention, "model", tmp_path / "e.json")
+    monkeypatch.setattr(explaining, "examples_of", lambda about, data_dir: {"toy-test-1": Example("toy-test-1", "a")})
+    monkeypatch.setattr(explaining, "load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
+    with pytest.raises(ModelError, match="model is not the model that was evaluated"):
+        explaining.explain_stored(opened, abstention, "model", tmp_path / "e.json")

@@ -19,15 +19,17 @@ def report(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the texts are, to show those that were not answered.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model that was evaluated, to show a few texts word by word.")
+    ] = None,
 ) -> None:
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = Console(stderr=True)
     with console.status("Drawing …"):
         from uatlite.report.build import build_report
+        from uatlite.report.evaluation import home_of
 
-        page = build_report(store, output or _home(store), contender=method, target_risk=target_risk, data_dir=data_dir)
+        page = build_report(
+            store, output or home_of(store), contender=method, target_risk=target_risk, data_dir=data_dir, model=model
+        )
     console.print(f"Wrote {page} and {page.parent / 'figures'}", highlight=False, markup=False)
-
-
-def _home(store: Path) -> Path:
-    return store.parent if store.name == "store" else store

@@ -19,11 +19,11 @@ from uatlite.experiments.plan import CALIBRATION, TEST
 from uatlite.experiments.results import Results
 from uatlite.experiments.store import Store
 from uatlite.experiments.suite import Watch, evaluate
-from uatlite.report.abstention import Abstention, abstain
+from uatlite.report.abstention import abstain
 from uatlite.report.build import build_report
 from uatlite.report.evaluation import open_evaluation
-from uatlite.report.explaining import explain
-from uatlite.report.explanations import FILE, read_explanations, write_explanations
+from uatlite.report.explaining import explain_least_sure
+from uatlite.report.explanations import FILE
 from uatlite.report.findings import findings
 from uatlite.report.writing import write_results
 from uatlite.training.fine_tuning import fine_tune
@@ -51,7 +51,10 @@ def run_demo(directory: Path, watch: Watch, settings: Settings | None = None) ->
     chosen = abstain(evaluation, target=settings.target_risk)
     assert chosen is not None  # the plan calibrates, so the store has calibration rows
     calibrate(checkpoint, chosen.contender, directory / "classifier", settings, watch)
-    explain_some(checkpoint, chosen, directory / FILE, settings, watch)
+    watch.begin("explaining", 1)
+    test = load(settings.task, TEST)
+    examples = {example.id: example for example in test.examples}
+    explain_least_sure(checkpoint, chosen, examples, test.labels, directory / FILE)
     watch.begin("drawing the report", 1)
     report = build_report(directory, directory, contender=chosen.contender, target_risk=settings.target_risk)
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
@@ -93,15 +96,3 @@ def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings:
     labels = [rows.labels[label] for label in rows.gold if label is not None]
     classifier.calibrate(rows.texts, labels, target_risk=settings.target_risk, calibrator=chosen.calibrator)
     classifier.save_pretrained(directory)
-
-
-def explain_some(checkpoint: Checkpoint, chosen: Abstention, file: Path, settings: Settings, watch: Watch) -> None:
-    """A few test texts word by word: those that the rule was least sure of."""
-    test = load(settings.task, TEST)
-    wanted = [row.id for row in chosen.abstained[: settings.explained]]
-    if file.is_file() and [one.id for one in read_explanations(file)] == wanted:
-        return
-    watch.begin("explaining", 1)
-    watch.at(f"{len(wanted)} texts, word by word")
-    by_id = {example.id: example for example in test.examples}
-    write_explanations(explain(checkpoint, [by_id[name] for name in wanted], test.labels), file)

@@ -36,8 +36,6 @@ class Settings:
     methods: str = "base,ts,mc,uat,uat+ts,fast+ts,analytic+its"
     max_length: int = 64
     target_risk: float = 0.1
-    explained: int = 6
-    """texts that are shown word by word"""
     seed: int = 0
     plan: Plan = field(init=False)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from uatlite.data.writing import atomic_file
 from uatlite.errors import DataError
 from uatlite.report import abstention as abstaining
-from uatlite.report.evaluation import open_evaluation
-from uatlite.report.explanations import FILE, Explanation, read_explanations
+from uatlite.report.evaluation import home_of, open_evaluation
+from uatlite.report.explanations import FILE, read_explanations
 from uatlite.report.findings import findings
 from uatlite.report.gallery import figures_of
 from uatlite.report.page import Page, to_html
@@ -28,16 +28,22 @@ def build_report(
     contender: str | None = None,
     target_risk: float = abstaining.TARGET_RISK,
     data_dir: str | Path | None = None,
+    model: str | Path | None = None,
     title: str = "When not to trust this classifier",
 ) -> Path:
-    """Write the report of an evaluation and return the page's path. No model is needed.
+    """Write the report of an evaluation and return the page's path.
 
-    Word-by-word explanations are shown where an `explanations.json` lies beside the results.
+    No model is needed, but for texts explained word by word: these are computed with `model`, the one that was
+    evaluated, and kept in `explanations.json` beside the results; where that file lies they are shown without it.
     """
-    directory = Path(directory)
-    opened = open_evaluation(evaluation)
+    directory, home = Path(directory), home_of(evaluation)
+    opened = open_evaluation(home)
     results = opened.results
     abstention = abstaining.abstain(opened, contender, target=target_risk)
+    if model is not None and abstention is not None:
+        from uatlite.report.explaining import explain_stored  # torch, which a report does without
+
+        explain_stored(opened, abstention, model, home / FILE, data_dir)
     figures = [figures_of(opened, one) for one in results.sets]
     first = results.sets[0]
     examples = examples_of(opened.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
@@ -49,7 +55,7 @@ def build_report(
         figures=figures,
         abstention=abstention,
         abstained=[(row, as_line(examples[row.id]) if row.id in examples else None) for row in shown],
-        explanations=_explanations(Path(evaluation)),
+        explanations=read_explanations(home / FILE) if (home / FILE).is_file() else (),
     )
     try:
         (directory / FIGURES).mkdir(parents=True, exist_ok=True)
@@ -60,10 +66,3 @@ def build_report(
     with atomic_file(directory / PAGE) as file:
         file.write(to_html(page).encode())
     return directory / PAGE
-
-
-def _explanations(evaluation: Path) -> tuple[Explanation, ...]:
-    for directory in (evaluation, evaluation.parent):
-        if (directory / FILE).is_file():
-            return read_explanations(directory / FILE)
-    return ()

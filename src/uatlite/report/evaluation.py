@@ -72,13 +72,16 @@ class Evaluation:
         return self._read_before[key]
 
 
+def home_of(path: str | Path) -> Path:
+    """The directory that holds results and store: the one given, or the one that the given store is in."""
+    path = Path(path)
+    return path.parent if path.name == STORE and (path.parent / RESULTS).is_file() else path
+
+
 def open_evaluation(path: str | Path) -> Evaluation:
     """The evaluation in a directory that `uatlite evaluate` wrote; its `store` will do as well."""
-    path = Path(path)
-    directory = path.parent if path.name == STORE and (path.parent / RESULTS).is_file() else path
-    if not (directory / RESULTS).is_file():
+    home = home_of(path)
+    if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
-    runs = Store(directory / STORE).runs()
-    return Evaluation(
-        read_results(directory / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete}
-    )
+    runs = Store(home / STORE).runs()
+    return Evaluation(read_results(home / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete})

@@ -1,16 +1,57 @@
 """Explain a few texts with their model: the one part of a report that needs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from uatlite.attribution.tokens import TokenAttribution, attribute_tokens
-from uatlite.backbone.loading import Checkpoint
+from uatlite.backbone.loading import Checkpoint, load_checkpoint
 from uatlite.backbone.tokens import longest
+from uatlite.errors import DataError, ModelError
 from uatlite.passes.config import UATConfig
-from uatlite.report.explanations import ExplainedWord, Explanation
+from uatlite.report.abstention import Abstention
+from uatlite.report.evaluation import Evaluation
+from uatlite.report.explanations import ExplainedWord, Explanation, read_explanations, write_explanations
+from uatlite.report.texts import examples_of
 from uatlite.values import Choices, Example
 
+EXPLAINED = 6
+"""Texts that are shown word by word: the least sure of those that were not answered."""
 LONGEST = 64
 """Tokens of a text that is shown word by word; what is beyond is not read."""
+
+
+def explain_stored(
+    evaluation: Evaluation, abstention: Abstention, model: str | Path, file: Path, data_dir: str | Path | None = None
+) -> None:
+    """Explain texts of an evaluation with the model that was evaluated, and write them to `file`."""
+    first = evaluation.results.sets[0]
+    about = evaluation.predictions(next(iter(first.runs)), first.name).provenance
+    examples = examples_of(about, data_dir)
+    if not examples:
+        raise DataError(f"the texts of {first.name} are not at hand, so none can be explained; say where: --data-dir.")
+    checkpoint = load_checkpoint(model)
+    if checkpoint.hash != evaluation.results.model_hash:
+        raise ModelError(
+            f"{model} is not the model that was evaluated (hash {checkpoint.hash[:12]}, evaluated "
+            f"{evaluation.results.model_hash[:12]}); give that one, or evaluate this one."
+        )
+    explain_least_sure(checkpoint, abstention, examples, about.labels, file)
+
+
+def explain_least_sure(
+    checkpoint: Checkpoint,
+    abstention: Abstention,
+    examples: Mapping[str, Example],
+    labels: Sequence[str],
+    file: Path,
+    count: int = EXPLAINED,
+) -> bool:
+    """Write explanations of the texts that the rule was least sure of; False where the file has them already."""
+    wanted = [row.id for row in abstention.abstained if row.id in examples][:count]
+    if file.is_file() and [one.id for one in read_explanations(file)] == wanted:
+        return False
+    write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
+    return True
 
 
 def explain(
