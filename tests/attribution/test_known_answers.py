@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from uatlite.attribution import layers, sampled
+from uatlite.attribution import layers
 from uatlite.attribution.case import Case
 from uatlite.backbone.architectures import BERT
 from uatlite.backbone.seams import current
@@ -19,12 +19,6 @@ LAYERS = 2
 RATES = DropoutRates(0.1, 0.2, 0.3, 0.15)
 RATIOS = {name: rate / (1 - rate) for name, rate in RATES.__dict__.items()}
 """The variance p/(1-p) of a multiplier."""
-
-
-@pytest.fixture(autouse=True)
-def _large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A forward of a stack costs next to nothing, whatever its rows."""
-    monkeypatch.setattr(sampled, "BLOCK", 500)
 
 
 def _sites() -> dict[tuple[int, str], Site]:

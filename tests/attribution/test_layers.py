@@ -25,7 +25,11 @@ Tiny = Callable[..., PreTrainedModel]
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_one_text_has_one_attribution_in_any_batch(model: PreTrainedModel, encoded: Encoded, estimator: str) -> None:
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_one_text_has_one_attribution_in_any_batch(
+    model: PreTrainedModel, texts: Callable[..., Encoded], side: str, estimator: str
+) -> None:
+    encoded = texts((9, 5, 7), side=side, tokens=11)
     together = attribute(model, encoded, CONFIG, estimator=estimator, samples=3)
     layers = int(model.config.num_hidden_layers)
     assert together.contributions.shape == (3, layers + 2) == (3, len(together.layers))

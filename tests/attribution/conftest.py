@@ -1,0 +1,11 @@
+"""Settings for tests of attribution."""
+
+import pytest
+
+from uatlite.attribution import sampled
+
+
+@pytest.fixture(autouse=True)
+def _large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward of a tiny model costs about the same whatever its rows, so passes run in large blocks."""
+    monkeypatch.setattr(sampled, "BLOCK", 250)
