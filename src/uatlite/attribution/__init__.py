@@ -8,8 +8,8 @@ from uatlite.attribution.words import Word, words_of
 
 __all__ = [
     "ESTIMATORS",
-    "Attribution",
     "AttentionShift",
+    "Attribution",
     "Propagation",
     "TokenAttribution",
     "Word",

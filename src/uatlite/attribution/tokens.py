@@ -71,26 +71,24 @@ def attribute_tokens(
     case = Case.of(model, encoded, config)
     words = words_of(tokenizer, encoded)
     found = first_order(case, output)
-    probabilities = found.logits.softmax(dim=-1)
-    confidence, predicted = probabilities.max(dim=-1)
+    confidence, predicted = found.logits.softmax(dim=-1).max(dim=-1)
+    masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer)) if occlusion else {}
     total = found.parts.sum(dim=-1)
-    changes = _masked_confidence(case, words, predicted, replacement_id(tokenizer)) if occlusion else {}
     texts = []
     for row, text in enumerate(words):
-        uncertainty, variance = found.token_uncertainty[row].flatten(), found.tokens[row].flatten()
-        texts.append(
-            tuple(
-                WordAttribution(
-                    word=word,
-                    uncertainty=float(uncertainty[list(word.tokens)].mean()),
-                    variance=float(variance[list(word.tokens)].sum()),
-                    share=float(variance[list(word.tokens)].sum() / total[row]) if total[row] > 0 else 0.0,
-                    confidence_change=changes[row, i] - float(confidence[row]) if (row, i) in changes else None,
-                )
-                for i, word in enumerate(text)
-            )
-        )
+        changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
+        values = found.token_uncertainty[row].flatten(), found.tokens[row].flatten(), float(total[row])
+        texts.append(tuple(_attributed(word, *values, change) for word, change in zip(text, changes, strict=True)))
     return TokenAttribution(predicted, confidence, found.token_uncertainty, found.tokens, total, tuple(texts))
+
+
+def _attributed(
+    word: Word, uncertainty: Tensor, variance: Tensor, total: float, change: float | None
+) -> WordAttribution:
+    """A word's values from those of all tokens (tokens,) of its text."""
+    pieces = list(word.tokens)
+    own = float(variance[pieces].sum())
+    return WordAttribution(word, float(uncertainty[pieces].mean()), own, own / total if total > 0 else 0.0, change)
 
 
 def replacement_id(tokenizer: PreTrainedTokenizerBase) -> int:
