@@ -41,6 +41,8 @@ class Architecture:
     """A dropout on relative-position embeddings shared by the whole batch, relative to a layer."""
     convolution: str | None = None
     """A dropout of a convolution beside the first layer, relative to the base; a checkpoint may lack it."""
+    reads_last: bool = False
+    """Whether the head reads the last real token, as decoders' do; others read the first, or a pooler's output."""
     reserved_positions: int = 0
     """Position embeddings that no token can use: RoBERTa counts positions from padding_idx + 1."""
 
@@ -71,6 +73,7 @@ _LLAMA = Architecture(
     attention_output=None,
     feed_forward="mlp",
     added=frozenset({"embedding", "feed_forward"}),
+    reads_last=True,
 )
 
 # config.model_type -> row
@@ -135,6 +138,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_rate="attn_dropout",
         attention_output="attn.resid_dropout",
         feed_forward="mlp.dropout",
+        reads_last=True,
     ),
     "llama": _LLAMA,
     "qwen2": _LLAMA,

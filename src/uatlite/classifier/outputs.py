@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from uatlite.backbone.architectures import ARCHITECTURES
 from uatlite.backbone.checks import unwrap
 from uatlite.backbone.tokens import in_order
 from uatlite.calibration import margin_variance
@@ -85,19 +86,30 @@ def run(
 
 
 def pool(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """The last hidden state without dropout, averaged over real tokens and options: (batch, units).
+    """What the head reads of each text, without dropout, averaged over options: (batch, units).
 
-    None of a model that is no encoder with a head (an ensemble, say): its shift is then told by scores alone.
+    The pooler's output where the encoder has one, else the hidden state of the first token, or a decoder's of the last.
+    (A mean over tokens would lie nearer to all other means the longer the text is.) None of a model that is no encoder
+    with a head, an ensemble say: its shift is then told by scores alone.
     """
     encoder: Any = unwrap(model).base_model
     device = next(model.parameters()).device
     flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
     with torch.inference_mode(), evaluating(encoder):
-        hidden = getattr(encoder(**flat), "last_hidden_state", None)
-    if hidden is None:
+        output = encoder(**flat)
+    pooled = getattr(output, "pooler_output", None)
+    if pooled is None and (hidden := getattr(output, "last_hidden_state", None)) is not None:
+        row = ARCHITECTURES.get(model.config.model_type)
+        pooled = hidden[_read_token(flat["attention_mask"], last=row is not None and row.reads_last)]
+    if pooled is None:
         return None
-    real = flat["attention_mask"].unsqueeze(-1)
-    means = (hidden.float() * real).sum(dim=1) / real.sum(dim=1)
     rows = next(iter(inputs.values())).shape[0]
-    pooled: Tensor = means.view(rows, -1, means.shape[-1]).mean(dim=1)
-    return pooled
+    result: Tensor = pooled.float().view(rows, -1, pooled.shape[-1]).mean(dim=1)
+    return result
+
+
+def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
+    """The index of each row's first or last real token, whichever side the padding is on: real (rows, tokens)."""
+    places = torch.arange(real.shape[1], device=real.device)
+    token = (real * places).argmax(dim=1) if last else real.argmax(dim=1)
+    return torch.arange(len(real), device=real.device), token
