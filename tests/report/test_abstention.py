@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, StoreError
-from uatlite.report.abstention import _halves, abstain
+from uatlite.report.abstention import _parts, abstain
 from uatlite.report.evaluation import Evaluation, open_evaluation
 
 
@@ -35,17 +35,17 @@ def test_abstained_rows_carry_their_own_ids_and_labels(opened: Evaluation) -> No
     assert all(("negative", "positive")[gold[row.id]] == row.gold for row in found.abstained)
 
 
-def test_without_a_name_the_fitting_half_chooses_by_nll(opened: Evaluation) -> None:
+def test_without_a_name_the_fitting_rows_choose_by_nll(opened: Evaluation) -> None:
     found = abstain(opened)
     assert found is not None
     assert found.contender != "base"  # twice as sure as it may be
 
 
-def test_the_halves_share_no_row(opened: Evaluation) -> None:
-    halves = _halves(opened, opened.contenders[0])
-    assert halves is not None
-    assert not set(halves[0].ids) & set(halves[1].ids)
-    assert len(halves[0].ids) + len(halves[1].ids) == 400
+def test_rows_that_fit_do_not_decide(opened: Evaluation) -> None:
+    parts = _parts(opened, opened.contenders[0])
+    assert parts is not None
+    assert not set(parts[0].ids) & set(parts[1].ids)
+    assert len(parts[0].ids) + len(parts[1].ids) == 400
 
 
 def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:

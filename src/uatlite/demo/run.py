@@ -7,11 +7,12 @@ DIR/model/               the fine-tuned MiniLM-L6
     report.html figures/ the report
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from uatlite.backbone.loading import Checkpoint, load_checkpoint
-from uatlite.classifier import UncertaintyClassifier, saving
+from uatlite.classifier import UncertaintyClassifier
 from uatlite.data.loading import load
 from uatlite.demo.settings import Settings
 from uatlite.experiments.contenders import parse_contender
@@ -29,6 +30,9 @@ from uatlite.report.writing import write_results
 from uatlite.training.fine_tuning import fine_tune
 from uatlite.training.progress import advancing
 from uatlite.training.runs import Run, finished
+
+NOTE = "demo.json"
+"""Says beside the classifier what it was calibrated for; written last."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,17 @@ def train(directory: Path, settings: Settings, watch: Watch) -> Checkpoint:
 
 def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings: Settings, watch: Watch) -> None:
     """The classifier that the calibration rows chose, saved with a rule that keeps errors at the target."""
-    chosen = parse_contender(contender)
-    before = saving.read(directory) if directory.is_dir() else saving.Stored()
-    if before.calibration is not None and (
-        before.calibration.model_hash == checkpoint.hash
-        and before.calibration.settings.method.name == chosen.method.name
-    ):
+    chosen, rows = parse_contender(contender), load(settings.task, CALIBRATION)
+    note = directory / NOTE
+    wanted = {
+        "model": checkpoint.hash,
+        "rows": rows.fingerprint,
+        "contender": contender,
+        "target_risk": settings.target_risk,
+        "max_length": settings.max_length,
+    }
+    if note.is_file() and json.loads(note.read_text(encoding="utf-8")) == wanted:
         return
-    rows = load(settings.task, CALIBRATION)
     watch.begin("calibrating", 1)
     watch.at(f"{contender}, {len(rows):,} sentences")
     classifier = UncertaintyClassifier(
@@ -96,3 +103,4 @@ def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings:
     labels = [rows.labels[label] for label in rows.gold if label is not None]
     classifier.calibrate(rows.texts, labels, target_risk=settings.target_risk, calibrator=chosen.calibrator)
     classifier.save_pretrained(directory)
+    note.write_text(json.dumps(wanted), encoding="utf-8")

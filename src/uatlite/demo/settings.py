@@ -20,8 +20,8 @@ def part_of(task: Task, **shares: tuple[int, int]) -> Task:
     return replace(task, splits={**task.splits, **splits})
 
 
-# Of 8,530 sentences 2,985 train, 427 calibrate and 512 test; of 25,000 reviews 250 test.
-SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 75), test=(85, 91))
+# Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test.
+SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 78), test=(85, 91))
 REVIEWS = part_of(MOVIE_REVIEWS_IMDB, test=(99, 100))
 
 
@@ -35,7 +35,8 @@ class Settings:
     recipe: Recipe = DEMO
     methods: str = "base,ts,mc,uat,uat+ts,fast+ts,analytic+its"
     max_length: int = 64
-    target_risk: float = 0.1
+    target_risk: float = 0.15
+    """what a few hundred calibration rows can promise of a model that errs on one sentence in five"""
     seed: int = 0
     plan: Plan = field(init=False)
 

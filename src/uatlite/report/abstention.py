@@ -1,10 +1,9 @@
 """Where the classifier would not answer: a rule from the calibration rows, and what it does on each set.
 
-The calibration rows are cut in two. One half fits the contender's calibrator, and there the contender itself is chosen
-where none is named; the other half, which had no part in either, decides the threshold. So the rule's promise holds.
+The calibration rows are cut in two. A third fits the contender's calibrator, and there the contender itself is chosen
+where none is named; the others, which had no part in either, decide the threshold. So the rule's promise holds.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +20,8 @@ from uatlite.report.evaluation import Evaluation
 
 TARGET_RISK = 0.1
 SPLIT_SEED = 0
+FITTING_SHARE = 3
+"""One row in so many fits: a temperature needs few rows, a promise many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +77,19 @@ class Abstention:
 def abstain(evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK) -> Abstention | None:
     """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
 
-    Without a name, the contender is the one with the lowest NLL on the half of the calibration rows that fits.
+    Without a name, the contender is the one with the lowest NLL on the calibration rows that fit.
     """
-    halves = {one.name: _halves(evaluation, one) for one in evaluation.contenders}
-    known = {name: pair for name, pair in halves.items() if pair is not None}
+    parts = {one.name: _parts(evaluation, one) for one in evaluation.contenders}
+    known = {name: pair for name, pair in parts.items() if pair is not None}
     if contender is not None:
-        check_choice("contender", contender, halves)
+        check_choice("contender", contender, parts)
     if not known:
         return None
     calibrators = {c.name: _fit(c, known[c.name][0]) for c in evaluation.contenders if c.name in known}
     chosen = contender or min(known, key=lambda name: _nll(outcome_of(known[name][0], calibrators[name])))
     if chosen not in known:
         raise ConfigurationError(f"{chosen} has no predictions of calibration rows; choose one of {', '.join(known)}.")
-    fitting, deciding = (outcome_of(half, calibrators[chosen]) for half in known[chosen])
+    fitting, deciding = (outcome_of(part, calibrators[chosen]) for part in known[chosen])
     rule = target_risk(_scores(deciding), ~_right(deciding), target, pilot=_scores(fitting))
     method = next(one.method.name for one in evaluation.contenders if one.name == chosen)
     on = {one.name: evaluation.predictions(method, one.name) for one in evaluation.results.sets}
@@ -102,13 +103,13 @@ def abstain(evaluation: Evaluation, contender: str | None = None, *, target: flo
     )
 
 
-def _halves(evaluation: Evaluation, contender: Contender) -> tuple[Predictions, Predictions] | None:
+def _parts(evaluation: Evaluation, contender: Contender) -> tuple[Predictions, Predictions] | None:
     rows = evaluation.calibration_rows(contender.method.name)
     if rows is None:
         return None
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows.ids))
-    middle = len(order) // 2
-    return _take(rows, np.sort(order[:middle])), _take(rows, np.sort(order[middle:]))
+    cut = len(order) // FITTING_SHARE
+    return _take(rows, np.sort(order[:cut])), _take(rows, np.sort(order[cut:]))
 
 
 def _take(rows: Predictions, places: NDArray[np.intp]) -> Predictions:
@@ -155,7 +156,3 @@ def _abstained(rows: Predictions, outcome: Outcome, rule: AbstentionRule) -> tup
         for row in np.argsort(scores, kind="stable")
         if not answers[row]
     )
-
-
-Texts = Mapping[str, str]
-"""id -> text, as far as it is known"""

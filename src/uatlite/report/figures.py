@@ -53,8 +53,6 @@ def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> Fig
     svg, png = io.StringIO(), io.BytesIO()
     with themed():
         drawn = draw()
-        drawn.draw_without_rendering()
-        drawn.set_layout_engine("none")  # laid out once, for both files
         drawn.savefig(svg, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
         drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
     return Figure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), _csv(display))
