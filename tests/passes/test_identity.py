@@ -112,3 +112,11 @@ def test_no_texts_give_no_results(shared, texts):
     assert out.logits.shape == (4, 0, 3)
     assert out.token_uncertainty.shape == (0, 9)
     assert out.layer_uncertainty.shape == (2, 0, 9)
+
+
+@pytest.mark.parametrize("config", [DETERMINISTIC, UATConfig(samples=3)], ids=["plain", "stochastic"])
+def test_a_model_in_train_mode_gives_the_same(architecture, tiny, texts, config):
+    """Its own dropout plays no part: every mask is the engine's."""
+    model, batch = tiny(architecture, rate=0.2), texts((9, 5))
+    expected = sample(model, batch, config).logits
+    assert torch.equal(sample(model.train(), batch, config).logits, expected)
