@@ -7,7 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from uatlite.attribution.analytic import propagate as propagate
+    from uatlite.attribution.layers import attribute as attribute
     from uatlite.backbone.view import dropout_sites as dropout_sites
+    from uatlite.classifier.classifier import UncertaintyClassifier as UncertaintyClassifier
+    from uatlite.classifier.prediction import Predictions as Predictions
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.passes.config import DropoutRates as DropoutRates
     from uatlite.passes.config import UATConfig as UATConfig
@@ -19,10 +23,14 @@ __version__ = "0.1.0"
 # public name -> the module that defines it
 _HOME = {
     "DropoutRates": "uatlite.passes.config",
+    "Predictions": "uatlite.classifier.prediction",
     "Samples": "uatlite.passes.engine",
     "UATConfig": "uatlite.passes.config",
     "UATLiteError": "uatlite.errors",
+    "UncertaintyClassifier": "uatlite.classifier.classifier",
+    "attribute": "uatlite.attribution.layers",
     "dropout_sites": "uatlite.backbone.view",
+    "propagate": "uatlite.attribution.analytic",
     "sample": "uatlite.passes.engine",
 }
 

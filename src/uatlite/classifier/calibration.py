@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.calibration import Auto, Calibrator, calibrator_from_dict, make_calibrator
-from uatlite.calibration.auto import stratified_folds
 from uatlite.classifier.figures import Figures, cross_validated, measure
 from uatlite.classifier.outputs import FloatArray, Outputs
 from uatlite.classifier.settings import Settings
@@ -188,7 +187,8 @@ def _split(labels: NDArray[np.int64], wishes: Wishes) -> tuple[NDArray[np.bool_]
         return everything, everything
     if wishes.calibrator == "none":  # nothing is fitted, so every row may decide
         return ~everything, everything
-    fitting = stratified_folds(labels, FITTING_SHARE, wishes.seed) == 0
+    # Not by label: the rows that decide must be a plain random sample, or the promise's proof does not cover them.
+    fitting = np.random.default_rng(wishes.seed).permutation(len(labels)) % FITTING_SHARE == 0
     return fitting, ~fitting
 
 
