@@ -30,4 +30,5 @@ def demo(
         f"  echo '{EXAMPLE}' | uatlite predict {done.classifier} - -o out.jsonl",
         highlight=False,
         markup=False,
+        soft_wrap=True,  # a command that is broken into lines cannot be copied
     )

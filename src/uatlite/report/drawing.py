@@ -115,7 +115,5 @@ def _line(axes: "Axes", x: Any, y: Any, label: str, stroke: Stroke) -> None:
 
 
 def _percent(axes: "Axes", *names: str) -> None:
-    from matplotlib.ticker import PercentFormatter
-
     for name in names:
-        getattr(axes, f"{name}axis").set_major_formatter(PercentFormatter(1.0, decimals=0))
+        getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")

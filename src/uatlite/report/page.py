@@ -14,6 +14,8 @@ from uatlite.report.tables import Table, legend, tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 SHADES = 6
+FILES_ONLY = ("macro_f1", "debiased_ece")
+"""Metrics that the page leaves to results.csv, so that its tables fit a screen."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def shade(word: ExplainedWord, words: Sequence[ExplainedWord]) -> int:
 
 def _by_set(results: Results) -> dict[str, list[Table]]:
     """The tables of each set: its scores, then those of its shift and of finding what is out of scope."""
-    tables = iter(tables_of(results))
+    tables = iter(tables_of(results, [metric for metric in results.metrics if metric not in FILES_ONLY]))
     found: dict[str, list[Table]] = {}
     for one in results.sets:
         count = 1 + bool(one.shift) + bool(one.detection)
