@@ -8,6 +8,7 @@ table; every test that takes the `architecture` or `model` fixture then runs on 
 `@pytest.mark.parametrize("architecture", ["bert", "llama"], indirect=True)` narrows a test to some of them.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -217,3 +218,10 @@ def tokenizer() -> BertTokenizer:
     marks = ["[UNK]", "[PAD]", "[CLS]", "[SEP]"]
     words = [f"a{number}" for number in range(VOCABULARY - len(marks))]
     return BertTokenizer(vocab={word: index for index, word in enumerate([*marks, *words])})
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """Processes that tests start must hear SIGINT, also where a shell started pytest in the background, deaf to it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
