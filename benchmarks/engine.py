@@ -234,9 +234,9 @@ def real_model(directory: str | None):
     """A fine-tuned checkpoint, or the embedded MiniLM-L6 under a random head of fixed seed."""
     note = "fine-tuned checkpoint"
     if directory is None:
-        from uatlite.backbone.embedded import embedded_minilm
+        from uatlite.backbone.embedded import embedded_backbone
 
-        directory, note = str(embedded_minilm()), "MiniLM-L6 weights under a random head"
+        directory, note = str(embedded_backbone()), "MiniLM-L6 weights under a random head"
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(directory, use_safetensors=True).eval()
     return model, AutoTokenizer.from_pretrained(directory), note
