@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.calibration import FITTING_SHARE, predictive_of
+from uatlite.classifier.calibration import predictive_of
 from uatlite.classifier.outputs import Outputs
 from uatlite.decision import SCORES
+from uatlite.decision.division import FITTING_SHARE
 from uatlite.errors import CalibrationError
 
 Build = Callable[..., UncertaintyClassifier]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from uatlite.backbone.loading import load_checkpoint
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.data.loading import load
 from uatlite.data.schema import Layout, Split, Task
@@ -14,6 +15,8 @@ from uatlite.data.tasks import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
 from uatlite.demo import run
 from uatlite.demo.settings import REVIEWS, SENTENCES, Settings
 from uatlite.report import explaining
+from uatlite.report.abstention import abstain
+from uatlite.report.evaluation import open_evaluation
 from uatlite.report.explaining import EXPLAINED
 from uatlite.report.explanations import read_explanations
 from uatlite.training import Recipe
@@ -99,6 +102,19 @@ def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> No
     classifier = UncertaintyClassifier.from_pretrained(done.classifier)
     assert classifier.calibration_ is not None
     assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
+
+
+def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
+    first: tuple[run.Demo, Listed, Path], settings: Settings, tmp_path: Path
+) -> None:
+    _, watch, directory = first
+    shown = abstain(open_evaluation(directory), "uat+ts", target=settings.target_risk)
+    run.calibrate(load_checkpoint(directory / "model"), "uat+ts", tmp_path, settings, watch)
+    saved = UncertaintyClassifier.from_pretrained(tmp_path).calibration_
+    assert shown is not None
+    assert saved is not None
+    assert saved.rule is not None
+    assert saved.rule.threshold == pytest.approx(shown.rule.threshold, rel=1e-6)
 
 
 def test_a_second_run_repeats_no_step(

@@ -16,13 +16,11 @@ from uatlite.classifier.figures import Figures, cross_validated, measure
 from uatlite.classifier.outputs import FloatArray, Outputs
 from uatlite.classifier.settings import Settings
 from uatlite.decision import RULES, SCORES, AbstentionRule, LabelSets, ShiftReference, label_sets, summarise, trust
+from uatlite.decision.division import FITTING_SHARE, fitting_rows
 from uatlite.decision.shift import REFERENCE_ROWS
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.predictive import Predictive, predict
 from uatlite.predictive import summarise as summarise_passes
-
-FITTING_SHARE = 3
-"""One row in so many fits the calibrator where others have to decide: a temperature needs few, a promise many."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +185,7 @@ def _split(labels: NDArray[np.int64], wishes: Wishes) -> tuple[NDArray[np.bool_]
         return everything, everything
     if wishes.calibrator == "none":  # nothing is fitted, so every row may decide
         return ~everything, everything
-    # Not by label: the rows that decide must be a plain random sample, or the promise's proof does not cover them.
-    fitting = np.random.default_rng(wishes.seed).permutation(len(labels)) % FITTING_SHARE == 0
+    fitting = fitting_rows(len(labels), wishes.seed)
     return fitting, ~fitting
 
 

@@ -1,7 +1,8 @@
 """Where the classifier would not answer: a rule from the calibration rows, and what it does on each set.
 
-The calibration rows are cut in two. A third fits the contender's calibrator, and there the contender itself is chosen
-where none is named; the others, which had no part in either, decide the threshold. So the rule's promise holds.
+The calibration rows are divided as `UncertaintyClassifier.calibrate` divides them: a third fits the contender's
+calibrator, and there the contender itself is chosen where none is named; the others, which had no part in either,
+decide the threshold. So the rule's promise holds, and a classifier that is calibrated for it has the same threshold.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from uatlite.calibration import Calibrator
 from uatlite.decision import AbstentionRule, target_risk
+from uatlite.decision.division import fitting_rows
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.experiments.contenders import Contender
 from uatlite.experiments.probabilities import Outcome, fit_calibrator, outcome_of
@@ -19,9 +21,6 @@ from uatlite.metrics import nll
 from uatlite.report.evaluation import Evaluation
 
 TARGET_RISK = 0.1
-SPLIT_SEED = 0
-FITTING_SHARE = 3
-"""One row in so many fits: a temperature needs few rows, a promise many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,9 +106,8 @@ def _parts(evaluation: Evaluation, contender: Contender) -> tuple[Predictions, P
     rows = evaluation.calibration_rows(contender.method.name)
     if rows is None:
         return None
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(rows.ids))
-    cut = len(order) // FITTING_SHARE
-    return _take(rows, np.sort(order[:cut])), _take(rows, np.sort(order[cut:]))
+    fitting = fitting_rows(len(rows.ids))
+    return _take(rows, np.flatnonzero(fitting)), _take(rows, np.flatnonzero(~fitting))
 
 
 def _take(rows: Predictions, places: NDArray[np.intp]) -> Predictions:
