@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike
 
 from uatlite.calibration.inputs import FloatArray, check_fit, check_fitted, check_logits
 from uatlite.calibration.one_vs_rest import log_odds, membership, normalised
-from uatlite.errors import MissingDependency
 
 
 def fit_rising(feature: FloatArray, positive: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -15,10 +14,8 @@ def fit_rising(feature: FloatArray, positive: FloatArray) -> tuple[FloatArray, F
 
     The ends are those of n rows plus one spread as the class is overall (share π): π/(n+1) and (n+π)/(n+1).
     """
-    try:
-        from sklearn.isotonic import IsotonicRegression
-    except ImportError as error:
-        raise MissingDependency("scikit-learn", "data") from error
+    from sklearn.isotonic import IsotonicRegression  # slow to import, and not needed by all
+
     rows, share = len(feature), positive.mean()
     fitted = IsotonicRegression(y_min=share / (rows + 1), y_max=(rows + share) / (rows + 1), out_of_bounds="clip").fit(
         feature, positive

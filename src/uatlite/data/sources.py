@@ -26,11 +26,11 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
     part = task.splits[split]
     if task.path is not None:
         return read_rows(task.path), task.layout, str(task.path)
-    directory = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    directory = data_directory(given)
     if directory is not None:
         if not directory.is_dir():
             raise DataError(f"The data directory {directory} does not exist (from --data-dir or {VARIABLE}).")
-        if stem_and_file := _local_file(directory, part):
+        if stem_and_file := local_file(directory, part):
             stem, file = stem_and_file
             caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
             return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
@@ -45,7 +45,13 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
     return rows, task.hub.layout, f"hub {task.hub.id}, {' + '.join(part.hub)}, rows with a gold label"
 
 
-def _local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
+def data_directory(given: Path | None = None) -> Path | None:
+    """The directory of data files: the one given, else the variable's, else none."""
+    return given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+
+
+def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
+    """The first of the split's files that is there, and the stem under which the task names it."""
     for stem in part.files:
         for name in candidate_names(stem):
             if (file := directory / name).is_file():

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from uatlite.calibration.inputs import FloatArray
-from uatlite.errors import CalibrationError, InputError, MissingDependency
+from uatlite.errors import CalibrationError, InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +44,8 @@ def fit_ellipsoid(representations: ArrayLike) -> Ellipsoid:
     mean - c/(n-1) and the covariance B - γ·ccᵀ, where B = (1-α)·n/(n-1)·S + αμ·I and γ = (1-α)·n/(n-1)².
     By Sherman–Morrison the squared distance is (n/(n-1))²·q / (1 - γq) with q = cᵀB⁻¹c: one factor for all rows.
     """
-    try:
-        from sklearn.covariance import ledoit_wolf
-    except ImportError as error:
-        raise MissingDependency("scikit-learn", "data") from error
+    from sklearn.covariance import ledoit_wolf  # slow to import, and not needed by all
+
     x = check_representations(representations)
     n, units = x.shape
     mean = x.mean(axis=0)
