@@ -82,19 +82,31 @@ def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pair
     for name, values in shares.items():
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values.tolist()) + " |")
     variance = isolated.total
-    ratio = total.contributions.sum() / variance.sum()
+    summed = total.contributions.sum(dim=1)
     largest = (shares["delta"] - shares["isolated"]).abs().max()
     rows = {
         "largest difference of the mean shares, delta against isolated": f"{largest:.3f}",
         "rank correlation over texts of Var(y), delta against sampled": f"{spearmanr(delta.total, variance)[0]:.3f}",
-        "sum of total-variance contributions / Var(y) of other passes": f"{ratio:.3f}",
+        "sum of total-variance contributions / Var(y) of the same passes": ratio_of_sums(summed, total.total),
+        "sum of total-variance contributions / Var(y) of other passes": ratio_of_sums(summed, variance),
         "mean Var(y), sampled": f"{variance.mean():.3f}",
         "mean sum of the isolated variances": f"{isolated.contributions.sum(dim=1).mean():.3f}",
         "mean sum of the delta terms": f"{delta.total.mean():.3f}",
+        "sum of the isolated variances / Var(y)": ratio_of_sums(isolated.contributions.sum(dim=1), variance),
+        "sum of the delta terms / Var(y)": ratio_of_sums(delta.total, variance),
     }
     print("\n| what | value |\n|---|---|")
     for name, value in rows.items():
         print(f"| {name} | {value} |")
+
+
+def ratio_of_sums(above: Tensor, below: Tensor) -> str:
+    """Σ above / Σ below over the texts, and its jackknife error over batches, whose texts share their masks."""
+    parts = [values.double().split(BATCHES["agreement"]) for values in (above, below)]
+    a, b = (torch.stack([part.sum() for part in of]) for of in parts)
+    without = (a.sum() - a) / (b.sum() - b)
+    error = ((len(a) - 1) * without.var(correction=0)).sqrt()
+    return f"{a.sum() / b.sum():.3f} ± {error:.3f}"
 
 
 def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:

@@ -1,4 +1,4 @@
-"""The frozen values that flow: a text, an example, a data set.
+"""The frozen values that flow: a text, an example, a data set, a word and what it does.
 
 Nothing here reads, tokenizes or computes; every room imports these and they import nothing of ours.
 """
@@ -92,3 +92,28 @@ class Dataset:
             return self
         kept = tuple(example for example in self.examples if example.label != self.out_of_scope)
         return replace(self, examples=kept, source=f"{self.source}, in-scope rows only")
+
+
+@dataclass(frozen=True)
+class Word:
+    """Some tokens that make a word, or one special token."""
+
+    text: str
+    tokens: tuple[int, ...]
+    """where its pieces stand in the row of tokens, padding counted; the choices of a question follow one another"""
+    special: bool
+
+
+@dataclass(frozen=True)
+class WordAttribution:
+    """What one word, or one special token, of a text does to the uncertainty."""
+
+    word: Word
+    uncertainty: float
+    """U, the mean over its pieces"""
+    variance: float
+    """its part of the first-order Var(y), the sum over its pieces"""
+    share: float
+    """that part over the whole"""
+    confidence_change: float | None
+    """of the predicted class when the word is masked, after minus before; None for special tokens"""

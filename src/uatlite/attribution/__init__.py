@@ -3,8 +3,9 @@
 from uatlite.attribution.analytic import Propagation, propagate
 from uatlite.attribution.attention import AttentionShift, attention_shift
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
-from uatlite.attribution.tokens import TokenAttribution, WordAttribution, attribute_tokens
-from uatlite.attribution.words import Word, words_of
+from uatlite.attribution.tokens import TokenAttribution, attribute_tokens, tokens_of
+from uatlite.attribution.words import words_of
+from uatlite.values import Word, WordAttribution
 
 __all__ = [
     "ESTIMATORS",
@@ -18,5 +19,6 @@ __all__ = [
     "attribute",
     "attribute_tokens",
     "propagate",
+    "tokens_of",
     "words_of",
 ]

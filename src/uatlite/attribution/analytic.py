@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from uatlite.attribution.case import Case
 from uatlite.attribution.first_order import first_order
-from uatlite.attribution.layers import shares_of
+from uatlite.attribution.layers import Attribution, shares_of
 from uatlite.attribution.parts import COMPONENTS, components_of, layer_names, sum_by_layer
 from uatlite.passes.config import UATConfig
 
@@ -40,6 +40,18 @@ class Propagation:
     def shares(self) -> Tensor:
         """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
         return shares_of(self.contributions)
+
+    def attribution(self) -> Attribution:
+        """The same as `attribute(..., estimator="delta", output="margin")`, without another pass."""
+        return Attribution(
+            estimator="delta",
+            output="margin",
+            samples=0,
+            predicted=self.logits.argmax(dim=-1),
+            contributions=self.contributions,
+            components=self.components,
+            total=self.variance,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

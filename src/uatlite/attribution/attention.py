@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, forwards
+from uatlite.attribution.case import Case, Silent, forwards
 from uatlite.backbone.sites import Site
 from uatlite.errors import ConfigurationError
 from uatlite.passes.config import UATConfig
-from uatlite.passes.noise import DropoutNoise, Fired, Texts
+from uatlite.passes.noise import DropoutNoise, Fired, Noise, Texts
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,15 @@ class AttentionShift:
 
     def over_heads(self) -> "AttentionShift":
         """Averaged over layers and heads: (1, batch, [choices,] 1, tokens, tokens)."""
+        return self.chosen()
+
+    def chosen(self, layer: int | None = None, head: int | None = None) -> "AttentionShift":
+        """One layer and head, counted from 1, or the mean over all: (1, batch, [choices,] 1, tokens, tokens)."""
+        layers = _place("layer", layer, self.plain.shape[0])
+        heads = _place("head", head, self.plain.shape[-3])
 
         def mean(weights: Tensor) -> Tensor:
-            return weights.mean(dim=(0, -3)).unsqueeze(0).unsqueeze(-3)
+            return weights[layers][..., heads, :, :].mean(dim=(0, -3)).unsqueeze(0).unsqueeze(-3)
 
         return AttentionShift(mean(self.plain), mean(self.modulated))
 
@@ -49,31 +55,40 @@ class AttentionShift:
         }
 
 
-class Watcher:
-    """The configuration's dropout, with the attention weights that reach it on record."""
+def _place(name: str, number: int | None, count: int) -> slice:
+    if number is None:
+        return slice(None)
+    if isinstance(number, bool) or not 1 <= number <= count:
+        raise ConfigurationError(f"{name}={number!r} is not one of this model's, which has {name}s 1 to {count}.")
+    return slice(number - 1, number)
 
-    def __init__(self, config: UATConfig, texts: Texts, passes: range) -> None:
-        self._dropout = DropoutNoise(config, texts, passes)
-        self._passes = len(passes)
+
+class Watcher:
+    """A noise, with the attention weights that reach it on record."""
+
+    def __init__(self, noise: Noise, passes: int) -> None:
+        self._noise = noise
+        self._passes = passes
         self.weights: list[Tensor] = []
         """sums over passes, a layer each: (rows, heads, tokens, tokens)"""
 
     def rate(self, site: Site, layer: int) -> float:
-        return self._dropout.rate(site, layer)
+        return self._noise.rate(site, layer)
 
     def perturb(self, call: Fired, x: Tensor) -> Tensor:
         if call.site.role == "probabilities":
             self.weights.append(x.reshape(self._passes, -1, *x.shape[1:]).sum(dim=0).float())
-        return self._dropout.perturb(call, x)
+        return self._noise.perturb(call, x)
 
 
 def attention_shift(
-    model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None
+    model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None, *, sampled: bool = True
 ) -> AttentionShift:
     """Mean attention over the passes of a configuration, and over the same passes with modulation switched off.
 
     Both use the same masks, so their difference is the modulation's alone; for the lagged estimate that is the mean
-    over passes of which the first two are unmodulated.
+    over passes of which the first two are unmodulated. Where it is not `sampled`, both are single passes without
+    dropout, gated by the closed-form U: what the analytic method sees.
     """
     config = UATConfig() if config is None else config
     if not config.modulates:
@@ -81,17 +96,24 @@ def attention_shift(
             f"gate={config.gate!r} with penalty={config.penalty:g} modulates nothing, so attention does not shift. "
             "Choose a gate other than 'none' and a penalty above 0."
         )
-    case = Case.of(model, encoded, config, fixed_gates=False)
-    return AttentionShift(_mean_attention(replace(case, config=replace(config, gate="none"))), _mean_attention(case))
+    case = Case.of(model, encoded, config, fixed_gates=not sampled)
+    if not sampled:
+        case = replace(case, config=replace(case.config, samples=1))
+    plain = replace(case, config=replace(case.config, gate="none"))
+    return AttentionShift(_mean_attention(plain, sampled), _mean_attention(case, sampled))
 
 
-def _mean_attention(case: Case) -> Tensor:
+def _mean_attention(case: Case, sampled: bool) -> Tensor:
     """(layers, batch, [choices,] heads, tokens, tokens) over all passes of the configuration."""
     config, real = case.config, case.real
+
+    def watch(texts: Texts, passes: range) -> Watcher:
+        return Watcher(DropoutNoise(config, texts, passes) if sampled else Silent(config), len(passes))
+
     heads = int(case.view.model.config.num_attention_heads)
     tokens = real.shape[-1]
     mean = torch.zeros((case.view.layers, *real.shape[:-1], heads, tokens, tokens), device=real.device)
-    for forward in forwards(case, range(config.samples), lambda texts, passes: Watcher(config, texts, passes)):
+    for forward in forwards(case, range(config.samples), watch):
         assert isinstance(forward.noise, Watcher)
         rows, length = forward.chunk.rows, forward.chunk.tokens
         weights = torch.stack(forward.noise.weights) / config.samples

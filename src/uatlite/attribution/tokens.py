@@ -8,26 +8,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from uatlite.attribution.analytic import Propagation
 from uatlite.attribution.case import Case, without_noise
 from uatlite.attribution.first_order import first_order
-from uatlite.attribution.words import Word, words_of
+from uatlite.attribution.words import words_of
 from uatlite.errors import InputError
 from uatlite.passes.config import UATConfig
-
-
-@dataclass(frozen=True)
-class WordAttribution:
-    """One word, or one special token, of a text."""
-
-    word: Word
-    uncertainty: float
-    """U, the mean over its pieces"""
-    variance: float
-    """its part of the first-order Var(y), the sum over its pieces"""
-    share: float
-    """that part over the whole"""
-    confidence_change: float | None
-    """of the predicted class when the word is masked, after minus before; None for special tokens"""
+from uatlite.values import Word, WordAttribution
 
 
 @dataclass(frozen=True)
@@ -69,17 +56,58 @@ def attribute_tokens(
     replaced by the mask token, says how the predicted class's probability changes.
     """
     case = Case.of(model, encoded, config)
-    words = words_of(tokenizer, encoded)
     found = first_order(case, output)
-    confidence, predicted = found.logits.softmax(dim=-1).max(dim=-1)
+    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.parts.sum(dim=-1))
+    return _attribute(case, tokenizer, encoded, sources, occlusion)
+
+
+def tokens_of(
+    propagation: Propagation,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    config: UATConfig | None = None,
+    *,
+    occlusion: bool = True,
+) -> TokenAttribution:
+    """`attribute_tokens` of the margin from what `propagate` found: no pass but those of occlusion."""
+    found = propagation
+    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.variance)
+    return _attribute(Case.of(model, encoded, config), tokenizer, encoded, sources, occlusion)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What one forward and one backward pass say of tokens."""
+
+    logits: Tensor
+    """(batch, classes)"""
+    variance: Tensor
+    """(batch, [choices,] tokens)"""
+    uncertainty: Tensor
+    """(batch, [choices,] tokens)"""
+    total: Tensor
+    """(batch,)"""
+
+
+def _attribute(
+    case: Case,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    sources: Sources,
+    occlusion: bool,
+) -> TokenAttribution:
+    words = words_of(tokenizer, encoded)
+    confidence, predicted = sources.logits.softmax(dim=-1).max(dim=-1)
     masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer)) if occlusion else {}
-    total = found.parts.sum(dim=-1)
     texts = []
     for row, text in enumerate(words):
         changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
-        values = found.token_uncertainty[row].flatten(), found.tokens[row].flatten(), float(total[row])
+        values = sources.uncertainty[row].flatten(), sources.variance[row].flatten(), float(sources.total[row])
         texts.append(tuple(_attributed(word, *values, change) for word, change in zip(text, changes, strict=True)))
-    return TokenAttribution(predicted, confidence, found.token_uncertainty, found.tokens, total, tuple(texts))
+    return TokenAttribution(
+        predicted, confidence, sources.uncertainty, sources.variance, sources.total, words=tuple(texts)
+    )
 
 
 def _attributed(

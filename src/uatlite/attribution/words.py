@@ -1,10 +1,11 @@
 """Word pieces merged to words, special tokens kept apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerBase
+
+from uatlite.values import Word
 
 _STARTS = ("▁", "Ġ")
 """What SentencePiece and byte-level BPE put before a piece that begins a word."""
@@ -12,16 +13,6 @@ _CONTINUES = "##"
 """What WordPiece puts before a piece that does not."""
 
 Key = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True)
-class Word:
-    """Some tokens that make a word, or one special token."""
-
-    text: str
-    tokens: tuple[int, ...]
-    """where its pieces stand in the row of tokens, padding counted; the choices of a question follow one another"""
-    special: bool
 
 
 def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) -> list[tuple[Word, ...]]:

@@ -54,11 +54,11 @@ class Analytic:
         return {"method": "analytic", "config": config}
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """Logits (1, batch, classes) and the first-order variance of the margin (batch,)."""
+        """Logits (1, batch, classes), the first-order variance of the margin (batch,), and where it comes from."""
         from uatlite.attribution.analytic import propagate
 
         found = propagate(model, encoded, self.config)
-        return Passes(found.logits[None], found.variance)
+        return Passes(found.logits[None], found.variance, sources=found)
 
 
 ANALYTIC = Analytic()

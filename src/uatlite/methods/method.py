@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from uatlite.attribution.analytic import Propagation
+
 
 @dataclass(frozen=True, eq=False)
 class Passes:
@@ -22,6 +24,8 @@ class Passes:
     """(passes, batch, classes), float32"""
     margin_variance: Tensor | None = None
     """(batch,): the variance of the top-1 minus the top-2 logit, from a method that knows it without sampling"""
+    sources: Propagation | None = None
+    """where that variance comes from, by layer, component and token, from a method that finds it on the way"""
 
 
 @runtime_checkable
