@@ -74,7 +74,8 @@ def test_input_temperature_matches_a_joint_search(rows):
 
     def loss(x):
         scale = np.exp(x[0]) * np.sqrt(1 + np.exp(x[1]) * math.pi / 8 * variance)
-        return nll(logits / scale[:, None], labels)
+        widening = np.exp(x[1]) * math.pi / 8 * variance.mean()
+        return nll(logits / scale[:, None], labels) + math.log(1 + widening) / len(labels)
 
     joint = minimize(loss, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-14, "maxiter": 4000})
     found = InputTemperature().fit(logits, labels, variance)
@@ -86,6 +87,20 @@ def test_input_temperature_recovers_what_made_the_labels():
     fitted = InputTemperature().fit(*noisy_margins(40_000, 1, widening=1.5, temperature=1.3))
     assert fitted.temperature_ == pytest.approx(1.3, rel=0.1)
     assert fitted.widening_ == pytest.approx(1.5, rel=0.25)
+
+
+def test_few_rows_do_not_make_the_variance_all_that_counts():
+    """Labels that the variance says nothing about: without the prior a is in the thousands in many draws of 60 rows."""
+    rng = np.random.default_rng(5)
+    widest = []
+    for _ in range(20):
+        margin, variance = rng.normal(0, 3, 60), rng.gamma(0.7, 0.5, 60)
+        labels = (rng.random(60) < 1 / (1 + np.exp(-margin))).astype(int)
+        logits = np.stack([-margin / 2, margin / 2], axis=1)
+        fitted = InputTemperature().fit(logits, labels, variance)
+        widest.append(fitted.widening_ * math.pi / 8 * variance.mean())
+    assert np.median(widest) < 0.5
+    assert max(widest) < 20
 
 
 def test_a_useless_variance_gives_temperature_scaling_to_the_bit():

@@ -31,7 +31,12 @@ def row_scales(variance: FloatArray, widening: float) -> FloatArray:
 
 
 def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) -> float:
-    """The a ≥ 0 with the least NLL when T is the best for each a.
+    """The a ≥ 0 with the least penalised NLL when T is the best for each a:
+
+        n·NLL + log(1 + s),   s = a·π/8·mean(σ²)
+
+    The penalty is a prior ∝ 1/(1 + s). With few rows the NLL hardly tells a large a from an infinite one, where
+    logits/σ is all that counts. The prior then decides; many rows outweigh it (docs/calibration.md).
 
     For a fixed a the NLL is convex in 1/T, so T is profiled out and one dimension is left. It need not be
     convex in a: a grid finds the valley, a bounded search its floor. Exactly 0 unless more is truly better.
@@ -43,7 +48,8 @@ def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) ->
 
     def profile(widening: float) -> float:
         scaled = logits * row_scales(variance, widening)[:, None]
-        return -float(log_softmax(scaled / best_temperature(scaled, labels), axis=1)[rows, labels].mean())
+        losses = -log_softmax(scaled / best_temperature(scaled, labels), axis=1)[rows, labels]
+        return float(losses.mean() + math.log1p(widening * PROBIT * spread) / len(rows))
 
     grid = [step / (PROBIT * spread) for step in WIDENINGS]
     losses = [profile(widening) for widening in grid]
@@ -56,7 +62,7 @@ def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) ->
 
 
 class InputTemperature:
-    """softmax(logits / (T·sqrt(1 + a·π/8·σ²))) with σ² the variance of the margin, T > 0 and a ≥ 0 by NLL.
+    """softmax(logits / (T·sqrt(1 + a·π/8·σ²))) with σ² the variance of the margin, T > 0 and a ≥ 0 by penalised NLL.
 
     At a = 0 it is temperature scaling exactly, so where the variance does not help, nothing is lost.
     """
