@@ -22,7 +22,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from uatlite.backbone import method_weights
 from uatlite.backbone.checks import CLASSIFIERS, check_classifier, unwrap
+from uatlite.backbone.copies import behead
 from uatlite.data.schema import Kind
 from uatlite.errors import ModelError, NotAClassifier
 
@@ -62,9 +64,11 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     """The classifier and tokenizer in a directory or under a hub id.
 
     `kind` is the task's: multiple choice needs a model for it, anything else a sequence classifier. Without it the
-    checkpoint's own `architectures` decides. `device` is a CUDA device where there is one, else the CPU.
+    checkpoint's own `architectures` decides. `device` is a CUDA device where there is one, else the CPU. Where a
+    method was trained to have weights of its own, they are attached to the model.
     """
     source = _source(str(name))
+    weights = method_weights.read(source)
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
     loader = _LOADERS[_head(config, kind, source)]
     model, report = _attempt(
@@ -74,14 +78,19 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
         ),
     )
-    if missing := sorted(report["missing_keys"]):
+    missing = set(report["missing_keys"])
+    if weights is not None and weights.headless:
+        missing -= behead(model, weights.method)
+    if missing:
         raise NotAClassifier(
-            f"{source} has no weights for {', '.join(missing[:4])}{' …' if len(missing) > 4 else ''}: they would be "
-            "random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
+            f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
+            "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
         )
     check_classifier(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Checkpoint(str(name), model.eval().to(device), load_tokenizer(source, config))
+    model = model.eval().to(device)
+    method_weights.attach(model, weights)
+    return Checkpoint(str(name), model, load_tokenizer(source, config))
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
@@ -107,10 +116,13 @@ def model_hash(model: PreTrainedModel) -> str:
     """SHA-256 of everything that decides a model's logits and what their columns mean, as 64 hex digits.
 
     That is the class, the configuration without its notes, and name, type, shape and bytes of every parameter and
-    buffer in the order of their names. It survives saving and loading; a changed weight or label changes it.
+    buffer in the order of their names, the weights of a method among them. It survives saving and loading; a changed
+    weight or label changes it.
     """
     model = unwrap(model)
     settings = {key: value for key, value in model.config.to_dict().items() if key not in _NOT_THE_FUNCTION}
+    if (weights := method_weights.attached(model)) is not None:
+        settings["trained for"] = weights.method
     digest = hashlib.sha256(json.dumps([type(model).__name__, settings], sort_keys=True, default=str).encode())
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     for name in sorted(tensors):

@@ -1,6 +1,7 @@
 """A classifier on disk: a plain transformers directory with uatlite.json, its arrays and a model card beside the model.
 
 config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without us
+uatlite-method.safetensors    the weights of a method that was trained to have some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
 uatlite.safetensors    the summary of the calibration rows (scores, mean, covariance, distances)
 README.md              the model card, with the measured figures
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from transformers.utils import cached_file
 
 from uatlite import __version__
+from uatlite.backbone import method_weights
 from uatlite.backbone.checks import unwrap
 from uatlite.backbone.loading import model_hash
+from uatlite.backbone.method_weights import file_beside
 from uatlite.classifier.calibration import Calibration
 from uatlite.classifier.card import model_card
 from uatlite.classifier.figures import Figures
@@ -72,6 +74,7 @@ def write(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figu
 def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
     model, calibration = unwrap(classifier.model), classifier.calibration_
     model.save_pretrained(directory)
+    method_weights.write(model, directory)
     classifier.tokenizer.save_pretrained(directory)
     state = {
         "format": FORMAT,
@@ -91,7 +94,7 @@ def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluatio
 
 def read(name: str | Path) -> Stored:
     """What was saved beside the model in a directory or on the hub; nothing for a plain model."""
-    path = _file(name, STATE)
+    path = file_beside(name, STATE)
     if path is None:
         return Stored()
     try:
@@ -120,26 +123,11 @@ def read(name: str | Path) -> Stored:
 def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
     if calibration.get("shift") is None:
         return {}
-    path = _file(name, ARRAYS)
+    path = file_beside(name, ARRAYS)
     if path is None:
         raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
     arrays: dict[str, Any] = load_file(path)
     return arrays
-
-
-def _file(name: str | Path, file: str) -> Path | None:
-    """The path of a file beside the model, downloaded from the hub if need be; None where there is none."""
-    local = Path(name).expanduser()
-    if local.exists():
-        return local / file if (local / file).is_file() else None
-    found = cached_file(
-        str(name),
-        file,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if found is None else Path(found)
 
 
 def push(

@@ -2,15 +2,20 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.passes.config import COMPONENTS, UATConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 OWN = "own"  # how a rate is spelt that the checkpoint decides
 EVERY_RATE = "rate"  # stands for the rates of all components
 RATES = (EVERY_RATE, *COMPONENTS)
 SCALARS = tuple(f.name for f in fields(UATConfig) if f.name not in ("rates", "seed"))
+
+Settable = TypeVar("Settable", bound="DataclassInstance")
 
 
 def change(config: UATConfig, settings: Mapping[str, str], allowed: Collection[str], method: str) -> UATConfig:
@@ -25,7 +30,7 @@ def change(config: UATConfig, settings: Mapping[str, str], allowed: Collection[s
         elif setting in COMPONENTS:
             rates[setting] = _rate(setting, text)
         else:
-            values[setting] = _value(setting, text)
+            values[setting] = _value(UATConfig, setting, text)
     return replace(config, rates=replace(config.rates, **rates), **values)
 
 
@@ -39,6 +44,27 @@ def spell(config: UATConfig, standard: UATConfig) -> str:
     return ",".join(f"{name}={_spelt(value)}" for name, value in differs.items())
 
 
+def change_fields(value: Settable, settings: Mapping[str, str], what: str) -> Settable:
+    """A frozen dataclass with some of its fields but the seed replaced, their values as spelt on a command line."""
+    allowed = field_names(value)
+    for setting in settings:
+        if setting not in allowed:
+            raise ConfigurationError(_no_such(what, setting, allowed))
+    return replace(value, **{setting: _value(type(value), setting, text) for setting, text in settings.items()})
+
+
+def spell_fields(value: "DataclassInstance") -> str:
+    """What `change_fields` has to be told to make the value of the one with all defaults."""
+    usual = type(value)()
+    differs = {name: getattr(value, name) for name in field_names(value)}
+    return ",".join(f"{name}={_spelt(own)}" for name, own in differs.items() if own != getattr(usual, name))
+
+
+def field_names(value: "DataclassInstance") -> tuple[str, ...]:
+    """The fields that are settings: all but the seed."""
+    return tuple(field.name for field in fields(value) if field.name != "seed")
+
+
 def _spelt(value: Any) -> str:
     if value is None:
         return OWN
@@ -47,9 +73,9 @@ def _spelt(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _value(setting: str, text: str) -> Any:
-    """A setting of UATConfig from its spelling, by the type that the field has."""
-    kind = get_type_hints(UATConfig)[setting]
+def _value(owner: type, setting: str, text: str) -> Any:
+    """A setting of a dataclass from its spelling, by the type that the field has."""
+    kind = get_type_hints(owner)[setting]
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ConfigurationError(f"{setting}={text!r} is not true or false.")
@@ -71,4 +97,6 @@ def _rate(setting: str, text: str) -> float | None:
 def _no_such(method: str, setting: str, allowed: Collection[str]) -> str:
     if setting == "seed":
         return f"{method}: the seed is not a setting of a method; it is given beside it (--seeds, or seeded(seed))."
+    if not allowed:
+        return f"{method} has no settings; drop {setting!r}."
     return f"{method} has no setting {setting!r}; it has {', '.join(allowed)}.{nearest(setting, allowed)}"
