@@ -11,6 +11,7 @@ from uatlite.cli.evaluate import evaluate
 from uatlite.cli.methods import methods
 from uatlite.cli.predict import predict
 from uatlite.cli.report import report
+from uatlite.cli.serve import serve
 from uatlite.cli.sites import sites
 from uatlite.cli.tasks import tasks
 from uatlite.cli.train import train
@@ -28,6 +29,7 @@ app.command()(calibrate)
 app.command()(predict)
 app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 app.command()(report)
+app.command()(serve)
 app.command()(train)
 app.command()(sites)
 app.command()(tasks)

@@ -1,0 +1,172 @@
+"""The addresses of the service, and the layers that every request passes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from uatlite import __version__
+from uatlite.passes.config import GATES
+from uatlite.serve import refusals
+from uatlite.serve.bodies import BoundedBodies
+from uatlite.serve.checking import checked, checked_one
+from uatlite.serve.counting import Counted
+from uatlite.serve.curve import risk_coverage
+from uatlite.serve.inspecting import Inspection
+from uatlite.serve.protection import Protection
+from uatlite.serve.refusals import Refusal, invalid, overloaded
+from uatlite.serve.schema import (
+    CurveRequest,
+    CurveResponse,
+    ErrorResponse,
+    ExplainRequest,
+    ExplainResponse,
+    PredictRequest,
+    PredictResponse,
+    ServedModel,
+    Shift,
+    Status,
+)
+from uatlite.serve.service import Service, plain
+from uatlite.serve.specification import describe
+
+Reply = TypeVar("Reply")
+
+ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to trust them."
+REFUSED: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": refusals.WORDS[status][1]}
+    for status in (401, 403, 408, 413, 421, 422, 500, 503, 504)
+}
+
+
+def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
+    """The service as an ASGI application; `hosts` are the names it goes by, None for any."""
+    api = build_api(service, secured=token is not None)
+    bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
+    protected = Protection(bounded, token=token, hosts=hosts, most=service.limits.requests)
+    return Counted(protected, counts=service.counts, paths=[str(getattr(route, "path", "")) for route in api.routes])
+
+
+def build_api(service: Service, *, secured: bool = False) -> FastAPI:
+    """The addresses alone, without the layers; `secured` says in OpenAPI that a token is needed."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with service.running():
+            yield
+
+    api = FastAPI(
+        title="UAT-Lite",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from another host
+        redoc_url=None,
+        responses=REFUSED,
+        telemetry={"tracing": False},
+    )
+    refusals.install(api)
+    _add_predictions(api, service)
+    _add_probes(api, service)
+    _add_pages(api)
+    describe(api, service.limits, secured=secured)
+    return api
+
+
+def _add_predictions(api: FastAPI, service: Service) -> None:
+    @api.post("/predict", summary="Classify texts", tags=["classify"])
+    async def predict(asked: PredictRequest, request: Request) -> PredictResponse:
+        """Each text gets the answer that it would have got alone, whatever else the service is asked meanwhile."""
+        texts = checked(asked.texts, service.classifier, service.limits)
+        predictions = await unless_gone(request, service.predict(texts))
+        answers = [service.answer(one) for one in predictions]
+        service.counts.answered(answers)
+        report = await service.shift(predictions)
+        return PredictResponse(
+            predictions=answers,
+            shift=None if report is None else Shift(**plain(report)),
+            calibrated=service.classifier.calibration_ is not None,
+            method=service.classifier.method.name,
+        )
+
+    @api.post("/explain", summary="Explain one text", tags=["classify"])
+    async def explain(asked: ExplainRequest, request: Request) -> ExplainResponse:
+        """The answer, its passes, and the words, layers and attention that the uncertainty comes from."""
+        if asked.settings.gate is not None and asked.settings.gate not in GATES:
+            raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
+        text = checked_one(asked.text, service.classifier, service.limits)
+        return await unless_gone(request, service.explain(Inspection(text, asked.settings, asked.masking)))
+
+    @api.post("/curve", summary="Risk–coverage curve", tags=["classify"])
+    async def curve(asked: CurveRequest) -> CurveResponse:
+        """How the share of wrong answers grows with the share of rows that are answered."""
+        if len(asked.scores) != len(asked.right):
+            raise invalid("right", f"{len(asked.right)} rows, where scores has {len(asked.scores)}")
+        return await asyncio.to_thread(risk_coverage, np.array(asked.scores), np.array(asked.right))
+
+
+def _add_probes(api: FastAPI, service: Service) -> None:
+    @api.get("/health", tags=["operate"])
+    async def health() -> Status:
+        """200 while the process lives."""
+        return Status(status="ok")
+
+    @api.get("/ready", tags=["operate"])
+    async def ready() -> Status:
+        """200 where another text would be taken, 503 where the queue is full or the service stops."""
+        if not service.ready:
+            raise overloaded(1)
+        return Status(status="ready")
+
+    @api.get("/model", tags=["operate"])
+    async def model() -> ServedModel:
+        """What is served: classes, method, what calibration promises, limits."""
+        return service.about()
+
+    @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Counters in Prometheus's text format."""
+        return Response(service.counts.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _add_pages(api: FastAPI) -> None:
+    static = files("uatlite.serve") / "static"
+    pages = {"/": "index.html", "/docs": "docs.html"}
+    for address, name in pages.items():
+        page = (static / name).read_text(encoding="utf-8")
+        api.add_api_route(address, _page(page), include_in_schema=False, response_class=HTMLResponse)
+    api.mount("/static", StaticFiles(directory=str(static)), name="static")
+
+
+def _page(html: str) -> Callable[[], Coroutine[Any, Any, HTMLResponse]]:
+    async def page() -> HTMLResponse:
+        return HTMLResponse(html)
+
+    return page
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Reply]) -> Reply:
+    """The result of some work, which is dropped when the client leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(499)
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

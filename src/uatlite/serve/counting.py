@@ -1,0 +1,85 @@
+"""What the service does, in numbers that Prometheus reads at /metrics."""
+
+import time
+from collections.abc import Callable, Collection
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from uatlite.serve.schema import Answer
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Counts:
+    """The counters of one service, in a registry of their own: two services in a process do not mix."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = Counter(
+            "uatlite_requests", "Requests by address and status", ("path", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "uatlite_request_seconds", "Time to answer", ("path",), buckets=SECONDS, registry=self.registry
+        )
+        self._batches = Histogram(
+            "uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES, registry=self.registry
+        )
+        self._texts = Counter("uatlite_texts", "Texts classified, by label", ("label",), registry=self.registry)
+        self._abstained = Counter("uatlite_abstained", "Texts not answered", registry=self.registry)
+        self._outliers = Counter("uatlite_outliers", "Texts far from the calibration rows", registry=self.registry)
+        self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
+
+    def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """A gauge that is read when it is asked for."""
+        Gauge(name, about, registry=self.registry).set_function(read)
+
+    def batch(self, size: int) -> None:
+        """A batch went to the model."""
+        self._batches.observe(size)
+
+    def answered(self, answers: Collection[Answer]) -> None:
+        """Texts were classified."""
+        for answer in answers:
+            self._texts.labels(str(answer.label)).inc()
+            self._abstained.inc(answer.abstain is True)
+            self._outliers.inc(answer.outlier is True)
+            self._passes.inc(answer.passes)
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered or refused."""
+        self._requests.labels(path, str(status)).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def text(self) -> bytes:
+        """All of them in Prometheus's text format."""
+        return generate_latest(self.registry)
+
+
+class Counted:
+    """Counts each request by the address it matched; all that match none are one, or clients could add series."""
+
+    def __init__(self, app: ASGIApp, *, counts: Counts, paths: Collection[str]) -> None:
+        self._app = app
+        self._counts = counts
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 499  # the client left before there was a status
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        finally:
+            path = scope["path"] if scope["path"] in self._paths else "other"
+            self._counts.request(path, status, time.perf_counter() - begun)
