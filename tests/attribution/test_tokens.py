@@ -123,6 +123,7 @@ def test_what_a_masked_word_is_replaced_by(
     wordpiece: PreTrainedTokenizerFast, byte_level: PreTrainedTokenizerFast
 ) -> None:
     assert replacement_id(wordpiece) == 4
+    assert replacement_id(wordpiece, embeddings=4) == 0  # the model has no mask token: the unknown one
     with pytest.raises(InputError, match=r"no mask, unknown or padding token.*occlusion=False"):
         replacement_id(byte_level)
 

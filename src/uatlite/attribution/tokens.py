@@ -1,5 +1,6 @@
 """What each token and word does: its uncertainty, its share of the variance, what masking it does to the confidence."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -99,7 +100,10 @@ def _attribute(
 ) -> TokenAttribution:
     words = words_of(tokenizer, encoded)
     confidence, predicted = sources.logits.softmax(dim=-1).max(dim=-1)
-    masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer)) if occlusion else {}
+    masked = {}
+    if occlusion:
+        embeddings = case.view.model.get_input_embeddings().num_embeddings
+        masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer, embeddings))
     texts = []
     for row, text in enumerate(words):
         changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
@@ -119,11 +123,14 @@ def _attributed(
     return WordAttribution(word, float(uncertainty[pieces].mean()), own, own / total if total > 0 else 0.0, change)
 
 
-def replacement_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """What a masked token is replaced by: the mask token, or where there is none the unknown one, or padding."""
+def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
+    """What a masked token is replaced by: the mask token, or where there is none the unknown one, or padding.
+
+    A token that the tokenizer has and the model has not, with its number of `embeddings`, is none.
+    """
     for name in ("mask_token_id", "unk_token_id", "pad_token_id"):
         found = getattr(tokenizer, name, None)
-        if found is not None:
+        if found is not None and found < embeddings:
             return int(found)
     raise InputError(
         f"{type(tokenizer).__name__} has no mask, unknown or padding token to replace a word by. "

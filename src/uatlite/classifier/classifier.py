@@ -14,11 +14,12 @@ from uatlite.backbone.checks import check_classifier, unwrap
 from uatlite.backbone.loading import load_checkpoint, model_hash
 from uatlite.backbone.tokens import longest
 from uatlite.classifier import calibration as calibrating
-from uatlite.classifier import pipeline, saving
+from uatlite.classifier import explaining, pipeline, saving
 from uatlite.classifier.calibration import Calibration, Wishes, predictive_of
 from uatlite.classifier.estimator import ScikitLearnManners
+from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.figures import Figures, measure
-from uatlite.classifier.inputs import check_texts, class_indices, option_names
+from uatlite.classifier.inputs import check_text, check_texts, class_indices, option_names
 from uatlite.classifier.outputs import Outputs, run
 from uatlite.classifier.prediction import Predictions
 from uatlite.classifier.settings import Settings, method_of, seed_of, tokenizer_fingerprint
@@ -27,6 +28,7 @@ from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.methods import Method
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import Floats, summarise
+from uatlite.values import Text
 
 Config = UATConfig | Method | str | None
 
@@ -173,13 +175,11 @@ class UncertaintyClassifier(ScikitLearnManners):
         gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).
         """
         calibration = self.checked_calibration()
-        options = len(self.class_names) if self.chooses and calibration is not None else None
-        checked = check_texts(texts, chooses=self.chooses, options=options)
+        checked = check_texts(texts, chooses=self.chooses, options=self._options(calibration))
         if not checked:
             return self._nothing()
         reference = None if calibration is None else calibration.shift
-        represent = reference is not None and reference.ellipsoid is not None
-        outputs = run(self.model, self.tokenizer, checked, self.settings, represent=represent)
+        outputs = run(self.model, self.tokenizer, checked, self.settings, represent=_represents(calibration))
         predictions = self._predictions(checked, outputs, calibration)
         if reference is None or not check_shift:
             return predictions
@@ -191,6 +191,29 @@ class UncertaintyClassifier(ScikitLearnManners):
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
         return self.predict(texts, check_shift=False).probabilities
+
+    def explain(
+        self,
+        text: Text,
+        *,
+        estimator: str = "delta",
+        samples: int = 200,
+        occlusion: bool = True,
+        attention: bool = True,
+    ) -> Explanation:
+        """The prediction of one text (a string, a pair or Choices) and where its uncertainty comes from.
+
+        Words and layers take one forward and one backward pass, which with the method 'analytic' are the prediction's
+        own; the estimators 'isolated' and 'total-variance' sample `samples` passes for each layer and component.
+        `occlusion` masks each word in turn, a forward pass each; `attention` compares it with and without modulation.
+        """
+        wishes = explaining.Wishes(estimator, samples, occlusion, attention)
+        calibration = self.checked_calibration()
+        checked = check_text(text, chooses=self.chooses, options=self._options(calibration))
+        represent = _represents(calibration)
+        reading = explaining.read(self.model, self.tokenizer, checked, self.settings, represent=represent)
+        prediction = self._predictions([checked], reading.outputs, calibration)[0]
+        return explaining.explain(reading, prediction, wishes)
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
@@ -230,6 +253,10 @@ class UncertaintyClassifier(ScikitLearnManners):
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
         return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
 
+    def _options(self, calibration: Calibration | None) -> int | None:
+        """How many options a question must have; None where any number will do."""
+        return len(self.class_names) if self.chooses and calibration is not None else None
+
     def _predictions(self, texts: list[Any], outputs: Outputs, calibration: Calibration | None) -> Predictions:
         classes = self.class_names or option_names(outputs.logits.shape[2])
         predictive = predictive_of(outputs, None if calibration is None else calibration.calibrator)
@@ -258,6 +285,11 @@ class UncertaintyClassifier(ScikitLearnManners):
         sets = None if calibration is None or calibration.label_sets is None else np.zeros((0, len(classes)), np.bool_)
         rule = None if calibration is None else calibration.rule
         return Predictions((), classes, predictive, rule, sets, indices=self.indices)
+
+
+def _represents(calibration: Calibration | None) -> bool:
+    """Whether new texts are compared with the calibration rows by the model's representations too."""
+    return calibration is not None and calibration.shift is not None and calibration.shift.ellipsoid is not None
 
 
 def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:

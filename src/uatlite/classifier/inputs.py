@@ -37,6 +37,15 @@ def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None =
     return checked
 
 
+def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
+    """One text that the model can take; else an error that says why it cannot."""
+    one: Any = tuple(text) if isinstance(text, list) else text
+    if fault := text_fault(one, chooses=chooses, options=options):
+        raise InputError(f"this is {fault}.")
+    found: Text = one
+    return found
+
+
 def text_fault(text: object, *, chooses: bool, options: int | None = None) -> str | None:
     """Why the model cannot take this text, in a few words; None where it can."""
     if isinstance(text, Choices):

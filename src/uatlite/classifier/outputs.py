@@ -1,6 +1,6 @@
 """Texts to what the model says of them: the logits of every pass, and where its representations lie."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.backbone.architectures import ARCHITECTURES
 from uatlite.backbone.checks import unwrap
-from uatlite.backbone.tokens import in_order
+from uatlite.backbone.tokens import Batch, in_order
 from uatlite.calibration import margin_variance
-from uatlite.classifier.long_texts import truncated, windowed
+from uatlite.classifier.long_texts import Windows, truncated, windowed
 from uatlite.classifier.settings import Settings
 from uatlite.methods.deterministic import evaluating
+from uatlite.methods.method import Passes
 from uatlite.values import Text
 
 FloatArray = NDArray[np.float64]
@@ -65,18 +66,26 @@ def run(
     prepare = windowed if settings.windows else truncated
     windows = prepare(tokenizer, texts, settings.max_length)
     batches = list(windows.tokens.batches())
-    logits: list[Tensor] = []
-    variances: list[Tensor] = []
+    passes: list[Passes] = []
     pooled: list[Tensor] = []
     for batch in batches:
-        passes = settings.method.run(model, batch.inputs)
-        logits.append(passes.logits.cpu())
-        if passes.margin_variance is not None:
-            variances.append(passes.margin_variance.detach().cpu())
+        passes.append(on_cpu(settings.method.run(model, batch.inputs)))
         if represent and (representation := pool(model, batch.inputs)) is not None:
             pooled.append(representation.cpu())
+    return gather(windows, batches, passes, pooled)
+
+
+def on_cpu(passes: Passes) -> Passes:
+    """What outlives a batch: logits and the margin's variance, off the model's device."""
+    variance = passes.margin_variance
+    return Passes(passes.logits.cpu(), None if variance is None else variance.detach().cpu())
+
+
+def gather(windows: Windows, batches: Sequence[Batch], passes: Sequence[Passes], pooled: Sequence[Tensor]) -> Outputs:
+    """The outputs of all texts from those of each batch; `pooled` is empty where nothing was represented."""
+    variances = [one.margin_variance for one in passes if one.margin_variance is not None]
     return Outputs(
-        logits=windows.mean(in_order(batches, logits, dim=1).numpy(), axis=1),
+        logits=windows.mean(in_order(batches, [one.logits for one in passes], dim=1).numpy(), axis=1),
         given_variance=windows.mean(in_order(batches, variances).numpy()) if variances else None,
         representations=windows.mean(in_order(batches, pooled).numpy()) if pooled else None,
         windows=windows.counts,

@@ -1,0 +1,117 @@
+"""Explanations: the values of direct calls, the prediction of `predict`, and no pass that is run twice."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from uatlite.attribution import attention_shift, attribute, attribute_tokens
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.values import Choices
+
+Build = Callable[..., UncertaintyClassifier]
+TEXT = "a1 a2 a30 a4 a5"
+RATES = DropoutRates(classifier=0.1)
+
+
+def test_the_prediction_is_that_of_predict(calibrated: UncertaintyClassifier) -> None:
+    found, said = calibrated.explain(TEXT).prediction, calibrated.predict([TEXT], check_shift=False)[0]
+    assert found.as_row() == said.as_row()
+    assert "abstain" in found.as_row()
+
+
+@pytest.mark.parametrize("config", ["analytic", UATConfig(rates=RATES, samples=3)])
+@pytest.mark.parametrize("text", [TEXT, ("a1 a2", "a30 a4 a5")])
+def test_values_are_those_of_direct_calls(build: Build, config: object, text: object) -> None:
+    clf = build(config)
+    found = clf.explain(text)
+    parts = [text] if isinstance(text, str) else list(text)
+    encoded = clf.tokenizer(*([part] for part in parts), return_tensors="pt")
+    settings = clf.method.config
+    tokens = attribute_tokens(clf.model, clf.tokenizer, encoded, settings, output="margin")
+    assert found.words == pytest.approx([word for word in tokens.words[0] if not word.word.special])
+    assert [word.word.text for word in found.special_tokens] == ["[CLS]", *["[SEP]"] * len(parts)]
+    assert [[word.word.text for word in run] for run in found.segments] == [part.split() for part in parts]
+    assert [token.uncertainty for token in found.tokens] == pytest.approx(tokens.uncertainty[0].tolist())
+    layers = attribute(clf.model, encoded, settings, output="margin")
+    assert [layer.contribution for layer in found.layers] == pytest.approx(layers.contributions[0].tolist())
+    assert sum(layer.share for layer in found.layers) == pytest.approx(1)
+    shift = attention_shift(clf.model, encoded, settings, sampled=clf.method.stochastic)
+    assert found.attention is not None
+    torch.testing.assert_close(found.attention.modulated, shift.modulated)
+
+
+@pytest.mark.parametrize("estimator", ["total-variance", "isolated"])
+def test_sampled_estimators_carry_their_errors(build: Build, estimator: str) -> None:
+    clf = build(UATConfig(rates=RATES))
+    found = clf.explain(TEXT, estimator=estimator, samples=20, occlusion=False, attention=False)
+    direct = attribute(
+        clf.model,
+        clf.tokenizer([TEXT], return_tensors="pt"),
+        UATConfig(rates=RATES),
+        estimator=estimator,
+        output="margin",
+        samples=20,
+    )
+    assert [layer.contribution for layer in found.layers] == pytest.approx(direct.contributions[0].tolist())
+    assert [layer.error for layer in found.layers] == pytest.approx(direct.contribution_errors[0].tolist())
+    assert list(found.layers[1].components.values()) == pytest.approx(direct.components[0, 0].tolist())
+    assert found.layers[0].components == {"embedding": found.layers[0].contribution}
+    assert found.attention is None
+    assert all(word.confidence_change is None for word in found.words)
+
+
+def test_analytic_predicts_and_explains_in_one_pass(build: Build) -> None:
+    clf, calls = build("analytic"), []
+    with clf.model.register_forward_pre_hook(lambda *_: calls.append(1)):
+        clf.explain(TEXT, occlusion=False, attention=False)
+    assert len(calls) == 1
+
+
+def test_no_modulation_no_shift_of_attention(build: Build) -> None:
+    assert build("mc-component").explain(TEXT, occlusion=False).attention is None
+
+
+def test_questions_are_explained_option_by_option(build: Build) -> None:
+    found = build("analytic", choices=True).explain(Choices("a1 a2", ("a3", "a4 a5 a6")))
+    texts = [[word.word.text for word in run] for run in found.segments]
+    assert texts == [["a1", "a2"], ["a3"], ["a1", "a2"], ["a4", "a5", "a6"]]
+    assert found.prediction.label in ("A", "B")
+    assert found.chosen_sequence == "AB".index(found.quiet_label)
+    assert found.sequence_length == 8
+    assert [token.place for token in found.tokens] == [*range(6), *range(8, 16)]
+    assert found.attention.plain.shape[2] == 2
+
+
+def test_it_is_plain_json(build: Build) -> None:
+    found = build("analytic").explain(TEXT)
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["text"] == [TEXT]
+    assert plain["prediction"]["label"] == found.prediction.label
+    assert plain["layers"][1]["components"]["attention"] == found.layers[1].components["attention"]
+    difference = torch.tensor(plain["attention"]["difference"])  # (layers, heads, tokens, tokens)
+    torch.testing.assert_close(difference, found.attention.difference[:, 0])
+    assert found.prediction.label in repr(found)
+
+
+def test_what_cannot_be_explained(build: Build) -> None:
+    with pytest.raises(ConfigurationError, match=r"'base' drops nothing.*'analytic'"):
+        build("base").explain(TEXT)
+    with pytest.raises(ConfigurationError, match=r"every dropout rate is 0.*deterministic"):
+        build(UATConfig(gate="none", rates=DropoutRates.none())).explain(TEXT)
+    with pytest.raises(ConfigurationError, match="estimator='delat' is not one of"):
+        build("analytic").explain(TEXT, estimator="delat")
+    with pytest.raises(InputError, match="an empty text"):
+        build("analytic").explain("  ")
+    with pytest.raises(InputError, match=r"\['a', 'b', 'c'\].*is not a text|is not a text"):
+        build("analytic").explain(["a", "b", "c"])
+    with pytest.raises(InputError, match="read in 3 windows of 40 tokens"):
+        build("analytic", windows=True).explain("a1 " * 90)
+
+
+def test_a_long_text_is_cut_and_the_cut_is_counted(build: Build) -> None:
+    found = build("analytic", max_length=10).explain("a1 " * 20, occlusion=False)
+    assert (len(found.words), found.truncated_tokens) == (8, 12)
