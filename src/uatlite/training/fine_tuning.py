@@ -3,20 +3,24 @@
 `accelerate launch` runs it on several devices as it is: each process calls `fine_tune`, and the first one writes.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
+from torch import Tensor
+from transformers import EarlyStoppingCallback, PreTrainedModel, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from uatlite.backbone import method_weights
 from uatlite.errors import ConfigurationError
 from uatlite.training import runs
+from uatlite.training.fitting import PLAIN, Fitting
 from uatlite.training.head import with_new_head
 from uatlite.training.isolation import isolated
 from uatlite.training.progress import Report, Reporter
 from uatlite.training.recipe import Recipe
-from uatlite.training.rows import LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
+from uatlite.training.rows import TrainingRows, classes, collate, kind_of, training_rows
+from uatlite.training.trainer import AfterStep, FittingTrainer
 from uatlite.values import Dataset
 
 EVALUATION_BATCH = 64
@@ -30,6 +34,7 @@ def fine_tune(
     validation: Dataset | None = None,
     recipe: Recipe | None = None,
     seed: int = 0,
+    fitting: Fitting = PLAIN,
     resume: bool = False,
     checkpoint_steps: int | None = None,
     report: Report | None = None,
@@ -38,10 +43,14 @@ def fine_tune(
 
     The seed decides the new head, the order of rows and dropout. Checkpoints are kept every `checkpoint_steps`
     steps, or after every epoch; `resume` goes on from the last one and ends with the weights of a run that was never
-    interrupted. Validation rows are scored after every epoch, and end the run early if the recipe has a `patience`.
+    interrupted; a finished one is left as it is. Validation rows are scored after every epoch, and end the run early if
+    the recipe has a `patience`. `fitting` is what a method changes about all this.
     """
     recipe, directory = recipe or Recipe(), Path(directory)
-    run = runs.Run.of(backbone, train, validation, recipe, seed)
+    fitting.check(recipe)
+    run = runs.Run.of(backbone, train, validation, recipe, seed, fitting.name)
+    if resume and (trained := runs.finished(directory, run)) is not None:
+        return trained
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
     goes_on = resume and runs.is_begun(directory, run)
     if not goes_on:
@@ -49,14 +58,17 @@ def fine_tune(
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
+    fitting.prepare(model, seed)
     with isolated():
-        trainer = _Trainer(
-            model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
+        trainer = FittingTrainer(
+            fitting, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
         )
+        trainer.add_callback(AfterStep(fitting, model))
         _call_back(trainer, recipe, report)
         outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if goes_on else None)
         nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
-        _save(trainer, directory)
+        fitting.finish(model.eval(), lambda: batches(rows))
+        _save(trainer, model, directory)
     trained = runs.Trained(
         run=run,
         rows=len(rows),
@@ -71,20 +83,17 @@ def fine_tune(
     return trained
 
 
-class _Trainer(Trainer):  # type: ignore[misc]
-    """The Trainer, drawing batches of like length where the recipe asks for them: it cannot read lengths off tokens."""
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        rows: TrainingRows = self.train_dataset
-        return LengthGrouped(rows.tokens.lengths, self.args.train_batch_size, self.args.seed)
+def batches(rows: TrainingRows) -> Iterator[dict[str, Tensor]]:
+    """The rows in batches of like length, with their labels."""
+    for batch in rows.tokens.batches():
+        yield collate([(rows, place) for place in batch.rows])
 
 
-def _save(trainer: Trainer, directory: Path) -> None:
+def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
     """Model and tokenizer, without the Trainer's own settings: they are a pickle, and the record says what they say."""
     trainer.save_model(str(directory))
     if trainer.is_world_process_zero():
+        method_weights.write(model, directory)
         (directory / "training_args.bin").unlink(missing_ok=True)
 
 

@@ -1,6 +1,7 @@
 """What a fine-tuning is and how it went, written beside its weights.
 
 DIR/model.safetensors, config.json, tokenizer.json …   the classifier, as transformers saves it
+    uatlite-method.safetensors                         the weights of a method that has some
     uatlite-training.json                              what it was trained from and on; written last
     checkpoints/                                       while the run goes on, to resume from; removed at its end
 """
@@ -34,14 +35,24 @@ class Run:
     """that of the validation rows, where they decide when to stop"""
     recipe: dict[str, Any]
     seed: int
+    method: str = "base"
+    """how the method was fitted, as in 'swag:rank=20'"""
 
     @classmethod
-    def of(cls, backbone: str | Path, train: Dataset, validation: Dataset | None, recipe: Recipe, seed: int) -> "Run":
+    def of(
+        cls,
+        backbone: str | Path,
+        train: Dataset,
+        validation: Dataset | None,
+        recipe: Recipe,
+        seed: int,
+        method: str = "base",
+    ) -> "Run":
         """The run of these settings."""
         if recipe.patience is not None and validation is None:
             raise ConfigurationError(f"patience={recipe.patience} needs validation rows to watch; give some, or None.")
         watched = validation.fingerprint if validation is not None and recipe.patience is not None else None
-        return cls(str(backbone), train.fingerprint, watched, recipe.to_dict(), seed)
+        return cls(str(backbone), train.fingerprint, watched, recipe.to_dict(), seed, method)
 
 
 @dataclass(frozen=True)
