@@ -90,7 +90,7 @@ def _build(model: PreTrainedModel) -> View:
     architecture = architecture_of(model)
     shadow: PreTrainedModel = _shadow(model, {})
     _configure(shadow)
-    layers = list(_layers(shadow, architecture))
+    layers = list(layers_of(shadow, architecture))
     passes_through = shadow.config.num_hidden_layers
     found = [*_embedding_site(shadow, architecture)]
     for index, (path, layer) in enumerate(layers):
@@ -144,13 +144,13 @@ def _configure(shadow: nn.Module) -> None:
         module.__dict__["config"] = copies[id(config)]
 
 
-def _layers(shadow: nn.Module, architecture: Architecture) -> Iterator[tuple[str, nn.Module]]:
+def layers_of(model: nn.Module, architecture: Architecture) -> Iterator[tuple[str, nn.Module]]:
     """The layers with their paths; a `*` in the table's path walks a list of layer groups."""
     outer, _, inner = f"{architecture.base}.{architecture.layers}".partition(".*.")
     if not inner:
-        lists = [(outer, shadow.get_submodule(outer))]
+        lists = [(outer, model.get_submodule(outer))]
     else:
-        groups = shadow.get_submodule(outer)
+        groups = model.get_submodule(outer)
         lists = [(f"{outer}.{i}.{inner}", group.get_submodule(inner)) for i, group in enumerate(groups.children())]
     for path, modules in lists:
         for i, layer in enumerate(modules.children()):

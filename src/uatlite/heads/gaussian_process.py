@@ -14,6 +14,8 @@ training texts, and the logits shrink by it: f / sqrt(1 + π/8·var).
 """
 
 import math
+from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +60,14 @@ class GaussianProcessHead(nn.Module):
         self.register_buffer("covariance", torch.zeros(features, features))
         # √(2/D)·β: on features of size 1 an optimizer's step moves the logits as far as in a linear head.
         self.coefficients = nn.Parameter(torch.zeros(classes, features))
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """A trained head from its `state_dict`, in evaluation mode."""
+        (classes, features), (_, width) = tensors["coefficients"].shape, tensors["frequencies"].shape
+        head = cls(width, classes, features=features).to(tensors["coefficients"].device)
+        head.load_state_dict(tensors)
+        return head.eval()
 
     @torch.no_grad()
     def draw(self, seed: int) -> None:

@@ -6,6 +6,7 @@ q(w) = Π_j N(μ_j, σ_j²), p(w) = N(0, s²I), and training minimises the negat
 """
 
 import math
+from typing import Self
 
 import numpy as np
 import torch
@@ -42,6 +43,13 @@ class VariationalLinear(nn.Linear):
         start = math.log(initial_scale)
         self.weight_log_scale = nn.Parameter(torch.full((out_features, in_features), start))
         self.bias_log_scale = nn.Parameter(torch.full((out_features,), start)) if bias else None
+
+    @classmethod
+    def around(cls, layer: nn.Linear, **settings: float) -> Self:
+        """A posterior around the weights of a linear layer; `settings` as in the constructor."""
+        made = cls(layer.in_features, layer.out_features, bias=layer.bias is not None, **settings).to(layer.weight)
+        made.load_state_dict(layer.state_dict(), strict=False)
+        return made
 
     def forward(self, x: Tensor) -> Tensor:
         mean = super().forward(x)
