@@ -32,6 +32,7 @@ class Analytic:
     stochastic: bool = False
     passes: int = 1
     knows_variance: bool = True
+    trained: bool = False
 
     @property
     def name(self) -> str:

@@ -24,6 +24,7 @@ class Deterministic:
     stochastic: bool = False
     passes: int = 1
     knows_variance: bool = False
+    trained: bool = False
 
     def changed(self, **settings: str) -> Self:
         if settings:

@@ -26,6 +26,10 @@ class Passes:
     """(batch,): the variance of the top-1 minus the top-2 logit, from a method that knows it without sampling"""
     sources: Propagation | None = None
     """where that variance comes from, by layer, component and token, from a method that finds it on the way"""
+    counts: Tensor | None = None
+    """(batch,): how many of the passes are a text's own, the first so many; the others hold NaN. None where all are"""
+    spent: Tensor | None = None
+    """(batch,): how many passes were run for each text, where that is not the number that it has logits of"""
 
 
 @runtime_checkable
@@ -54,7 +58,12 @@ class Method(Protocol):
 
     @property
     def passes(self) -> int:
-        """How many passes it runs over each text."""
+        """How many passes it runs over each text, or at most where texts differ."""
+        ...
+
+    @property
+    def trained(self) -> bool:
+        """Whether it needs weights of its own, which `uatlite train --method` gives."""
         ...
 
     @property

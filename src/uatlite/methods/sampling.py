@@ -24,6 +24,7 @@ class Sampling:
     standard: UATConfig
     config: UATConfig
     stochastic: bool = True
+    trained: bool = False
 
     @classmethod
     def of(cls, key: str, summary: str, config: UATConfig) -> Self:

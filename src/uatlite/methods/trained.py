@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uatlite.errors import ConfigurationError
 from uatlite.methods.settings import change_fields, field_names, spell_fields
+
+if TYPE_CHECKING:
+    from uatlite.backbone.method_weights import MethodWeights
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,10 @@ class TrainedMethod:
 
     def to_dict(self) -> dict[str, Any]:
         return {"method": self.key, **{name: getattr(self, name) for name in field_names(self)}}
+
+    def as_trained(self, weights: MethodWeights) -> Self:
+        """The method as these weights of it were trained to be run."""
+        return self
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
         """The method that `to_dict` described."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from uatlite.errors import ConfigurationError
 from uatlite.methods.settings import change_fields, spell_fields
 from uatlite.training.recipe import Recipe
 
@@ -22,6 +23,8 @@ class Fitting:
     """The plain fine-tuning. A method of its own overrides what it does otherwise, and its fields are settings."""
 
     key: ClassVar[str] = "base"
+    after_training: ClassVar[bool] = False
+    """Whether it only adds to a model that was trained plainly."""
 
     @property
     def name(self) -> str:
@@ -59,3 +62,12 @@ class Fitting:
 
 
 PLAIN = Fitting()
+
+
+def refuse_patience(fitting: Fitting, recipe: Recipe) -> None:
+    """Raise where a run may end early whose last part is what a method is made of."""
+    if recipe.patience is not None:
+        raise ConfigurationError(
+            f"{fitting.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
+            "train it without one."
+        )
