@@ -24,6 +24,7 @@ from uatlite.serve.inspecting import Inspection
 from uatlite.serve.protection import Protection
 from uatlite.serve.refusals import Refusal, invalid, overloaded
 from uatlite.serve.schema import (
+    Answer,
     CurveRequest,
     CurveResponse,
     ErrorResponse,
@@ -71,7 +72,6 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         docs_url=None,  # FastAPI's own pages load their scripts from another host
         redoc_url=None,
         responses=REFUSED,
-        telemetry={"tracing": False},
     )
     refusals.install(api)
     _add_predictions(api, service)
@@ -87,7 +87,7 @@ def _add_predictions(api: FastAPI, service: Service) -> None:
         """Each text gets the answer that it would have got alone, whatever else the service is asked meanwhile."""
         texts = checked(asked.texts, service.classifier, service.limits)
         predictions = await unless_gone(request, service.predict(texts))
-        answers = [service.answer(one) for one in predictions]
+        answers = [Answer.of(one) for one in predictions]
         service.counts.answered(answers)
         report = await service.shift(predictions)
         return PredictResponse(

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.calibration import predictive_of
 from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.outputs import Outputs, run
 from uatlite.methods import METHODS, Method
 from uatlite.passes.config import UATConfig
-from uatlite.predictive import predict, softmax
+from uatlite.predictive import softmax
 from uatlite.serve.schema import (
     Answer,
     Attention,
@@ -47,12 +48,12 @@ def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResp
     explanation = other.explain(asked.text, occlusion=asked.masking)
     outputs = run(other.model, other.tokenizer, [asked.text], other.settings)
     return ExplainResponse(
-        answer=Answer.of(explanation.prediction, method.passes),
+        answer=Answer.of(explanation.prediction),
         before=dict(zip(explanation.prediction.among.classes, _before(outputs), strict=True)),
         passes=_passes(other, outputs),
         settings=used(method),
         promised=classifier.calibration_ is not None and method == classifier.method,
-        segments=[[_word(word) for word in run] for run in explanation.segments],
+        segments=[[_word(word) for word in part] for part in explanation.segments],
         variance=float(explanation.attribution.total[0]),
         layers=[
             ExplainedLayer(name=one.name, share=one.share, components=dict(one.components))
@@ -104,18 +105,18 @@ def with_method(classifier: UncertaintyClassifier, method: Method) -> Uncertaint
 
 def _before(outputs: Outputs) -> list[float]:
     """The probabilities without calibration: (classes,)."""
-    before: list[float] = predict(outputs.logits).probabilities[0].tolist()
+    before: list[float] = predictive_of(outputs, None).probabilities[0].tolist()
     return before
 
 
 def _passes(classifier: UncertaintyClassifier, outputs: Outputs) -> list[list[float]]:
     """The probabilities of each pass, calibrated as the prediction is: (passes, classes)."""
-    calibration = classifier.calibration_
+    calibration, margins = classifier.calibration_, outputs.margin_variance
+    run = outputs.logits[~np.isnan(outputs.logits).any(axis=(1, 2))]  # a text may need fewer passes than were allowed
     if calibration is None:
-        passes: list[list[float]] = softmax(outputs.logits[:, 0]).tolist()
+        passes: list[list[float]] = softmax(run[:, 0]).tolist()
         return passes
-    margins = outputs.margin_variance
-    return [calibration.calibrator.probabilities(logits, margins)[0].tolist() for logits in outputs.logits]
+    return [calibration.calibrator.probabilities(logits, margins)[0].tolist() for logits in run]
 
 
 def _word(word: Any) -> ExplainedWord:

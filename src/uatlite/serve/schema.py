@@ -77,7 +77,7 @@ class Answer(BaseModel):
     passes: int = Field(description="stochastic passes that were run for this text")
 
     @classmethod
-    def of(cls, prediction: Prediction, passes: int) -> "Answer":
+    def of(cls, prediction: Prediction) -> "Answer":
         """A prediction as JSON."""
         row, rule = prediction.as_row(), prediction.among.rule
         return cls(
@@ -90,7 +90,7 @@ class Answer(BaseModel):
             label_set=row.get("label_set"),  # type: ignore[arg-type]
             distance=row.get("distance"),  # type: ignore[arg-type]
             outlier=row.get("outlier"),  # type: ignore[arg-type]
-            passes=passes,
+            passes=prediction.passes,
         )
 
 

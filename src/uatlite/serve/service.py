@@ -23,7 +23,7 @@ from uatlite.serve.counting import Counts
 from uatlite.serve.inspecting import Inspection, inspect, used
 from uatlite.serve.limits import Limits
 from uatlite.serve.refusals import Refusal, invalid, overloaded
-from uatlite.serve.schema import Answer, ExplainResponse, Rule, ServedModel
+from uatlite.serve.schema import ExplainResponse, Rule, ServedModel
 from uatlite.values import Choices, Text
 
 Question = TypeVar("Question")
@@ -116,14 +116,6 @@ class Service:
         known = [one.among.distances[one.row] for one in predictions if one.among.distances is not None]
         # An exact test takes milliseconds, in which the event loop would answer nobody.
         return await asyncio.to_thread(calibration.shift.check, scores, distances=known or None)
-
-    def passes_of(self, prediction: Prediction) -> int:
-        """How many passes the text took."""
-        return self.classifier.method.passes
-
-    def answer(self, prediction: Prediction) -> Answer:
-        """A prediction as JSON."""
-        return Answer.of(prediction, self.passes_of(prediction))
 
     async def _ask(self, queue: Batcher[Question, Reply], questions: Sequence[Question]) -> list[Reply]:
         try:

@@ -1,0 +1,132 @@
+// Three maps of attention on canvases: without modulation, with it, and the difference.
+
+import { byId, el, options, percent, show } from "./dom.js";
+
+const SIDE = 560; // pixels of a canvas, more than a phone's screen and enough for a wide one
+const MOST_NAMED = 26;
+const KINDS = [
+  ["plain", "Without"],
+  ["modulated", "With modulation"],
+  ["difference", "Difference"],
+];
+let shown = null;
+let cursor = [0, 0];
+
+export function drawAttention(attention, modulates) {
+  const place = byId("attention");
+  byId("attention-readout").textContent = "";
+  byId("layer").disabled = attention === null;
+  if (attention === null) {
+    shown = null;
+    show(place);
+    byId("attention-hint").textContent = modulates
+      ? "The text has too many tokens to draw its attention."
+      : "Nothing modulates attention with these settings: choose a gate and a λ above 0.";
+    return;
+  }
+  const layers = attention.plain.length;
+  const select = byId("layer");
+  const before = select.value;
+  show(select, ...options([["mean", "mean of all"], ...attention.plain.map((_, i) => [String(i), String(i + 1)])], "mean"));
+  select.value = before !== "" && (before === "mean" || Number(before) < layers) ? before : "mean";
+  shown = attention;
+  cursor = [0, 0];
+  repaint();
+}
+
+export function repaint() {
+  if (shown === null) return;
+  const chosen = byId("layer").value;
+  const pick = (maps) => (chosen === "mean" ? mean(maps) : maps[Number(chosen)]);
+  const plain = pick(shown.plain);
+  const modulated = pick(shown.modulated);
+  const difference = modulated.map((row, i) => row.map((value, j) => value - plain[i][j]));
+  const most = Math.max(...plain.flat(), ...modulated.flat());
+  const furthest = Math.max(...difference.flat().map(Math.abs), 1e-9);
+  byId("attention-hint").textContent = "Rows attend to columns; the mean over heads. Point at a cell, or use the arrow keys.";
+  const tell = (row, column) => {
+    const [from, to] = [shown.tokens[row], shown.tokens[column]];
+    const change = difference[row][column];
+    byId("attention-readout").textContent = `${from} → ${to}: ${percent(plain[row][column])} without, ${percent(modulated[row][column])} with, ${change >= 0 ? "+" : "−"}${percent(Math.abs(change), 2)}`;
+  };
+  const maps = { plain, modulated, difference };
+  const ranges = { plain: `0 to ${percent(most, 0)}`, modulated: `0 to ${percent(most, 0)}`, difference: `± ${percent(furthest, 1)}` };
+  show(
+    byId("attention"),
+    ...KINDS.map(([kind, name]) => {
+      const canvas = el("canvas", { width: SIDE, height: SIDE, tabindex: 0, role: "img", "aria-label": `${name}: attention of ${shown.tokens.length} tokens, ${ranges[kind]}` });
+      paint(canvas, maps[kind], shown.tokens, kind === "difference" ? furthest : most, kind === "difference");
+      follow(canvas, shown.tokens.length, tell);
+      return el("figure", {}, el("figcaption", {}, name, el("small", {}, ranges[kind])), canvas);
+    }),
+  );
+}
+
+function mean(maps) {
+  return maps[0].map((row, i) => row.map((_, j) => maps.reduce((sum, map) => sum + map[i][j], 0) / maps.length));
+}
+
+const margin = (count) => (count <= MOST_NAMED ? 92 : 0);
+
+function paint(canvas, map, tokens, most, signed) {
+  const style = getComputedStyle(document.documentElement);
+  const tint = (name) => resolved(style.getPropertyValue(name).trim());
+  const [ground, accent, heat, cold, ink] = ["--sunk", "--accent", "--heat", "--cold", "--muted"].map(tint);
+  const context = canvas.getContext("2d");
+  const edge = margin(tokens.length);
+  const cell = (SIDE - edge) / tokens.length;
+  map.forEach((row, i) =>
+    row.forEach((value, j) => {
+      const strength = Math.min(1, Math.abs(value) / most) ** 0.6;
+      context.fillStyle = mix(ground, signed ? (value < 0 ? cold : heat) : accent, strength);
+      context.fillRect(edge + j * cell, edge + i * cell, Math.ceil(cell) - (cell > 12 ? 1 : 0), Math.ceil(cell) - (cell > 12 ? 1 : 0));
+    }),
+  );
+  if (edge === 0) return;
+  context.fillStyle = `rgb(${ink.join(" ")})`;
+  context.font = `${Math.min(17, cell * 0.8)}px system-ui, sans-serif`;
+  context.textBaseline = "middle";
+  tokens.forEach((token, i) => {
+    const name = token.length > 9 ? `${token.slice(0, 8)}…` : token;
+    const middle = edge + (i + 0.5) * cell;
+    context.textAlign = "right";
+    context.fillText(name, edge - 6, middle);
+    context.save();
+    context.translate(middle, edge - 6);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "left";
+    context.fillText(name, 0, 0);
+    context.restore();
+  });
+}
+
+// A colour of the style sheet as [r, g, b]: the browser resolves light-dark() when it is set on an element.
+function resolved(colour) {
+  const probe = el("span", { hidden: true });
+  probe.style.color = colour;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  probe.remove();
+  return found;
+}
+
+const mix = (from, to, share) => `rgb(${from.map((value, i) => Math.round(value + (to[i] - value) * share)).join(" ")})`;
+
+function follow(canvas, count, tell) {
+  const place = (event) => {
+    const box = canvas.getBoundingClientRect();
+    const edge = margin(count);
+    const at = (offset, size) => Math.floor((((offset / size) * SIDE - edge) / (SIDE - edge)) * count);
+    const [row, column] = [at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width)];
+    if (row >= 0 && column >= 0 && row < count && column < count) tell(...(cursor = [row, column]));
+  };
+  canvas.addEventListener("pointermove", place);
+  canvas.addEventListener("pointerdown", place);
+  canvas.addEventListener("keydown", (event) => {
+    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    cursor = cursor.map((value, axis) => Math.min(count - 1, Math.max(0, value + step[axis])));
+    tell(...cursor);
+  });
+}

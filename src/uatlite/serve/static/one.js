@@ -1,0 +1,158 @@
+// One text: typed, sent after a short pause, shown from all sides.
+
+import { post } from "./api.js";
+import { drawAttention, repaint } from "./attention.js";
+import { drawLayers, drawPasses, drawProbabilities } from "./charts.js";
+import { byId, el, number, percent, settled, show } from "./dom.js";
+import { chosenSettings, startSettings } from "./settings.js";
+import { answers, onThreshold, threshold } from "./threshold.js";
+import { drawWords } from "./words.js";
+
+const EXAMPLES = ["It is not bad at all.", "A film.", "I expected far more, and yet I could not look away."];
+const PAUSE = 350;
+let model = null;
+let found = null;
+let under = null;
+let onFault = () => {};
+
+export function startOne(served, { fault }) {
+  model = served;
+  onFault = fault;
+  startSettings(model, settled(ask, 120));
+  const soon = settled(ask, PAUSE);
+  for (const id of ["text", "pair"]) {
+    byId(id).addEventListener("input", soon);
+    byId(id).addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask();
+    });
+  }
+  show(byId("examples"), ...(model.multiple_choice ? [] : EXAMPLES.map((text) => el("button", { type: "button", onclick: () => look(text) }, text.length > 24 ? `${text.slice(0, 22)} …` : text))));
+  byId("add-pair").addEventListener("click", () => setPair(byId("second").hidden));
+  byId("colour").addEventListener("change", () => (byId("colour").value === "change" ? ask() : words()));
+  byId("layer").addEventListener("change", repaint);
+  onThreshold(() => found && decide());
+  if (model.multiple_choice) askOptions();
+}
+
+// Show a text in this view, as if it had been typed.
+export function look(text) {
+  const parts = Array.isArray(text) ? text : [text];
+  byId("text").value = parts[0];
+  setPair(parts.length > 1);
+  byId("pair").value = parts[1] ?? "";
+  ask();
+}
+
+function setPair(wanted) {
+  byId("second").hidden = !wanted;
+  byId("add-pair").setAttribute("aria-expanded", wanted);
+  byId("add-pair").textContent = wanted ? "− second text" : "+ second text";
+  if (!wanted) byId("pair").value = "";
+}
+
+function askOptions() {
+  setPair(true);
+  byId("text-label").textContent = "Question";
+  byId("pair-label").textContent = "Options, one a line";
+  byId("add-pair").hidden = true;
+}
+
+function typed() {
+  const [text, pair] = [byId("text").value, byId("pair").value];
+  if (!text.trim()) return null;
+  if (model.multiple_choice) {
+    const given = pair.split("\n").filter((line) => line.trim());
+    return given.length > 1 ? { question: text, options: given } : null;
+  }
+  if (byId("second").hidden) return text;
+  return pair.trim() ? [text, pair] : null;
+}
+
+export async function ask() {
+  under?.abort();
+  const text = typed();
+  if (text === null) {
+    show_found(false);
+    return;
+  }
+  under = new AbortController();
+  const mine = under;
+  byId("result").setAttribute("aria-busy", "true");
+  try {
+    found = await post("explain", { text, settings: chosenSettings(), masking: byId("colour").value === "change" }, mine.signal);
+    onFault(null);
+    draw();
+  } catch (error) {
+    if (!mine.signal.aborted) onFault(error);
+  } finally {
+    if (mine === under) byId("result").setAttribute("aria-busy", "false");
+  }
+}
+
+function show_found(is) {
+  byId("found").hidden = !is;
+  byId("empty").hidden = is;
+}
+
+function draw() {
+  show_found(true);
+  const { answer, before, layers, variance, attention, settings, passes } = found;
+  const calibrated = model.calibration !== null;
+  byId("probabilities-hint").textContent = calibrated ? "" : "The model was not calibrated, so both are the same.";
+  drawProbabilities(byId("probabilities"), before, answer.probabilities);
+  words();
+  drawLayers(byId("layers"), layers);
+  byId("layers-hint").textContent = `Of the margin's variance under dropout, ${number(variance)} to first order.`;
+  numbers(answer, passes.length);
+  drawAttention(attention, settings.gate !== "none" && settings.penalty > 0);
+  decide();
+}
+
+function words() {
+  if (found) drawWords(byId("words"), byId("word-readout"), found.segments, byId("colour").value);
+}
+
+function decide() {
+  const { answer, promised, passes, truncated_tokens: cut } = found;
+  const answered = answers(answer);
+  const card = byId("decision");
+  card.className = `card decision ${answered === null ? "open" : answered ? "" : "abstains"}`;
+  const name = threshold.score.replace("-", " ");
+  const compared = `${name[0].toUpperCase()}${name.slice(1)} ${number(answer.score)} is ${answer.score > threshold.value ? "above" : "not above"} the threshold ${number(threshold.value)}.`;
+  const promise = model.rule && promised && !threshold.moved ? model.rule.promise : model.rule ? "No promise holds for these settings." : null;
+  const notes = [
+    answer.outlier ? "far from the calibration texts" : null,
+    cut ? `${cut} tokens were cut off` : null,
+    answer.label_set ? `label set {${answer.label_set.join(", ")}}` : null,
+  ].filter(Boolean);
+  show(
+    card,
+    el(
+      "p",
+      { class: "verdict" },
+      el("b", {}, answered === false ? "Abstain" : String(answer.label)),
+      el("span", { class: "badge" }, answered === null ? "no rule to abstain by" : answered ? "answer" : `would say ${answer.label}`),
+      ...notes.map((note, i) => el("span", { class: answer.outlier && i === 0 ? "badge warn" : "hint" }, note)),
+    ),
+    el("p", {}, answered === null ? `It is ${percent(answer.confidence)} sure. Move the threshold to see when it would abstain.` : threshold.moved || threshold.served !== null ? compared : ""),
+    promise ? el("p", { class: "promise" }, promise) : null,
+  );
+  const classes = Object.keys(answer.probabilities);
+  const line = threshold.score === "confidence" && answered !== null ? threshold.value : null;
+  drawPasses(byId("passes"), classes, passes, answer.probabilities, line);
+}
+
+function numbers(answer, passes) {
+  const { margin, entropy, expected_entropy, mutual_information, variance } = answer.uncertainty;
+  const rows = [
+    ["Confidence", "", percent(answer.confidence, 2)],
+    ["Margin", "to the second", number(margin)],
+    ["Entropy", "total, nats", number(entropy)],
+    ["Expected entropy", "in the data", number(expected_entropy)],
+    ["Mutual information", "between passes", number(mutual_information)],
+    ["Variance", "over passes", number(variance)],
+    ["Passes", "used", String(answer.passes ?? passes)],
+    answer.distance === null ? null : ["Distance", answer.outlier ? "an outlier" : "from calibration texts", number(answer.distance)],
+  ].filter(Boolean);
+  show(byId("numbers"), ...rows.map(([name, note, value]) => el("div", {}, el("dt", {}, name, note ? el("small", {}, note) : null), el("dd", {}, value))));
+}
