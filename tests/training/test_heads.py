@@ -1,6 +1,7 @@
 """What SNGP and the variational last layer change about a training, on tiny models of several families."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,15 +9,19 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from uatlite.backbone.copies import features, last_layer, without_last_layer
-from uatlite.backbone.loading import model_hash
+from uatlite.backbone.loading import load_checkpoint, model_hash
 from uatlite.backbone.method_weights import weights_for
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.methods.sngp import SNGP
 from uatlite.methods.vi_last_layer import VI_LAST_LAYER
+from uatlite.training import Recipe
+from uatlite.training.fine_tuning import fine_tune
 from uatlite.training.fitting import Fitting
+from uatlite.training.progress import Step
 from uatlite.training.sngp import SngpFitting, bounded_weights
 from uatlite.training.variational import VariationalFitting
+from uatlite.values import Dataset
 
 Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
@@ -157,6 +162,29 @@ def test_the_seed_decides_the_result(fitting: Fitting, tiny: Callable[..., PreTr
         fit(fitting, model, batch, steps=2)
         hashes.append(model_hash(model))
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("fitting", [SMALL, VariationalFitting()], ids=["sngp", "vi"])
+def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
+    fitting: Fitting, backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+) -> None:
+    recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4)
+
+    def stop(step: Step) -> None:
+        if step.done == 9:
+            raise InterruptedError
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    fine_tune(backbone, train, whole, recipe=recipe, fitting=fitting)
+    with pytest.raises(InterruptedError):
+        fine_tune(backbone, train, broken, recipe=recipe, fitting=fitting, checkpoint_steps=4, report=stop)
+    fine_tune(backbone, train, broken, recipe=recipe, fitting=fitting, checkpoint_steps=4, resume=True)
+    loaded, same = load_checkpoint(whole), load_checkpoint(broken)
+    assert loaded.hash == same.hash
+    method = SNGP if fitting.key == "sngp" else VI_LAST_LAYER
+    encoded = dict(loaded.tokenizer(validation.texts, padding=True, return_tensors="pt"))
+    found = method.run(loaded.model, encoded).logits.mean(dim=0).argmax(dim=-1)
+    assert float((found == torch.tensor(validation.gold)).float().mean()) > 0.9
 
 
 @pytest.mark.parametrize(
