@@ -17,9 +17,9 @@ from uatlite.experiments.results import Results
 from uatlite.experiments.store import Predictions, Store
 from uatlite.report import build
 from uatlite.report.evaluation import Evaluation, open_evaluation
-from uatlite.report.explanations import FILE, ExplainedWord, Explanation, write_explanations
+from uatlite.report.explanations import FILE, ExplainedText, write_explanations
 from uatlite.report.writing import write_results
-from uatlite.values import Example
+from uatlite.values import Example, Word, WordAttribution
 
 CONTENDERS = parse_contenders("base,ts,mc,uat,uat+ts")
 METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
@@ -104,10 +104,11 @@ def write_evaluation(directory: Path) -> Path:
 
 
 EXPLANATIONS = (
-    Explanation(
+    ExplainedText(
         "toy-test-1", "positive", "negative", 0.61,
-        (ExplainedWord("not", 0.08, 0.2, -0.4), ExplainedWord("<b>bad</b>", 0.15, 0.5, 0.1),
-         ExplainedWord("&", 0.05, 0.1, None)),
+        (WordAttribution(Word("not", (1,), False), 0.08, 0.1, 0.2, -0.4),
+         WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1),
+         WordAttribution(Word("&", (4,), False), 0.05, 0.05, 0.1, None)),
     ),
 )  # fmt: skip
 

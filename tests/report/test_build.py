@@ -11,10 +11,10 @@ from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.report import build, explaining
 from uatlite.report.abstention import abstain
 from uatlite.report.evaluation import Evaluation
-from uatlite.report.explanations import ExplainedWord, read_explanations
-from uatlite.report.page import shade
+from uatlite.report.explanations import read_explanations
+from uatlite.report.shading import shade
 from uatlite.report.texts import as_line, examples_of
-from uatlite.values import Example
+from uatlite.values import Example, Word, WordAttribution
 
 
 class Elements(HTMLParser):
@@ -89,14 +89,14 @@ def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
 
 
 def test_shades_go_from_the_least_uncertain_word_of_a_text_to_the_most() -> None:
-    words = [ExplainedWord(str(u), u, 0.1, None) for u in (0.1, 0.16, 0.2)]
+    words = [WordAttribution(Word(str(u), (1,), False), u, 0.1, 0.1, None) for u in (0.1, 0.16, 0.2)]
     assert [shade(word, words) for word in words] == [0, 3, 5]
     assert shade(words[0], words[:1]) == 0
 
 
 def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_path: Path) -> None:
     (one,) = read_explanations(evaluation / "explanations.json")
-    assert one.words[1] == ExplainedWord("<b>bad</b>", 0.15, 0.5, 0.1)
+    assert one.words[1] == WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1)
     (tmp_path / "explanations.json").write_text("[{}]")
     with pytest.raises(StoreError, match="is not a file of explanations"):
         read_explanations(tmp_path / "explanations.json")

@@ -21,11 +21,11 @@ def checkpoint(tiny: Callable[..., PreTrainedModel]) -> Checkpoint:
 def test_pieces_are_words_and_special_tokens_are_left_out(checkpoint: Checkpoint) -> None:
     examples = [Example("one", "unbearable film", 2), Example("pair", ("film", "so long"), None)]
     single, pair = explain(checkpoint, examples, ("bad", "fair", "good"))
-    assert [word.text for word in single.words] == ["unbearable", "film"]
-    assert [word.text for word in pair.words] == ["film", "so", "long"]
+    assert [word.word.text for word in single.words] == ["unbearable", "film"]
+    assert [word.word.text for word in pair.words] == ["film", "so", "long"]
     assert (single.gold, pair.gold) == ("good", None)
     assert single.predicted in ("bad", "fair", "good")
-    assert all(word.uncertainty > 0 and word.change is not None for word in single.words)
+    assert all(word.uncertainty > 0 and word.confidence_change is not None for word in single.words)
     assert 0 < sum(word.share for word in single.words) < 1  # the special tokens have the rest
 
 

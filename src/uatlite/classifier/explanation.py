@@ -10,12 +10,13 @@ from typing import Any
 import torch
 
 from uatlite.attribution import AttentionShift, Attribution
+from uatlite.attribution.parts import COMPONENTS
 from uatlite.backbone.sites import CLASSIFIER, EMBEDDING
 from uatlite.classifier.display import excerpt
 from uatlite.classifier.prediction import Prediction
 from uatlite.values import Text, WordAttribution, strings
 
-COMPONENT_NAMES = (EMBEDDING, "attention", "feed_forward", CLASSIFIER)
+COMPONENT_NAMES = (EMBEDDING, *COMPONENTS, CLASSIFIER)
 """The components of a model in forward order."""
 
 

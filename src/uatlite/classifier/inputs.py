@@ -37,6 +37,15 @@ def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None =
     return checked
 
 
+def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) -> Text:
+    """A text from its strings: alone, with a second as a pair, or with options as a question."""
+    if options and second is not None:
+        raise InputError("a second text and options were given together; a question has options, a pair has none.")
+    if options:
+        return Choices(first, tuple(options))
+    return first if second is None else (first, second)
+
+
 def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
     """One text that the model can take; else an error that says why it cannot."""
     one: Any = tuple(text) if isinstance(text, list) else text

@@ -8,9 +8,12 @@ from uatlite.cli.calibrate import calibrate
 from uatlite.cli.demo import demo
 from uatlite.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
 from uatlite.cli.evaluate import evaluate
+from uatlite.cli.explain import explain
 from uatlite.cli.methods import methods
 from uatlite.cli.predict import predict
 from uatlite.cli.report import report
+from uatlite.cli.reproduce import EXAMPLES as REPRODUCE_EXAMPLES
+from uatlite.cli.reproduce import reproduce
 from uatlite.cli.serve import serve
 from uatlite.cli.sites import sites
 from uatlite.cli.tasks import tasks
@@ -27,8 +30,10 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(calibrate)
 app.command()(predict)
+app.command()(explain)
 app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 app.command()(report)
+app.command(epilog=REPRODUCE_EXAMPLES)(reproduce)
 app.command()(serve)
 app.command()(train)
 app.command()(sites)

@@ -30,7 +30,8 @@ def themed() -> Iterator[None]:
         yield
 
 
-def _figure(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
+def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
+    """A figure without ground, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -43,7 +44,7 @@ def _figure(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
 
 def draw_reliability(display: Reliability, colour: str) -> "Figure":
     """Accuracy by confidence above, how many rows lie there below; perfect calibration is the diagonal."""
-    figure, (above, below) = _figure(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
+    figure, (above, below) = figure_of(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
     first = display.lower[int(np.argmax(display.correct + display.wrong > 0))]
     above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
     errors = np.array([display.accuracy - display.low, display.high - display.accuracy])
@@ -61,28 +62,28 @@ def draw_reliability(display: Reliability, colour: str) -> "Figure":
 
 def draw_risk_coverage(display: RiskCoverage, strokes: Strokes) -> "Figure":
     """One line for each contender; lower is better."""
-    figure, axes = _figure(4.6, 4.3)
+    figure, axes = figure_of(4.6, 4.3)
     for name, (coverage, risk) in display.curves.items():
         _line(axes, coverage, risk, name, strokes[name])
     # Among the very first answers a single error is a large share; the axis is made for the rest.
     top = max(risk[coverage >= 0.1].max() for coverage, risk in display.curves.values())
     axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
     axes.set(xlabel="Share of texts answered", ylabel="Share of answers wrong")
-    _percent(axes, "x", "y")
+    percent(axes, "x", "y")
     _legend(figure, axes)
     return figure
 
 
 def draw_thresholds(display: Thresholds, strokes: Strokes) -> "Figure":
     """How much is answered at each threshold, and how much of that is right."""
-    figure, (above, below) = _figure(4.6, 4.3, nrows=2, sharex=True)
+    figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
     for name, coverage in display.coverage.items():
         _line(above, display.taus, coverage, name, strokes[name])
         _line(below, display.taus, display.accuracy[name], name, strokes[name])
     above.set(ylim=(0, 1.02), ylabel="Texts answered")
     below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(display.taus[0], display.taus[-1]))
-    _percent(above, "y")
-    _percent(below, "y")
+    percent(above, "y")
+    percent(below, "y")
     _legend(figure, above)
     return figure
 
@@ -90,7 +91,7 @@ def draw_thresholds(display: Thresholds, strokes: Strokes) -> "Figure":
 def draw_intervals(display: Intervals, strokes: Strokes) -> "Figure":
     """A dot and an interval for each contender."""
     contenders = list(display.scores)
-    figure, axes = _figure(3.1, 0.6 + 0.25 * len(contenders))
+    figure, axes = figure_of(3.1, 0.6 + 0.25 * len(contenders))
     places = np.arange(len(contenders))[::-1]
     for place, name in zip(places, contenders, strict=True):
         mean, low, high = display.scores[name]
@@ -114,6 +115,7 @@ def _line(axes: "Axes", x: Any, y: Any, label: str, stroke: Stroke) -> None:
     axes.plot(x, y, color=stroke.colour, linestyle=stroke.dash, linewidth=1.6, label=label)
 
 
-def _percent(axes: "Axes", *names: str) -> None:
+def percent(axes: "Axes", *names: str) -> None:
+    """Shares as percentages on the axes 'x', 'y' or both."""
     for name in names:
         getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")

@@ -3,19 +3,20 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from uatlite.attribution.tokens import TokenAttribution, attribute_tokens
 from uatlite.backbone.loading import Checkpoint, load_checkpoint
 from uatlite.backbone.tokens import longest
+from uatlite.classifier import UncertaintyClassifier
 from uatlite.errors import DataError, ModelError
-from uatlite.passes.config import UATConfig
 from uatlite.report.abstention import Abstention
 from uatlite.report.evaluation import Evaluation
-from uatlite.report.explanations import ExplainedWord, Explanation, read_explanations, write_explanations
+from uatlite.report.explanations import ExplainedText, read_explanations, write_explanations
 from uatlite.report.texts import examples_of
 from uatlite.values import Choices, Example
 
 EXPLAINED = 6
 """Texts that are shown word by word: the least sure of those that were not answered."""
+METHOD = "analytic"
+"""One forward and one backward pass for each of them."""
 LONGEST = 64
 """Tokens of a text that is shown word by word; what is beyond is not read."""
 
@@ -54,33 +55,22 @@ def explain_least_sure(
     return True
 
 
-def explain(
-    checkpoint: Checkpoint, examples: Sequence[Example], labels: Sequence[str], config: UATConfig | None = None
-) -> tuple[Explanation, ...]:
+def explain(checkpoint: Checkpoint, examples: Sequence[Example], labels: Sequence[str]) -> tuple[ExplainedText, ...]:
     """Word by word, how uncertain each text is; questions with choices are left out.
 
     `labels` are those of the data set; the predicted class is named as the model names it.
     """
-    return tuple(
-        _explain(checkpoint, example, labels, config) for example in examples if not isinstance(example.text, Choices)
-    )
-
-
-def _explain(checkpoint: Checkpoint, example: Example, labels: Sequence[str], config: UATConfig | None) -> Explanation:
-    first, second = (example.text, None) if isinstance(example.text, str) else example.text  # type: ignore[misc]
     limit = longest(checkpoint.model, checkpoint.tokenizer, LONGEST)
-    encoded = checkpoint.tokenizer(
-        [first], None if second is None else [second], truncation=True, max_length=limit, return_tensors="pt"
-    )
-    found: TokenAttribution = attribute_tokens(checkpoint.model, checkpoint.tokenizer, encoded, config)
-    return Explanation(
+    classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, METHOD, max_length=limit)
+    return tuple(_explain(classifier, example, labels) for example in examples if not isinstance(example.text, Choices))
+
+
+def _explain(classifier: UncertaintyClassifier, example: Example, labels: Sequence[str]) -> ExplainedText:
+    found = classifier.explain(example.text, attention=False)
+    return ExplainedText(
         id=example.id,
-        predicted=checkpoint.id2label[int(found.predicted[0])],
+        predicted=found.quiet_label,
         gold=None if example.label is None else labels[example.label],
-        confidence=float(found.confidence[0]),
-        words=tuple(
-            ExplainedWord(one.word.text, one.uncertainty, one.share, one.confidence_change)
-            for one in found.words[0]
-            if not one.word.special
-        ),
+        confidence=found.quiet_confidence,
+        words=found.words,
     )

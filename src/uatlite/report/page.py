@@ -8,12 +8,12 @@ from typing import Any
 from uatlite.errors import MissingDependency
 from uatlite.experiments.results import Results
 from uatlite.report.abstention import AbstainedRow, Abstention
-from uatlite.report.explanations import ExplainedWord, Explanation
+from uatlite.report.explanations import ExplainedText
 from uatlite.report.gallery import SetFigures
+from uatlite.report.shading import shade
 from uatlite.report.tables import Table, legend, tables_of
 
 TEMPLATES = Path(__file__).parent / "templates"
-SHADES = 6
 FILES_ONLY = ("macro_f1", "debiased_ece")
 """Metrics that the page leaves to results.csv, so that its tables fit a screen."""
 
@@ -29,31 +29,21 @@ class Page:
     abstention: Abstention | None
     abstained: Sequence[tuple[AbstainedRow, str | None]]
     """some of the rows that were not answered, and their texts where they are known"""
-    explanations: Sequence[Explanation]
+    explanations: Sequence[ExplainedText]
 
 
 def to_html(page: Page) -> str:
     """The page as HTML; every text in it is escaped by the template engine."""
-    template = _environment().get_template("report.html.j2")
     return str(
-        template.render(
+        template("report.html.j2").render(
             page=page,
             results=page.results,
             tables=_by_set(page.results),
             legend=legend(page.results),
-            css=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
+            css=style_sheet(),
             shade=shade,
         )
     )
-
-
-def shade(word: ExplainedWord, words: Sequence[ExplainedWord]) -> int:
-    """How dark a word is, 0 to SHADES - 1: where it lies between the least and the most uncertain word of its text."""
-    values = [one.uncertainty for one in words]
-    low, high = min(values), max(values)
-    if high == low:
-        return 0
-    return round((SHADES - 1) * (word.uncertainty - low) / (high - low))
 
 
 def _by_set(results: Results) -> dict[str, list[Table]]:
@@ -66,7 +56,13 @@ def _by_set(results: Results) -> dict[str, list[Table]]:
     return found
 
 
-def _environment() -> Any:
+def style_sheet() -> str:
+    """The style of every page of ours, to be put into it."""
+    return (TEMPLATES / "report.css").read_text(encoding="utf-8")
+
+
+def template(name: str) -> Any:
+    """A template of the report, ready to render; what it is given is escaped."""
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
     except ImportError as error:
@@ -80,7 +76,7 @@ def _environment() -> Any:
     )
     environment.filters["percent"] = lambda share: f"{share:.1%}"
     environment.filters["described"] = _described
-    return environment
+    return environment.get_template(name)
 
 
 def _described(about: Mapping[str, Any]) -> str:
