@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.predictive import predict, softmax
+from uatlite.predictive import margin_variance, mean_logits, predict, softmax
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
 
@@ -17,8 +18,8 @@ def test_each_part_by_its_definition() -> None:
     found = predict(LOGITS)
     for row in range(20):
         passes = [np.exp(z) / np.exp(z).sum() for z in LOGITS[:, row]]
-        mean_logits = LOGITS[:, row].mean(axis=0)
-        prediction = np.exp(mean_logits) / np.exp(mean_logits).sum()
+        mean = LOGITS[:, row].mean(axis=0)
+        prediction = np.exp(mean) / np.exp(mean).sum()
         top = int(prediction.argmax())
         total, expected = scipy_entropy(np.mean(passes, axis=0)), np.mean([scipy_entropy(p) for p in passes])
         assert found.probabilities[row] == pytest.approx(prediction)
@@ -87,3 +88,36 @@ def test_bad_logits_are_refused(logits, message) -> None:
 def test_bad_temperatures_are_refused(temperature) -> None:
     with pytest.raises(ConfigurationError, match="temperature="):
         predict(LOGITS, temperature)
+
+
+def ragged(seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Logits (5, 40, 3) of which each row has its own first so many, 1 to 5, and NaN behind them."""
+    generator = np.random.default_rng(seed)
+    logits, counts = generator.normal(size=(5, 40, 3)), generator.integers(1, 6, size=40)
+    return np.where((np.arange(5)[:, None] < counts)[..., None], logits, np.nan), counts
+
+
+def test_rows_with_different_numbers_of_passes_are_summarised_each_by_its_own() -> None:
+    logits, counts = ragged()
+    found = predict(logits, 1.5, counts)
+    for row, count in enumerate(counts):
+        alone = predict(logits[:count, row : row + 1], 1.5)
+        for name, value in vars(alone).items():
+            np.testing.assert_allclose(getattr(found, name)[row], value[0], atol=1e-12)
+
+
+def test_means_and_margin_variances_of_different_numbers_of_passes() -> None:
+    logits, counts = ragged(1)
+    means, variances = mean_logits(logits, counts), margin_variance(logits, counts)
+    for row, count in enumerate(counts):
+        own = logits[:count, row]
+        np.testing.assert_allclose(means[row], own.mean(axis=0))
+        first, second = np.argsort(-own.mean(axis=0))[:2]
+        expected = (own[:, first] - own[:, second]).var(ddof=1) if count > 1 else 0.0
+        assert variances[row] == pytest.approx(expected)
+
+
+def test_passes_that_are_not_there_are_an_error_unless_they_are_counted() -> None:
+    logits, _ = ragged()
+    with pytest.raises(InputError, match="finite"):
+        predict(logits)

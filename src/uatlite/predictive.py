@@ -5,7 +5,9 @@ the mutual information and the variance are about the passes' *probabilities* p_
 does the entropy split into an expected part and a part that the passes disagree about.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from uatlite.errors import ConfigurationError, InputError
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+"""(rows,): how many passes each row has, the first so many; what stands behind them in an array of passes is NaN."""
+
+PROBIT = math.pi / 8
+"""sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +46,11 @@ class Predictive:
     variance: Floats
 
 
-def predict(logits: ArrayLike, temperature: float = 1.0) -> Predictive:
+def predict(logits: ArrayLike, temperature: float = 1.0, counts: Counts | None = None) -> Predictive:
     """Summarise logits (passes, rows, classes), divided by the temperature first."""
+    if counts is not None:
+        values = np.asarray(logits, dtype=np.float64)
+        return by_count(counts, lambda passes, rows: predict(values[:passes, rows], temperature))
     scaled = check_logits(logits, temperature) / temperature
     return summarise(softmax(scaled.mean(axis=0)), softmax(scaled))
 
@@ -61,6 +71,54 @@ def summarise(probabilities: Floats, passes: Floats) -> Predictive:
         mutual_information=np.maximum(total - expected, 0),
         variance=of_predicted.var(axis=0, ddof=1) if len(passes) > 1 else np.zeros(len(predicted)),
     )
+
+
+def groups(counts: Counts) -> Iterator[tuple[int, Counts]]:
+    """The rows that have the same number of passes: the number, and their places."""
+    for count in np.unique(counts).tolist():
+        yield count, np.flatnonzero(counts == count)
+
+
+def by_count(counts: Counts, summary: Callable[[int, Counts], Predictive]) -> Predictive:
+    """Summarise rows with different numbers of passes, those with the same number together.
+
+    `summary` is asked for the first so many passes of the rows at these places.
+    """
+    parts = [(rows, summary(passes, rows)) for passes, rows in groups(counts)]
+    back = np.argsort(np.concatenate([rows for rows, _ in parts]))
+    joined = {f.name: np.concatenate([getattr(part, f.name) for _, part in parts])[back] for f in fields(Predictive)}
+    return Predictive(**joined)
+
+
+def mean_logits(logits: Floats, counts: Counts | None = None) -> Floats:
+    """The mean over the passes that a row has: (passes, rows, classes) to (rows, classes)."""
+    if counts is None:
+        return np.asarray(logits.mean(axis=0))
+    own = np.arange(len(logits))[:, None] < counts
+    return np.asarray(np.where(own[..., None], logits, 0.0).sum(axis=0) / counts[:, None])
+
+
+def margin_variance(logits: Floats, counts: Counts | None = None) -> Floats:
+    """Var over passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) to (rows,); 0 for one pass.
+
+    The two classes are those of the mean logits and stay the same in every pass; else a pass that swaps them
+    would count as a small change of an always positive margin.
+    """
+    if counts is not None:
+        found = np.zeros(logits.shape[1])
+        for passes, rows in groups(counts):
+            found[rows] = margin_variance(logits[:passes, rows])
+        return found
+    if len(logits) < 2:
+        return np.zeros(logits.shape[1])
+    top_two = np.argsort(-logits.mean(axis=0), axis=1, kind="stable")[:, :2]
+    chosen = np.take_along_axis(logits, top_two[None], axis=2)
+    return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))
+
+
+def widened(variance: Floats, widening: float) -> Floats:
+    """1 / sqrt(1 + a·π/8·σ²), by which a row's logits shrink, (rows,); exactly 1 at a = 0."""
+    return np.asarray(1.0 / np.sqrt(1.0 + widening * PROBIT * variance))
 
 
 def softmax(logits: Floats) -> Floats:

@@ -46,7 +46,7 @@ def test_the_table_holds_every_row_and_measure(pred: Predictions) -> None:
     table = pred.to_pandas()
     assert list(table.columns) == [
         *("text", "label", "abstain", "label_set", "confidence", "margin", "entropy", "expected_entropy"),
-        *("mutual_information", "variance", "distance", "outlier", "p_bad", "p_fair", "p_good"),
+        *("mutual_information", "variance", "passes", "distance", "outlier", "p_bad", "p_fair", "p_good"),
     ]
     assert table["text"].tolist() == list(pred.texts)
     assert np.array_equal(table[["p_bad", "p_fair", "p_good"]].to_numpy(), pred.probabilities)

@@ -312,7 +312,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
     """What every call of every site multiplies by, while the test runs the engine in one thread."""
     seen: Masks = {}
     chunk: dict[str, Any] = {}
-    run_chunk = engine._run_chunk
+    run_chunk = engine.run_chunk
 
     def recorded_chunk(view: Any, inputs: Any, part: Chunk, *args: Any, **kwargs: Any) -> Any:
         real = part.take(inputs["attention_mask"]).bool()
@@ -334,7 +334,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
                     seen[text, number, call.name] = bits.clone()
             return super().perturb(call, x)
 
-    monkeypatch.setattr(engine, "_run_chunk", recorded_chunk)
+    monkeypatch.setattr(engine, "run_chunk", recorded_chunk)
     monkeypatch.setattr("uatlite.passes.forward.DropoutNoise", Recorded)
     return seen
 

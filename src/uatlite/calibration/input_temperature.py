@@ -17,17 +17,10 @@ from uatlite.calibration.inputs import (
     check_variance,
 )
 from uatlite.calibration.temperature import best_temperature
-
-PROBIT = math.pi / 8
-"""sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
+from uatlite.predictive import PROBIT, widened
 
 WIDENINGS = (0.0, *np.geomspace(1e-3, 1e3, 25).tolist())
 """The values of a·π/8·mean(σ²) between which the best is sought; the last one bounds a."""
-
-
-def row_scales(variance: FloatArray, widening: float) -> FloatArray:
-    """1 / sqrt(1 + a·π/8·σ²), (rows,); exactly 1 at a = 0."""
-    return np.asarray(1.0 / np.sqrt(1.0 + widening * PROBIT * variance))
 
 
 def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) -> float:
@@ -47,7 +40,7 @@ def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) ->
     rows = np.arange(len(labels))
 
     def profile(widening: float) -> float:
-        scaled = logits * row_scales(variance, widening)[:, None]
+        scaled = logits * widened(variance, widening)[:, None]
         losses = -log_softmax(scaled / best_temperature(scaled, labels), axis=1)[rows, labels]
         return float(losses.mean() + math.log1p(widening * PROBIT * spread) / len(rows))
 
@@ -77,14 +70,14 @@ class InputTemperature:
         v = check_variance(variance, rows=len(z))
         self.classes_ = z.shape[1]
         self.widening_ = best_widening(z, y, v)
-        self.temperature_ = best_temperature(z * row_scales(v, self.widening_)[:, None], y)
+        self.temperature_ = best_temperature(z * widened(v, self.widening_)[:, None], y)
         return self
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
         """softmax(logits / (T·sqrt(1 + a·π/8·σ²))), (rows, classes)."""
         check_fitted(self, "temperature_")
         z = check_logits(logits, classes=self.classes_)
-        scales = row_scales(check_variance(variance, rows=len(z)), self.widening_)
+        scales = widened(check_variance(variance, rows=len(z)), self.widening_)
         result: FloatArray = softmax(z * scales[:, None] / self.temperature_, axis=1)
         return result
 

@@ -3,16 +3,19 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from uatlite import predictive
 from uatlite.calibration.inputs import FloatArray, check_passes
+from uatlite.predictive import Counts
 
 
-def margin_variance(pass_logits: ArrayLike) -> FloatArray:
-    """Var over passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) → (rows,).
+def margin_variance(pass_logits: ArrayLike, counts: Counts | None = None) -> FloatArray:
+    """`predictive.margin_variance` of checked logits of two passes or more: (passes, rows, classes) to (rows,).
 
-    The two classes are those of the mean logits and stay the same in every pass; else a pass that swaps them
-    would count as a small change of an always positive margin.
+    Where rows have different numbers of passes, `counts` (rows,), a row with a single one has the variance 0.
     """
-    logits = check_passes(pass_logits, minimum=2)
-    top_two = np.argsort(-logits.mean(axis=0), axis=1, kind="stable")[:, :2]
-    chosen = np.take_along_axis(logits, top_two[None], axis=2)
-    return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))
+    if counts is None:
+        return predictive.margin_variance(check_passes(pass_logits, minimum=2))
+    logits = np.asarray(pass_logits, dtype=np.float64)
+    for passes, rows in predictive.groups(counts):
+        check_passes(logits[:passes, rows], minimum=1)
+    return predictive.margin_variance(logits, counts)

@@ -19,7 +19,7 @@ from uatlite.decision import RULES, SCORES, AbstentionRule, LabelSets, ShiftRefe
 from uatlite.decision.division import FITTING_SHARE, fitting_rows
 from uatlite.decision.shift import REFERENCE_ROWS
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.predictive import Predictive, predict
+from uatlite.predictive import Counts, Predictive, by_count, predict
 from uatlite.predictive import summarise as summarise_passes
 
 
@@ -169,11 +169,17 @@ def predictive_of(outputs: Outputs, calibrator: Calibrator | None) -> Predictive
     The variance is that of the predicted class's probability over passes, or the margin's where the method gives it.
     """
     if calibrator is None:
-        predictive = predict(outputs.logits)
+        predictive = predict(outputs.logits, counts=outputs.counts)
     else:
-        margins = outputs.margin_variance
-        passes = np.stack([calibrator.probabilities(logits, margins) for logits in outputs.logits])
-        predictive = summarise_passes(calibrator.probabilities(outputs.mean_logits, margins), passes)
+        counts = np.full(outputs.logits.shape[1], len(outputs.logits)) if outputs.counts is None else outputs.counts
+        means, margins = outputs.mean_logits, outputs.margin_variance
+
+        def calibrated(passes: int, rows: Counts) -> Predictive:
+            variance = None if margins is None else margins[rows]
+            each = [calibrator.probabilities(logits[rows], variance) for logits in outputs.logits[:passes]]
+            return summarise_passes(calibrator.probabilities(means[rows], variance), np.stack(each))
+
+        predictive = by_count(counts, calibrated)
     given = outputs.given_variance
     return predictive if given is None else replace(predictive, variance=given)
 

@@ -264,6 +264,7 @@ class UncertaintyClassifier(ScikitLearnManners):
             "texts": tuple(texts),
             "classes": classes,
             "predictive": predictive,
+            "passes": outputs.passes,
             "truncated_texts": outputs.truncated_texts,
             "truncated_tokens": outputs.truncated_tokens,
             "indices": self.indices,
@@ -284,7 +285,7 @@ class UncertaintyClassifier(ScikitLearnManners):
         calibration = self.calibration_
         sets = None if calibration is None or calibration.label_sets is None else np.zeros((0, len(classes)), np.bool_)
         rule = None if calibration is None else calibration.rule
-        return Predictions((), classes, predictive, rule, sets, indices=self.indices)
+        return Predictions((), classes, predictive, np.zeros(0, dtype=np.int64), rule, sets, indices=self.indices)
 
 
 def _represents(calibration: Calibration | None) -> bool:

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from uatlite.backbone.tokens import Features, Tokens, tokenize
 from uatlite.errors import ConfigurationError
+from uatlite.predictive import mean_logits
 from uatlite.values import Choices, Text
 
 OVERLAP = 0.25
@@ -29,12 +30,31 @@ class Windows:
     counts: NDArray[np.int64]
     """(texts,): how many windows each text has, 1 or more"""
 
+    @property
+    def _starts(self) -> NDArray[np.int64]:
+        """(texts,): where the windows of each text begin."""
+        return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+
+    def most(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The largest over the windows of each text: (windows,) to (texts,)."""
+        return np.asarray(np.maximum.reduceat(values, self._starts))
+
+    def mean_passes(self, logits: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The mean over windows of logits (passes, windows, classes) of which each window ran the first `counts`.
+
+        A text has as many passes as its window with the most. In those that another of its windows did not run, that
+        window stands with its mean, so that the mean over passes is the mean over windows of their means.
+        """
+        whole = np.where(np.isnan(logits), mean_logits(logits.astype(np.float64), counts), logits)
+        result = self.mean(whole, axis=1)
+        result[np.arange(len(logits))[:, None] >= self.most(counts)] = np.nan
+        return result
+
     def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
         """The mean over the windows of each text: the axis (windows) becomes (texts)."""
         if len(self.counts) == len(self.tokens):
-            return np.asarray(values, dtype=np.float64)
-        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
-        sums = np.add.reduceat(values.astype(np.float64), starts, axis=axis)
+            return np.array(values, dtype=np.float64)
+        sums = np.add.reduceat(values.astype(np.float64), self._starts, axis=axis)
         shape = [1] * values.ndim
         shape[axis] = len(self.counts)
         return np.asarray(sums / self.counts.reshape(shape))

@@ -18,6 +18,7 @@ from uatlite.classifier.long_texts import Windows, truncated, windowed
 from uatlite.classifier.settings import Settings
 from uatlite.methods.deterministic import evaluating
 from uatlite.methods.method import Passes
+from uatlite.predictive import Counts, mean_logits
 from uatlite.values import Text
 
 FloatArray = NDArray[np.float64]
@@ -28,7 +29,7 @@ class Outputs:
     """What came out of the model, averaged over the windows of a text; rows are texts."""
 
     logits: FloatArray
-    """(passes, rows, classes)"""
+    """(passes, rows, classes); NaN where a row has fewer passes"""
     given_variance: FloatArray | None
     """(rows,): the margin's variance, from a method that knows it without sampling"""
     representations: FloatArray | None
@@ -37,18 +38,32 @@ class Outputs:
     """(rows,)"""
     truncated_texts: int
     truncated_tokens: int
+    counts: Counts | None = None
+    """(rows,): how many passes each row has logits of, where rows differ"""
+    spent: Counts | None = None
+    """(rows,): how many passes were run for each row, where that is not the number that it has logits of"""
+
+    @property
+    def passes(self) -> Counts:
+        """(rows,): how many passes were run for each row."""
+        if self.spent is not None:
+            return self.spent
+        return np.full(self.logits.shape[1], len(self.logits)) if self.counts is None else self.counts
 
     @property
     def mean_logits(self) -> FloatArray:
         """(rows, classes)"""
-        return np.asarray(self.logits.mean(axis=0))
+        return mean_logits(self.logits, self.counts)
 
     @property
     def margin_variance(self) -> FloatArray | None:
-        """(rows,): as the method gives it, or over the passes; None for a single pass without it."""
+        """(rows,): as the method gives it, or over the passes; None where it runs a single pass without it.
+
+        Where rows differ in their passes, one with a single pass has the variance 0: nothing disagreed.
+        """
         if self.given_variance is not None or len(self.logits) < 2:
             return self.given_variance
-        return margin_variance(self.logits)
+        return margin_variance(self.logits, self.counts)
 
 
 def run(
@@ -77,16 +92,25 @@ def run(
 
 def on_cpu(passes: Passes) -> Passes:
     """What outlives a batch: logits and the margin's variance, off the model's device."""
-    variance = passes.margin_variance
-    return Passes(passes.logits.cpu(), None if variance is None else variance.detach().cpu())
+    kept = {name: getattr(passes, name) for name in ("margin_variance", "counts", "spent")}
+    moved = {name: None if value is None else value.detach().cpu() for name, value in kept.items()}
+    return Passes(passes.logits.cpu(), **moved)
 
 
 def gather(windows: Windows, batches: Sequence[Batch], passes: Sequence[Passes], pooled: Sequence[Tensor]) -> Outputs:
     """The outputs of all texts from those of each batch; `pooled` is empty where nothing was represented."""
-    variances = [one.margin_variance for one in passes if one.margin_variance is not None]
+
+    def joined(name: str) -> NDArray[Any] | None:
+        values = [getattr(one, name) for one in passes]
+        return None if values[0] is None else in_order(batches, values).numpy()
+
+    counts, spent, variances = joined("counts"), joined("spent"), joined("margin_variance")
+    logits = in_order(batches, [one.logits for one in passes], dim=1).numpy()
     return Outputs(
-        logits=windows.mean(in_order(batches, [one.logits for one in passes], dim=1).numpy(), axis=1),
-        given_variance=windows.mean(in_order(batches, variances).numpy()) if variances else None,
+        logits=windows.mean(logits, axis=1) if counts is None else windows.mean_passes(logits, counts),
+        counts=None if counts is None else windows.most(counts),
+        spent=None if spent is None else windows.most(spent),
+        given_variance=None if variances is None else windows.mean(variances),
         representations=windows.mean(in_order(batches, pooled).numpy()) if pooled else None,
         windows=windows.counts,
         truncated_texts=windows.tokens.truncated_texts,

@@ -37,14 +37,17 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
         """Tokens (batch, tokens) to logits (batch, classes)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         passes = self.method.run(self.inner, {"input_ids": input_ids, "attention_mask": mask, **inputs})
-        variance = passes.margin_variance
+        variance, counts = (
+            None if v is None else v.detach().cpu().numpy() for v in (passes.margin_variance, passes.counts)
+        )
         outputs = Outputs(
             logits=passes.logits.cpu().numpy().astype(np.float64),
-            given_variance=None if variance is None else variance.detach().cpu().numpy().astype(np.float64),
+            given_variance=None if variance is None else variance.astype(np.float64),
             representations=None,
             windows=np.ones(len(input_ids), dtype=np.int64),
             truncated_texts=0,
             truncated_tokens=0,
+            counts=counts,
         )
         probabilities = predictive_of(outputs, self.calibrator).probabilities
         logits = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))

@@ -32,6 +32,8 @@ class Predictions:
     classes: tuple[str, ...]
     """what the columns of `probabilities` are called"""
     predictive: Predictive
+    passes: NDArray[np.int64]
+    """(rows,): how many passes were run for each text"""
     rule: AbstentionRule | None = None
     sets: NDArray[np.bool_] | None = None
     """(rows, classes): True where the class is in the row's label set"""
@@ -130,6 +132,7 @@ class Predictions:
             self,
             texts=tuple(self.texts[row] for row in rows),
             predictive=Predictive(**fields),
+            passes=self.passes[rows],
             shift=None,
             sets=None if self.sets is None else self.sets[rows],
             distances=None if self.distances is None else self.distances[rows],
@@ -207,6 +210,11 @@ class Prediction:
         return float(self.among.variance[self.row])
 
     @property
+    def passes(self) -> int:
+        """How many passes were run for the text."""
+        return int(self.among.passes[self.row])
+
+    @property
     def abstain(self) -> bool:
         """Whether not to answer; raises as `Predictions.abstain` does."""
         return bool(self.among.abstain[self.row])
@@ -217,7 +225,7 @@ class Prediction:
         return self.among.label_sets[self.row]
 
     def as_row(self) -> dict[str, object]:
-        """label, abstain, label_set, confidence and the other measures, distance, outlier, p_<class> for each class.
+        """label, abstain, label_set, confidence and the other measures, passes, distance, outlier, p_<class> each.
 
         What was not asked for at calibration (abstain, label_set) or cannot be known (distance, outlier) is left out.
         """
@@ -228,6 +236,7 @@ class Prediction:
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
         row |= {name: getattr(self, name) for name in MEASURES}
+        row["passes"] = self.passes
         if among.distances is not None and among.outliers is not None:
             row |= {"distance": float(among.distances[self.row]), "outlier": bool(among.outliers[self.row])}
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}

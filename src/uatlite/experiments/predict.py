@@ -4,9 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from uatlite.backbone.loading import Checkpoint
 from uatlite.backbone.tokens import Tokens, longest, tokenize
@@ -15,7 +17,7 @@ from uatlite.errors import InputError
 from uatlite.experiments.pieces import NO_LABEL, Piece
 from uatlite.experiments.provenance import Provenance, Recipe, set_name
 from uatlite.experiments.store import Run, Store
-from uatlite.methods import Method
+from uatlite.methods import Method, Passes
 from uatlite.values import Choices, Dataset
 
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
@@ -129,7 +131,8 @@ def _compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     results = [method.run(prepared.checkpoint.model, batch.inputs) for batch in batches]
     logits = torch.cat([result.logits for result in results], dim=1).cpu().numpy()
     seconds = time.perf_counter() - started
-    variances = [result.margin_variance for result in results if result.margin_variance is not None]
+    variance, counts, spent = (_joined(results, name) for name in ("margin_variance", "counts", "spent"))
+    spent = counts if spent is None else spent
     examples = [prepared.dataset.examples[row] for batch in batches for row in batch.rows]
     labels = [NO_LABEL if example.label is None else example.label for example in examples]
     return Piece(
@@ -137,6 +140,14 @@ def _compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
         ids=tuple(example.id for example in examples),
         labels=np.array(labels, dtype=np.int32),
         logits=logits.astype(np.float32),
-        margin_variance=torch.cat(variances).cpu().numpy().astype(np.float32) if variances else None,
+        margin_variance=None if variance is None else variance.astype(np.float32),
         seconds=seconds,
+        counts=counts,
+        spent=None if spent is None else spent.astype(np.int32),
     )
+
+
+def _joined(results: list[Passes], name: str) -> NDArray[Any] | None:
+    """A value of all batches, (rows,); None where the method does not give it."""
+    values = [getattr(result, name) for result in results]
+    return None if values[0] is None else torch.cat(values).detach().cpu().numpy()

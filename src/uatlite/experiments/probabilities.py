@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from uatlite.calibration import Calibrator, make_calibrator, margin_variance
 from uatlite.errors import CalibrationError, DataError
 from uatlite.experiments.store import Predictions
-from uatlite.predictive import softmax
+from uatlite.predictive import mean_logits, softmax
 
 Floats = NDArray[np.float64]
 
@@ -61,14 +61,14 @@ def outcome_of(predictions: Predictions, calibrator: Calibrator | None) -> Outco
 
 
 def _mean_logits(predictions: Predictions) -> Floats:
-    return np.asarray(predictions.logits.astype(np.float64).mean(axis=0))
+    return mean_logits(predictions.logits.astype(np.float64), predictions.counts)
 
 
 def _variance(predictions: Predictions) -> Floats | None:
     """The margin's variance: the method's own where it gives one, else over its passes, else None."""
     if predictions.margin_variance is not None:
         return predictions.margin_variance.astype(np.float64)
-    return margin_variance(predictions.logits) if len(predictions.logits) > 1 else None
+    return margin_variance(predictions.logits, predictions.counts) if len(predictions.logits) > 1 else None
 
 
 def _class_indices(predictions: Predictions) -> NDArray[np.int64]:

@@ -11,8 +11,9 @@ files, and whoever renames last wins.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from uatlite.data.writing import atomic_file
 from uatlite.errors import StoreError
 from uatlite.experiments.pieces import NO_LABEL, Piece, read_piece, write_piece
 from uatlite.experiments.provenance import Provenance, Recipe
+from uatlite.predictive import Counts
 
 PIECES = 32
 """About how many files a run becomes: a killed one loses at most this share of its work."""
@@ -39,11 +41,31 @@ class Predictions:
     labels: NDArray[np.int64]
     """(rows,): indices into `provenance.labels`, NO_LABEL where there is none"""
     logits: NDArray[np.float32]
-    """(passes, rows, classes of the model)"""
+    """(passes, rows, classes of the model); NaN where a row has fewer passes"""
     margin_variance: NDArray[np.float32] | None
     """(rows,), where the method gives it without sampling"""
     seconds: float
     """how long the method ran, all pieces together"""
+    counts: Counts | None = None
+    """(rows,): how many passes each row has logits of, where rows differ"""
+    spent: NDArray[np.int64] | None = None
+    """(rows,): how many passes were run for each row, where a method spends them by need"""
+
+    def take(self, places: NDArray[np.intp]) -> "Predictions":
+        """Only the rows at these places."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[places]
+
+        return replace(
+            self,
+            ids=tuple(self.ids[place] for place in places),
+            labels=self.labels[places],
+            logits=self.logits[:, places],
+            margin_variance=taken(self.margin_variance),
+            counts=taken(self.counts),
+            spent=taken(self.spent),
+        )
 
 
 @dataclass(frozen=True)
@@ -105,14 +127,16 @@ class Run:
         if not np.array_equal(rows[order], np.arange(self.provenance.rows)):
             raise StoreError(f"{self.directory} does not hold each row exactly once; delete it and run again.")
         ids = [name for piece in pieces for name in piece.ids]
-        variances = [piece.margin_variance for piece in pieces if piece.margin_variance is not None]
+        logits, counts = _join_passes(pieces)
         return Predictions(
             provenance=self.provenance,
             ids=tuple(ids[place] for place in order),
             labels=np.concatenate([piece.labels for piece in pieces])[order].astype(np.int64),
-            logits=np.concatenate([piece.logits for piece in pieces], axis=1)[:, order],
-            margin_variance=np.concatenate(variances)[order] if len(variances) == len(pieces) else None,
+            logits=logits[:, order],
+            margin_variance=_join([piece.margin_variance for piece in pieces], order),
             seconds=sum(piece.seconds for piece in pieces),
+            counts=None if counts is None else counts[order],
+            spent=_join([piece.spent for piece in pieces], order),
         )
 
 
@@ -163,6 +187,21 @@ class Store:
     def _open(self, directory: Path) -> Run:
         note = directory / _RUN
         return Run(directory, Provenance.from_json(note.read_text(encoding="utf-8"), str(note)))
+
+
+def _join(values: list[NDArray[Any] | None], order: NDArray[np.int64]) -> NDArray[Any] | None:
+    """A column of all pieces in order; None where one of them has none."""
+    known = [value for value in values if value is not None]
+    return np.concatenate(known)[order] if len(known) == len(values) else None
+
+
+def _join_passes(pieces: list[Piece]) -> tuple[NDArray[np.float32], Counts | None]:
+    """Logits (passes, rows, classes) of all pieces, and counts (rows,) where rows differ in their passes."""
+    counts = [np.full(len(p.ids), len(p.logits)) if p.counts is None else p.counts for p in pieces]
+    most = max(len(piece.logits) for piece in pieces)
+    padded = [np.pad(p.logits, ((0, most - len(p.logits)), (0, 0), (0, 0)), constant_values=np.nan) for p in pieces]
+    joined = np.concatenate(counts)
+    return np.concatenate(padded, axis=1), None if (joined == most).all() else joined
 
 
 def _write_text(path: Path, text: str) -> None:

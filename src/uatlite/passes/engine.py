@@ -55,7 +55,7 @@ def sample(
     if one_pass and config.per_input:
         chunk = 1  # a mask that a whole forward shares can then only be one text's
     for part in plan_chunks(inputs["attention_mask"], view, config, chunk, memory_budget, one_pass):
-        results.add(part, _run_chunk(view, inputs, part, config))
+        results.add(part, run_chunk(view, inputs, part, config))
     return results.whole()
 
 
@@ -91,7 +91,7 @@ def position_rate(view: View, config: UATConfig) -> float:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """What a chunk gave: logits (passes, texts, classes), U (rows, tokens), layerwise U, sites."""
 
     logits: Tensor
@@ -100,7 +100,8 @@ class _Part:
     fired: tuple[Fired, ...]
 
 
-def _run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UATConfig) -> _Part:
+def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UATConfig) -> Part:
+    """The blocks of passes of one chunk of texts."""
     texts_inputs = {name: part.take(value) for name, value in inputs.items()}
     ids = texts_inputs["input_ids"].flatten(0, -2)
     real = texts_inputs["attention_mask"].flatten(0, -2)
@@ -114,7 +115,7 @@ def _run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UA
     check_fired(view, config, run)
     assert estimates is not None
     layerwise = torch.stack(run.layer_uncertainty) if run.layer_uncertainty else None
-    return _Part(torch.cat(logits), estimates[-1], layerwise, tuple(run.fired))
+    return Part(torch.cat(logits), estimates[-1], layerwise, tuple(run.fired))
 
 
 def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int) -> Tensor:
@@ -149,7 +150,7 @@ class _Results:
         self._layers = torch.zeros((view.layers, *input_ids.shape), device=device) if layerwise else None
         self._fired: tuple[Fired, ...] = ()
 
-    def add(self, part: Chunk, result: _Part) -> None:
+    def add(self, part: Chunk, result: Part) -> None:
         self._logits[:, part.rows] = result.logits
         shape = (len(part.rows), *self._tokens.shape[1:-1], part.tokens)
         self._tokens[part.rows, ..., : part.tokens] = result.token_uncertainty.view(shape)

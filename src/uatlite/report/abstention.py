@@ -5,7 +5,7 @@ calibrator, and there the contender itself is chosen where none is named; the ot
 decide the threshold. So the rule's promise holds, and a classifier that is calibrated for it has the same threshold.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,18 +107,7 @@ def _parts(evaluation: Evaluation, contender: Contender) -> tuple[Predictions, P
     if rows is None:
         return None
     fitting = fitting_rows(len(rows.ids))
-    return _take(rows, np.flatnonzero(fitting)), _take(rows, np.flatnonzero(~fitting))
-
-
-def _take(rows: Predictions, places: NDArray[np.intp]) -> Predictions:
-    variance = rows.margin_variance
-    return replace(
-        rows,
-        ids=tuple(rows.ids[place] for place in places),
-        labels=rows.labels[places],
-        logits=rows.logits[:, places],
-        margin_variance=None if variance is None else variance[places],
-    )
+    return rows.take(np.flatnonzero(fitting)), rows.take(np.flatnonzero(~fitting))
 
 
 def _fit(contender: Contender, rows: Predictions) -> Calibrator | None:
