@@ -1,36 +1,11 @@
 """The page in a real browser: no error, no request, nothing wider than a phone, figures in both colour schemes."""
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 WIDTHS = (320, 390, 768, 1280)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium, driven by Playwright. Where CI is set it must be there."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    playwright = pytest.importorskip("playwright.sync_api") if not os.environ.get("CI") else _playwright()
-    if path is None:
-        message = "NO BROWSER: chromium is not installed (apt-get install chromium), so the report was not looked at"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-def _playwright() -> Any:
-    from playwright import sync_api
-
-    return sync_api
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
