@@ -67,13 +67,26 @@ class Parts:
             with atomic_file(path) as file:
                 file.write(json.dumps(job, indent=2).encode())
             return
-        before = json.loads(path.read_text(encoding="utf-8"))
-        differs = [name for name in job if before.get(name) != json.loads(json.dumps(job[name]))]
+        differs = self._differences(job)
         if differs:
             raise StoreError(
                 f"{self.directory} is of another run: {', '.join(differs)} differ. Run that one with --resume, "
                 "or start again by --overwrite."
             )
+
+    def is_of(self, job: Mapping[str, object]) -> bool:
+        """Whether the directory is there and of this job."""
+        return (self.directory / JOB).is_file() and not self._differences(job)
+
+    def _differences(self, job: Mapping[str, object]) -> list[str]:
+        before = json.loads((self.directory / JOB).read_text(encoding="utf-8"))
+        return [name for name in job if before.get(name) != json.loads(json.dumps(job[name]))]
+
+    def changed(self, source: str) -> StoreError:
+        """What to raise where the parts are not of the rows that `source` has now."""
+        return StoreError(
+            f"{source} is not what it was when {self.directory.name} was begun; start again by --overwrite."
+        )
 
     def path(self, number: int) -> Path:
         return self.directory / f"part-{number:06d}.jsonl"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uatlite.classifier import UncertaintyClassifier
@@ -17,28 +18,41 @@ from uatlite.values import Choices, Example
 READ_BYTES = 1 << 20
 
 
-def read_items(classifier: UncertaintyClassifier, job: Job) -> Iterator[Item]:
+@dataclass(frozen=True)
+class Accepted:
+    """Which texts a classifier can take: all that a reader has to know of it."""
+
+    chooses: bool
+    """whether they are questions with options"""
+    options: int | None
+    """how many, as in calibration; None leaves it to the first question"""
+
+    @classmethod
+    def by(cls, classifier: UncertaintyClassifier) -> "Accepted":
+        """What this classifier takes."""
+        return cls(classifier.chooses, len(classifier.class_names) or None if classifier.chooses else None)
+
+
+def read_items(accepted: Accepted, job: Job) -> Iterator[Item]:
     """Examples and rejects, as a stream. An input that cannot be read at all is an error here and now."""
     rows = require_columns(read_rows(job.input, format=job.format), job.layout, with_label=False)
-    return _items(rows, classifier, job)
+    return _items(rows, accepted, job)
 
 
-def _items(rows: Iterator[Row | Reject], classifier: UncertaintyClassifier, job: Job) -> Iterator[Item]:
-    # Questions have as many options as those of calibration; without one, as many as the first of them has.
-    options = len(classifier.class_names) or None if classifier.chooses else None
+def _items(rows: Iterator[Row | Reject], accepted: Accepted, job: Job) -> Iterator[Item]:
     for row in rows:
-        item = row if isinstance(row, Reject) else _item(row, classifier, job, options)
-        if options is None and isinstance(item, Example) and isinstance(item.text, Choices):
-            options = len(item.text.options)
+        item = row if isinstance(row, Reject) else _item(row, accepted, job)
+        if accepted.options is None and isinstance(item, Example) and isinstance(item.text, Choices):
+            accepted = replace(accepted, options=len(item.text.options))
         if isinstance(item, Reject) and job.strict:
             raise DataError(f"{item.file}, line {item.line}: {item.reason}. Without --strict such rows are set aside.")
         yield item
 
 
-def _item(row: Row, classifier: UncertaintyClassifier, job: Job, options: int | None) -> Item:
+def _item(row: Row, accepted: Accepted, job: Job) -> Item:
     try:
         example = example_of(row.values, job.layout, None, unnamed=f"{row.file}:{row.line}")
-        if fault := text_fault(example.text, chooses=classifier.chooses, options=options):
+        if fault := text_fault(example.text, chooses=accepted.chooses, options=accepted.options):
             raise InputError(fault)
     except InputError as error:
         return Reject(row.file, row.line, str(error), excerpt(row.values))
