@@ -17,6 +17,8 @@ EXAMPLES = """
 
   uatlite evaluate my-model --task sst2 --methods base,uat:gate=k+ts -o out
 
+  uatlite evaluate my-model my-ensemble my-swag --task sst2 --methods base,ts,ensemble,ensemble+ts,swag -o out
+
   uatlite evaluate my-model --data reviews.csv --text body -o out
 
 Predictions are kept in DIR/store. After Ctrl-C the same command goes on from there, and other metrics, methods or \
@@ -28,7 +30,10 @@ _SETS, _MORE = "What is evaluated on", "More"
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="Directory of a fine-tuned classifier, or a hub id.")],
+    model: Annotated[
+        list[str],
+        typer.Argument(help="Directory of a fine-tuned classifier, or a hub id; then those trained for a method."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the results and the store.")],
     methods: Annotated[
         str, typer.Option(help="Methods, each with a calibrator or not, separated by commas.")
@@ -84,17 +89,17 @@ def evaluate(
         resampling=Resampling(resamples, confidence),
     )
     console, progress = Console(), Console(stderr=True)
-    with progress.status(f"Loading {model} …"):
+    with progress.status(f"Loading {', '.join(model)} …"):
         from uatlite.backbone.loading import load_checkpoint
         from uatlite.experiments.store import Store
         from uatlite.experiments.suite import evaluate as run
         from uatlite.report.terminal import render
         from uatlite.report.writing import write_results
 
-        checkpoint = load_checkpoint(model, kind=plan.test.task.kind)
+        checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     try:
         with Watching(progress) as watch:
-            results = run(checkpoint, plan, Store(output / "store"), watch)
+            results = run(checkpoints, plan, Store(output / "store"), watch)
     except KeyboardInterrupt:
         progress.print(f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

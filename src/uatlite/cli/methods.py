@@ -14,13 +14,19 @@ def methods() -> None:
 
     console = Console()
     listed = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("method", "passes", "what it is"):
+    for heading in ("method", "passes", "trained", "what it is"):
         listed.add_column(heading)
     for name, method in METHODS.items():
         aliases = [alias for alias, of in METHOD_ALIASES.items() if of == name]
-        listed.add_row(", ".join([name, *aliases]), str(method.passes), method.summary)
+        trained = "for it" if method.trained else ""
+        listed.add_row(", ".join([name, *aliases]), str(method.passes), trained, method.summary)
     console.print(listed)
     short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
     names = [f"{name} ({short[name]})" if name in short else name for name in CALIBRATORS if name != "none"]
     console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join((*SCALARS, *RATES))}.", highlight=False)
+    console.print(
+        "Methods trained 'for it' need a model of their own: uatlite train --method NAME --task TASK -o DIR, and DIR "
+        "beside the plain model in uatlite evaluate.",
+        highlight=False,
+    )
     console.print(f"Calibrators, stacked as in uat+ts: {', '.join(names)}. Alone, as in ts, one stands on base.")

@@ -18,11 +18,20 @@ def train(
     backbone: Annotated[
         str, typer.Option(help="minilm (from the package index), the directory of a model, or a hub id.")
     ] = "minilm",
+    method: Annotated[
+        str, typer.Option(help="A method with a training of its own, as in swag:rank=20; 'uatlite methods' lists them.")
+    ] = "base",
     recipe: Annotated[str, typer.Option(help="paper, or demo for a few thousand short texts on a CPU.")] = "paper",
     seed: Annotated[int, typer.Option(help="Seed of the head, the order of rows and dropout.")] = 0,
     limit: Annotated[int | None, typer.Option(help="Training rows drawn.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Directory of data files; else UATLITE_DATA.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last checkpoint; finished members are kept.")
+    ] = False,
+    base: Annotated[
+        Path | None,
+        typer.Option(help="A finished plain run of these settings: an ensemble's first member, laplace's model."),
+    ] = None,
     checkpoint_steps: Annotated[
         int | None, typer.Option(help="Keep a checkpoint every so many steps; else after every epoch.")
     ] = None,
@@ -35,7 +44,7 @@ def train(
         int | None, typer.Option(help="Epochs without a better validation NLL to stop after.", rich_help_panel=_RECIPE)
     ] = None,
 ) -> None:
-    """Fine-tune a backbone on a task. Early stopping watches the task's calibration rows."""
+    """Fine-tune a backbone on a task, plainly or for a method. Early stopping watches the task's calibration rows."""
     from uatlite.errors import check_choice
     from uatlite.training import RECIPES
 
@@ -48,24 +57,16 @@ def train(
     progress = Console(stderr=True)
     with progress.status("Loading …"):
         from uatlite.data.loading import load
-        from uatlite.training.fine_tuning import fine_tune
+        from uatlite.training.methods import Job, parse_fitting, steps, train_method
         from uatlite.training.progress import advancing
 
+        fitting = parse_fitting(method)
         rows = load(task, "train", data_dir, limit=limit, seed=seed)
         watched = load(task, "calibration", data_dir) if chosen.patience is not None else None
+    job = Job(backbone, rows, watched, chosen, seed, checkpoint_steps)
     with Watching(progress) as watch:
-        watch.begin("fine-tuning", chosen.steps(len(rows)))
-        trained = fine_tune(
-            backbone,
-            rows,
-            output,
-            validation=watched,
-            recipe=chosen,
-            seed=seed,
-            resume=resume,
-            checkpoint_steps=checkpoint_steps,
-            report=advancing(watch.advance),
-        )
+        watch.begin(f"training {fitting.name}", steps(fitting, job, base))
+        trained = train_method(fitting, job, output, base=base, resume=resume, report=advancing(watch.advance))
     nll = "" if trained.validation_nll is None else f", validation NLL {trained.validation_nll:.4f}"
     progress.print(
         f"Wrote {output}: {trained.steps:,} steps over {trained.rows:,} rows in {trained.seconds:.0f} s, "

@@ -20,7 +20,7 @@ class Results:
     model_hash: str
     contenders: tuple[str, ...]
     methods: Mapping[str, Mapping[str, Any]]
-    """contender -> method, calibrator, passes, seeds, seconds over the first set's rows and seeds"""
+    """contender -> method, its model, calibrator, passes, seeds, seconds over the first set's rows and seeds"""
     metrics: tuple[str, ...]
     resampling: Resampling
     sets: tuple[SetScores, ...]

@@ -19,6 +19,7 @@ from uatlite.experiments.evaluate import (
     score_set,
     score_shift,
 )
+from uatlite.experiments.models import Models
 from uatlite.experiments.plan import CALIBRATION, Plan, SetChoice
 from uatlite.experiments.predict import Advance, Prepared, predict, prepare, remaining
 from uatlite.experiments.results import Results
@@ -55,11 +56,19 @@ Calibrators = Mapping[str, Sequence[Calibrator | None]]
 """contender -> its calibrator for each seed"""
 
 
-def evaluate(checkpoint: Checkpoint, plan: Plan, store: Store, watch: Watch | None = None) -> Results:
-    """Run a plan. What the store already has is not computed again: an interrupted call goes on where it stopped."""
+def evaluate(
+    models: Checkpoint | Sequence[Checkpoint], plan: Plan, store: Store, watch: Watch | None = None
+) -> Results:
+    """Run a plan on a model, or on one and those that were trained for its methods.
+
+    What the store already has is not computed again: an interrupted call goes on where it stopped.
+    """
     watch = watch or Unwatched()
-    calibration, sets = load_sets(checkpoint, plan)
-    runs = predict_all(plan, [*sets, *([calibration] if calibration else [])], store, watch)
+    chosen = Models.of([models] if isinstance(models, Checkpoint) else models)
+    sets = {name: load_sets(one, plan) for name, one in _used(chosen, plan).items()}
+    calibration, scored_on = next(iter(sets.values()))
+    everywhere = {name: [*test, *([fitted] if fitted else [])] for name, (fitted, test) in sets.items()}
+    runs = predict_all(plan, chosen, everywhere, store, watch)
     calibrators: dict[str, Sequence[Calibrator | None]] = {}
     for contender in plan.contenders:
         if calibration is not None and contender.calibrated:
@@ -67,8 +76,14 @@ def evaluate(checkpoint: Checkpoint, plan: Plan, store: Store, watch: Watch | No
             calibrators[contender.name] = fit_calibrators(contender, fitted_on)
         else:
             calibrators[contender.name] = [None] * len(_seeds(plan, contender.method))
-    scored = score_all(plan, [one.set_name for one in sets], runs, calibrators, watch)
-    return _results(checkpoint, plan, scored, runs, calibrators)
+    scored = score_all(plan, [one.set_name for one in scored_on], runs, calibrators, watch)
+    return _results(chosen, plan, scored, runs, calibrators)
+
+
+def _used(models: Models, plan: Plan) -> dict[str, Checkpoint]:
+    """The models that the methods of a plan run on, by name; an error where one of them is not there."""
+    used = [models.of_method(contender.method) for contender in plan.contenders]
+    return {checkpoint.name: checkpoint for checkpoint in used}
 
 
 def load_sets(checkpoint: Checkpoint, plan: Plan) -> tuple[Prepared | None, list[Prepared]]:
@@ -94,10 +109,15 @@ def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: s
     )
 
 
-def predict_all(plan: Plan, sets: Sequence[Prepared], store: Store, watch: Watch) -> Runs:
-    """Every method over every set, for as many seeds as change anything."""
+def predict_all(plan: Plan, models: Models, sets: Mapping[str, Sequence[Prepared]], store: Store, watch: Watch) -> Runs:
+    """Every method over every set as its model takes it, for as many seeds as change anything."""
     methods = {contender.method.name: contender.method for contender in plan.contenders}
-    jobs = [(one, method, seed) for method in methods.values() for one in sets for seed in _seeds(plan, method)]
+    jobs = [
+        (one, method, seed)
+        for method in methods.values()
+        for one in sets[models.of_method(method).name]
+        for seed in _seeds(plan, method)
+    ]
     watch.begin("predicting", sum(remaining(store, *job) * job[1].passes for job in jobs))
     runs: dict[tuple[str, str], list[Predictions]] = {}
     for prepared, method, seed in jobs:
@@ -151,12 +171,10 @@ def _set_scores(
     )
 
 
-def _results(
-    checkpoint: Checkpoint, plan: Plan, scored: Sequence[SetScores], runs: Runs, calibrators: Calibrators
-) -> Results:
+def _results(models: Models, plan: Plan, scored: Sequence[SetScores], runs: Runs, calibrators: Calibrators) -> Results:
     return Results(
-        model=checkpoint.name,
-        model_hash=checkpoint.hash,
+        model=models.plain.name,
+        model_hash=models.plain.hash,
         contenders=tuple(contender.name for contender in plan.contenders),
         methods={c.name: _about(c, runs[c.method.name, scored[0].name]) for c in plan.contenders},
         metrics=plan.metrics,
@@ -174,6 +192,7 @@ def _about(contender: Contender, runs: Sequence[Predictions]) -> dict[str, Any]:
     rows = sum(len(run.ids) for run in runs)
     return {
         "method": contender.method.to_dict(),
+        "model": runs[0].provenance.model,
         "calibrator": contender.calibrator,
         "passes": contender.method.passes,
         "seeds": len(runs),
