@@ -91,10 +91,9 @@ class Batcher(Generic[Question, Answer]):
         self._news.set()
 
     def _withdraw(self, tickets: Sequence[_Ticket[Question, Answer]]) -> None:
-        left = [ticket for ticket in tickets if not ticket.answer.done()]
-        for ticket in left:
-            ticket.answer.cancel()
-        if left:
+        for ticket in tickets:
+            ticket.answer.cancel()  # does nothing to one that was given
+        if any(ticket.answer.cancelled() for ticket in tickets):
             self._tickets = deque(ticket for ticket in self._tickets if not ticket.answer.done())
 
     async def _next(self) -> list[_Ticket[Question, Answer]]:

@@ -2,8 +2,8 @@
 
 import { byId, el, options, percent, show } from "./dom.js";
 
-const SIDE = 560; // pixels of a canvas, more than a phone's screen and enough for a wide one
-const MOST_NAMED = 26;
+const NAMES = 66; // pixels for the tokens' names beside a map
+const SMALLEST = 9; // pixels of a cell that can have a name
 const KINDS = [
   ["plain", "Without"],
   ["modulated", "With modulation"],
@@ -54,8 +54,8 @@ export function repaint() {
   show(
     byId("attention"),
     ...KINDS.map(([kind, name]) => {
-      const canvas = el("canvas", { width: SIDE, height: SIDE, tabindex: 0, role: "img", "aria-label": `${name}: attention of ${shown.tokens.length} tokens, ${ranges[kind]}` });
-      paint(canvas, maps[kind], shown.tokens, kind === "difference" ? furthest : most, kind === "difference");
+      const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${name}: attention of ${shown.tokens.length} tokens, ${ranges[kind]}` });
+      new ResizeObserver(() => paint(canvas, maps[kind], shown?.tokens ?? [], kind === "difference" ? furthest : most, kind === "difference")).observe(canvas);
       follow(canvas, shown.tokens.length, tell);
       return el("figure", {}, el("figcaption", {}, name, el("small", {}, ranges[kind])), canvas);
     }),
@@ -66,25 +66,30 @@ function mean(maps) {
   return maps[0].map((row, i) => row.map((_, j) => maps.reduce((sum, map) => sum + map[i][j], 0) / maps.length));
 }
 
-const margin = (count) => (count <= MOST_NAMED ? 92 : 0);
+const margin = (side, count) => ((side - NAMES) / count >= SMALLEST ? NAMES : 0);
 
 function paint(canvas, map, tokens, most, signed) {
   const style = getComputedStyle(document.documentElement);
   const tint = (name) => resolved(style.getPropertyValue(name).trim());
   const [ground, accent, heat, cold, ink] = ["--sunk", "--accent", "--heat", "--cold", "--muted"].map(tint);
+  const side = canvas.clientWidth;
+  const sharp = window.devicePixelRatio || 1;
+  canvas.width = canvas.height = Math.round(side * sharp);
   const context = canvas.getContext("2d");
-  const edge = margin(tokens.length);
-  const cell = (SIDE - edge) / tokens.length;
+  context.scale(sharp, sharp);
+  const edge = margin(side, tokens.length);
+  const cell = (side - edge) / tokens.length;
+  const gap = cell > 6 ? 0.8 : 0;
   map.forEach((row, i) =>
     row.forEach((value, j) => {
-      const strength = Math.min(1, Math.abs(value) / most) ** 0.6;
+      const strength = Math.min(1, Math.abs(value) / most) ** 0.5;
       context.fillStyle = mix(ground, signed ? (value < 0 ? cold : heat) : accent, strength);
-      context.fillRect(edge + j * cell, edge + i * cell, Math.ceil(cell) - (cell > 12 ? 1 : 0), Math.ceil(cell) - (cell > 12 ? 1 : 0));
+      context.fillRect(edge + j * cell, edge + i * cell, cell - gap, cell - gap);
     }),
   );
   if (edge === 0) return;
   context.fillStyle = `rgb(${ink.join(" ")})`;
-  context.font = `${Math.min(17, cell * 0.8)}px system-ui, sans-serif`;
+  context.font = `${Math.min(12, cell * 0.95)}px system-ui, sans-serif`;
   context.textBaseline = "middle";
   tokens.forEach((token, i) => {
     const name = token.length > 9 ? `${token.slice(0, 8)}…` : token;
@@ -115,8 +120,8 @@ const mix = (from, to, share) => `rgb(${from.map((value, i) => Math.round(value 
 function follow(canvas, count, tell) {
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
-    const edge = margin(count);
-    const at = (offset, size) => Math.floor((((offset / size) * SIDE - edge) / (SIDE - edge)) * count);
+    const edge = margin(box.width, count);
+    const at = (offset, size) => Math.floor(((offset - edge) / (size - edge)) * count);
     const [row, column] = [at(event.clientY - box.top, box.height), at(event.clientX - box.left, box.width)];
     if (row >= 0 && column >= 0 && row < count && column < count) tell(...(cursor = [row, column]));
   };

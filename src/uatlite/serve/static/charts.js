@@ -21,7 +21,7 @@ export function drawProbabilities(place, before, after) {
 function classRow(name, before, after, other) {
   const bar = (share, kind) => {
     const fill = el("div", { class: `fill ${kind}` });
-    fill.style.width = percent(share);
+    fill.style.width = `${100 * share}%`;
     return el("div", { class: kind ? "track thin" : "track" }, fill);
   };
   return el(
@@ -45,8 +45,7 @@ export function drawPasses(place, classes, passes, after, threshold) {
     const name = classes[column];
     const values = passes.map((pass) => pass[column]);
     return [
-      svg("text", { x: left, y: top + 16, class: "ink" }, name),
-      svg("text", { x: right, y: top + 16, "text-anchor": "end" }, `${percent(Math.min(...values))} to ${percent(Math.max(...values))}`),
+      svg("text", { x: left, y: top + 14 }, svg("tspan", { class: "ink" }, name), svg("tspan", { dx: 8 }, `${percent(Math.min(...values))} to ${percent(Math.max(...values))}`)),
       svg("line", { x1: left, x2: right, y1: middle, y2: middle, class: "grid-line" }),
       ...values.map((p, pass) => svg("circle", { cx: x(p), cy: middle + ((pass % 3) - 1) * 4, r: 5, class: "dot" }, svg("title", {}, `pass ${pass + 1}: ${percent(p)}`))),
       svg("line", { x1: x(after[name]), x2: x(after[name]), y1: middle - 12, y2: middle + 12, class: "mean" }),
@@ -55,7 +54,8 @@ export function drawPasses(place, classes, passes, after, threshold) {
   const bottom = shown.length * height + 8;
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((p) => svg("text", { x: x(p), y: bottom + 10, "text-anchor": p === 0 ? "start" : p === 1 ? "end" : "middle" }, percent(p, 0)));
   if (threshold !== null && threshold >= 0 && threshold <= 1) {
-    parts.push(svg("line", { x1: x(threshold), x2: x(threshold), y1: 22, y2: 52, class: "limit" }));
+    parts.push(svg("line", { x1: x(threshold), x2: x(threshold), y1: 20, y2: 54, class: "limit" }));
+    parts.push(svg("text", { x: x(threshold), y: 14, "text-anchor": "middle", class: "limit-name" }, "threshold"));
   }
   const told = `${passes.length} passes. ${shown.map((column) => `${classes[column]}: ${passes.map((pass) => percent(pass[column])).join(", ")}`).join(". ")}`;
   show(place, svg("svg", { viewBox: `0 0 ${WIDTH} ${bottom + 16}`, role: "img", "aria-label": told }, ...parts, ...ticks));

@@ -33,7 +33,7 @@ function fields(schema, depth = 0) {
     const row = el(
       "tr",
       {},
-      el("td", {}, el("code", {}, `${"  ".repeat(depth)}${name}`), required.includes(name) || depth ? "" : " (optional)"),
+      el("td", {}, el("code", {}, `${"    ".repeat(depth)}${name}`), required.includes(name) || depth ? "" : " (optional)"),
       el("td", {}, kind(field)),
       el("td", {}, [field.description ?? "", bounds(field)].filter(Boolean).join("; ")),
     );

@@ -1,0 +1,97 @@
+"""A saved, calibrated tiny classifier, the service around it, and the service on a real port."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.serve.app import create_app
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
+
+CLASSES = ("bad", "fair", "good")
+METHOD = "fast:samples=4"
+
+
+def random_texts(rows: int, seed: int = 0) -> list[str]:
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(3, 20, size=rows)
+    return [" ".join(f"a{word}" for word in generator.integers(0, 56, size=size)) for size in sizes]
+
+
+@pytest.fixture(scope="session")
+def made_texts() -> Callable[..., list[str]]:
+    """`made_texts(rows, seed=0)`: random texts of the tiny tokenizer's words."""
+    return random_texts
+
+
+@pytest.fixture(scope="session")
+def saved(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> Path:
+    """The directory of a classifier of three classes with a rule, label sets and a summary to tell a shift by."""
+    directory = tmp_path_factory.mktemp("serve") / "saved"
+    classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, METHOD)
+    texts = random_texts(150)
+    labels = classifier.predict(texts).predicted
+    labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
+    classifier.calibrate(texts, labels, target_coverage=0.7, label_sets=0.8, calibrator="temperature")
+    classifier.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def classifier(saved: Path) -> UncertaintyClassifier:
+    """The saved classifier, loaded; no test may change it."""
+    return UncertaintyClassifier.from_pretrained(saved)
+
+
+@pytest.fixture
+def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
+    """A client of the service with its usual limits."""
+    with TestClient(create_app(Service(classifier)), raise_server_exceptions=False) as made:
+        yield made
+
+
+Running = Callable[..., AbstractContextManager[str]]
+
+
+@pytest.fixture(scope="session")
+def running() -> Running:
+    """`with running(classifier, limits=None, **options) as address`: the service on a free port of loopback."""
+
+    @contextmanager
+    def run(classifier: Any, limits: Limits | None = None, **options: Any) -> Iterator[str]:
+        app = create_app(Service(classifier, limits), **options)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on", ws="none"))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+    return run
+
+
+@pytest.fixture
+def ask() -> Callable[..., httpx.Response]:
+    """`ask(address, texts, **options)`: POST /predict."""
+
+    def post(address: str, texts: list[Any], **options: Any) -> httpx.Response:
+        return httpx.post(f"{address}/predict", json={"texts": texts}, timeout=30, trust_env=False, **options)
+
+    return post

@@ -1,0 +1,134 @@
+"""The queue alone: order, batches, bounds, failures, what is withdrawn, and a stop that finishes its work."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from uatlite.serve.batching import Batcher
+
+Test = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Squares:
+    """Answers with squares, remembers its batches, fails on 13, and can be held back."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def __call__(self, numbers: list[int]) -> list[int]:
+        self.batches.append(numbers)
+        assert self.go.wait(20)
+        if 13 in numbers:
+            raise ZeroDivisionError("13")
+        return [number * number for number in numbers]
+
+
+@asynccontextmanager
+async def started(squares: Squares, **options: Any):
+    settings = {"most": 4, "waiting": 8, "gather": 0.01} | options
+    with ThreadPoolExecutor(1) as executor:
+        batcher = Batcher(squares, executor, **settings)
+        loop = asyncio.create_task(batcher.run())
+        yield batcher
+        batcher.close()
+        await loop
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer() -> None:
+    async def check() -> None:
+        squares = Squares()
+        async with started(squares, gather=0.1, waiting=20) as batcher:
+            answers = await asyncio.gather(*(batcher.ask([n, n + 100], 10) for n in range(5)))
+        assert answers == [[n * n, (n + 100) ** 2] for n in range(5)]
+        assert [len(batch) for batch in squares.batches] == [4, 4, 2]
+
+    asyncio.run(check())
+
+
+def test_a_lone_question_waits_no_longer_than_the_gathering() -> None:
+    async def check() -> None:
+        async with started(Squares(), gather=0.05) as batcher:
+            begun = asyncio.get_running_loop().time()
+            assert await batcher.ask([3], 10) == [9]
+            assert asyncio.get_running_loop().time() - begun >= 0.05
+
+    asyncio.run(check())
+
+
+def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied() -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, most=1, gather=0.0, waiting=3) as batcher:
+            first = asyncio.create_task(batcher.ask([1], 10))
+            await until(lambda: squares.batches)  # it is with the worker now, and no longer in the queue
+            others = asyncio.create_task(batcher.ask([2, 3, 4], 10))
+            await until(lambda: len(batcher) == 3)
+            with pytest.raises(asyncio.QueueFull):
+                await batcher.ask([5], 10)
+            squares.go.set()
+            assert [await first, await others, await batcher.ask([5], 10)] == [[1], [4, 9, 16], [25]]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("leave", ["timeout", "cancel"])
+def test_who_stops_waiting_takes_its_questions_out(leave: str) -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, most=1, gather=0.0) as batcher:
+            first = asyncio.create_task(batcher.ask([1], 10))
+            await until(lambda: squares.batches)
+            left = asyncio.create_task(batcher.ask([2, 3], 0.05 if leave == "timeout" else 10))
+            await until(lambda: len(batcher) == 2)
+            if leave == "cancel":
+                left.cancel()
+            await asyncio.wait([left])
+            assert isinstance(left.exception(), TimeoutError) if leave == "timeout" else left.cancelled()
+            assert len(batcher) == 0
+            squares.go.set()
+            assert await first == [1]
+        assert squares.batches == [[1]]
+
+    asyncio.run(check())
+
+
+def test_a_question_that_fails_does_not_spoil_the_others() -> None:
+    async def check() -> None:
+        async with started(Squares(), gather=0.05) as batcher:
+            asked: list[Awaitable[list[int]]] = [batcher.ask([n], 10) for n in (2, 13, 3)]
+            good, bad, also_good = await asyncio.gather(*asked, return_exceptions=True)
+        assert (good, also_good) == ([4], [9])
+        assert isinstance(bad, ZeroDivisionError)
+
+    asyncio.run(check())
+
+
+def test_a_stop_answers_what_was_accepted_and_takes_no_more() -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, most=1, gather=0.0) as batcher:
+            asked = asyncio.create_task(batcher.ask([1, 2, 3], 10))
+            await until(lambda: squares.batches)
+            batcher.close()
+            with pytest.raises(asyncio.QueueFull):
+                await batcher.ask([4], 10)
+            squares.go.set()
+        assert await asked == [1, 4, 9]
+
+    asyncio.run(check())
