@@ -8,9 +8,12 @@ table; every test that takes the `architecture` or `model` fixture then runs on 
 `@pytest.mark.parametrize("architecture", ["bert", "llama"], indirect=True)` narrows a test to some of them.
 """
 
+import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -225,3 +228,28 @@ def interruptible() -> None:
     """Processes that tests start must hear SIGINT, also where a shell started pytest in the background, deaf to it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, driven by Playwright. Where CI is set it must be there.
+
+    It closes with its module: while it is open an event loop runs in this thread, and other tests start their own.
+    """
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    playwright = pytest.importorskip("playwright.sync_api") if not os.environ.get("CI") else _playwright()
+    if path is None:
+        message = "NO BROWSER: chromium is not installed (apt-get install chromium), so no page was looked at"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def _playwright() -> Any:
+    from playwright import sync_api
+
+    return sync_api

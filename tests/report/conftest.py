@@ -3,11 +3,7 @@
 `base` is twice as sure as it may be, the sampled methods are nearly calibrated, and under shift all are worse.
 """
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -136,25 +132,3 @@ def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "examples_of", lambda provenance, data_dir: known)
         return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium, driven by Playwright. Where CI is set it must be there."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    playwright = pytest.importorskip("playwright.sync_api") if not os.environ.get("CI") else _playwright()
-    if path is None:
-        message = "NO BROWSER: chromium is not installed (apt-get install chromium), so the report was not looked at"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-def _playwright() -> Any:
-    from playwright import sync_api
-
-    return sync_api
