@@ -47,8 +47,9 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	$(BIN)/pip install -q -c constraints.txt -e '.[demo]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml requirements-laplace.txt
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q --no-deps -r requirements-laplace.txt
 	touch $@ $(VENV)/.demo
 
 clean:
