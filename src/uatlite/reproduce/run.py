@@ -1,0 +1,146 @@
+"""The runner: from names of tables to filled ones, sharing every model and every prediction between them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from uatlite.reproduce.adapting import adapt
+from uatlite.reproduce.claims import Verdict, judge
+from uatlite.reproduce.declaration import Ask, Declaration, declared
+from uatlite.reproduce.grid import CANNOT, Grid, fill
+from uatlite.reproduce.measures.registry import measure_of
+from uatlite.reproduce.models import Fit
+from uatlite.reproduce.needs import notes_on_rows, reason_against
+from uatlite.reproduce.workshop import Job, Workshop
+
+
+class Watch(Protocol):
+    """Who is told how far a reproduction is. Work is counted in passes over a row."""
+
+    def whole(self, work: float) -> None:
+        """How much there is to do in all."""
+
+    def part(self, name: str, work: float) -> None:
+        """A table begins."""
+
+    def at(self, what: str) -> None:
+        """What is being done now."""
+
+    def advance(self, amount: float) -> None:
+        """So much more is done, of the part and of the whole."""
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """One table or figure, filled."""
+
+    declaration: Declaration
+    grids: tuple[Grid, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why cells are empty."""
+        return list(dict.fromkeys(reason for grid in self.grids for reason in grid.reasons))
+
+    @property
+    def skipped(self) -> bool:
+        """Whether nothing of it could be had."""
+        return all(grid.empty for grid in self.grids)
+
+
+def reproduce(names: Sequence[str], workshop: Workshop, watch: Watch) -> Iterator[Reproduction]:
+    """Each table in turn, as soon as it is filled."""
+    declarations = [adapt(declared(name), workshop.settings) for name in names]
+    watch.at("reading the data")
+    reasons = _reasons(declarations, workshop)
+    parts = _parts(declarations, workshop, reasons)
+    watch.whole(sum(_work(part, workshop) for part in parts))
+    failed: dict[Fit, str] = {}
+    for declaration, part in zip(declarations, parts, strict=True):
+        watch.part(declaration.name, _work(part, workshop))
+        _work_through(part, workshop, watch, failed)
+        lost = {ask: failed[fit] for ask, fit in _fits_of(declaration, workshop, reasons) if fit in failed}
+        yield _filled(declaration, workshop, {**reasons, **lost}, watch)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What a declaration has to have made, less what an earlier one does."""
+
+    fits: tuple[Fit, ...]
+    jobs: tuple[Job, ...]
+
+
+def _reasons(declarations: Sequence[Declaration], workshop: Workshop) -> dict[Ask, str]:
+    """The cells that cannot be had, and why; each set is looked for once."""
+    found: dict[Ask, str] = {}
+    known: dict[tuple[str, str | None, str], str | None] = {}
+    for declaration in declarations:
+        for _, _, _, ask in declaration.asks():
+            key = (ask.task, ask.on, ask.contender)
+            if key not in known:
+                known[key] = reason_against(ask, workshop)
+            reason = known[key]
+            if reason is not None:
+                found[ask] = reason
+    return found
+
+
+def _parts(declarations: Sequence[Declaration], workshop: Workshop, reasons: dict[Ask, str]) -> list[_Part]:
+    fits: set[Fit] = set()
+    jobs: set[Job] = set()
+    parts = []
+    for declaration in declarations:
+        asks = [ask for _, _, _, ask in declaration.asks() if ask not in reasons]
+        own_fits = dict.fromkeys(fit for ask in asks for fit in workshop.fits(ask))
+        own_jobs = dict.fromkeys(job for ask in asks for job in measure_of(ask.measure).jobs(ask, workshop))
+        new_fits = [fit for fit in own_fits if fit not in fits]
+        new_jobs = [job for job in own_jobs if job not in jobs]
+        fits.update(new_fits)
+        jobs.update(new_jobs)
+        parts.append(_Part(tuple(new_fits), tuple(sorted(new_jobs, key=_order))))
+    return parts
+
+
+def _order(job: Job) -> tuple[str, ...]:
+    """Jobs of one model together, and of one set within it, so that each is loaded once."""
+    fit = job.fit
+    return fit.task, fit.method, str(fit.seed), fit.backbone, job.on, str(job.perturbation), str(job.scale), job.method
+
+
+def _work(part: _Part, workshop: Workshop) -> float:
+    return sum(map(workshop.work_of_fit, part.fits)) + sum(map(workshop.work_of_job, part.jobs))
+
+
+def _work_through(part: _Part, workshop: Workshop, watch: Watch, failed: dict[Fit, str]) -> None:
+    """Make the models and predictions of a part; a model that cannot be made is noted with the reason."""
+    for fit in part.fits:
+        watch.at(f"fine-tuning {fit.title}")
+        try:
+            workshop.fit(fit, watch)
+        except CANNOT as error:
+            failed[fit] = f"needs {fit.title}: {error}"
+            watch.advance(workshop.work_of_fit(fit))
+    for job in part.jobs:
+        if job.fit in failed:
+            watch.advance(workshop.work_of_job(job))
+            continue
+        watch.at(f"predicting {job.title}")
+        workshop.predict(job, watch)
+
+
+def _fits_of(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str]) -> Iterator[tuple[Ask, Fit]]:
+    for _, _, _, ask in declaration.asks():
+        if ask not in reasons:
+            for fit in workshop.fits(ask):
+                yield ask, fit
+
+
+def _filled(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str], watch: Watch) -> Reproduction:
+    watch.at(f"measuring {declaration.name}")
+    grids = fill(declaration, workshop, reasons)
+    asks = (ask for _, _, _, ask in declaration.asks() if ask not in reasons)
+    notes = [*declaration.notes, *notes_on_rows(declaration, workshop, asks)]
+    return Reproduction(declaration, tuple(grids), tuple(judge(declaration, grids)), tuple(notes))

@@ -1,0 +1,239 @@
+"""Where tables get their predictions from: fine-tuned models and stored logits, each made once and shared by all.
+
+DIR/models/    the fine-tunings
+    store/     the logits of every pass
+    kept/      other arrays that take a model to compute
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.backbone.loading import Checkpoint
+from uatlite.backbone.rescaling import rescaled_embeddings
+from uatlite.calibration import Calibrator
+from uatlite.data.labels import align_task
+from uatlite.data.perturb import perturb
+from uatlite.data.splits import sample
+from uatlite.data.tasks import find_task
+from uatlite.data.writing import atomic_file
+from uatlite.experiments.contenders import parse_contender
+from uatlite.experiments.plan import CALIBRATION, parse_set
+from uatlite.experiments.predict import Prepared, predict, prepare, remaining
+from uatlite.experiments.probabilities import Outcome, fit_calibrator, outcome_of
+from uatlite.experiments.store import Predictions, Run, Store
+from uatlite.methods import parse_method
+from uatlite.reproduce.declaration import Ask
+from uatlite.reproduce.models import Fit, Models
+from uatlite.reproduce.rows import Supplies
+from uatlite.reproduce.settings import Settings
+from uatlite.reproduce.subsets import chosen
+from uatlite.training.progress import advancing
+from uatlite.values import Dataset
+
+Arrays = Mapping[str, NDArray[np.float64]]
+
+
+class Progress(Protocol):
+    """Who is told how far a part of a reproduction is."""
+
+    def advance(self, amount: float) -> None:
+        """So much more work is done, in passes over a row."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Predictions to be had: a fitted model's method over a set."""
+
+    fit: Fit
+    method: str
+    on: str
+    perturbation: str | None = None
+    rows: int | None = None
+    scale: float = 1.0
+
+    @property
+    def title(self) -> str:
+        changes = "".join(
+            [f"+{self.perturbation}" if self.perturbation else "", f", ×{self.scale:g}" if self.scale != 1 else ""]
+        )
+        return f"{self.method} on {self.on}{changes}, {self.fit.title}"
+
+
+class Workshop:
+    """Models and predictions of a reproduction, made when they are first asked for."""
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self.settings = settings
+        self.directory = directory
+        self.supplies = Supplies(settings)
+        self.store = Store(directory / "store")
+        self.models = Models(directory / "models", self.supplies, settings)
+        self._runs: dict[Job, Run] = {}
+        self._prepared: tuple[tuple[Fit, str, str | None, int | None, float], Prepared] | None = None
+
+    # ── who and where ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fits(self, ask: Ask) -> list[Fit]:
+        """The models of a cell, one for each seed."""
+        method = parse_contender(ask.contender).method
+        key = str(method.to_dict()["method"])
+        backbone = self.settings.chosen(ask.backbone)
+        seeds = min(self.settings.seeds, ask.seeds or self.settings.seeds)
+        return [Fit.of(backbone, ask.task, key, seed) for seed in range(seeds)]
+
+    def jobs(self, ask: Ask) -> list[Job]:
+        """The predictions of a cell, one for each seed."""
+        method = parse_contender(ask.contender).method.name
+        perturbed = ask.rows if ask.perturbation is not None else None  # else the larger run is cut
+        return [Job(fit, method, self._set(ask), ask.perturbation, perturbed, ask.scale) for fit in self.fits(ask)]
+
+    def calibration_jobs(self, ask: Ask) -> list[Job]:
+        """The predictions that a cell's calibrator is fitted on; none where it has no calibrator."""
+        contender = parse_contender(ask.contender)
+        if not contender.calibrated:
+            return []
+        return [Job(fit, contender.method.name, f"{ask.task}/{CALIBRATION}") for fit in self.fits(ask)]
+
+    def _set(self, ask: Ask) -> str:
+        choice = parse_set(ask.on or ask.task)
+        return f"{choice.task.name}/{choice.split}"
+
+    # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def work_of_fit(self, fit: Fit) -> float:
+        """How much a fitting takes, in passes over a row: forward and back are three."""
+        return 3.0 * self.models.rows(fit)
+
+    def fit(self, fit: Fit, progress: Progress) -> None:
+        """Fine-tune a model, unless it is there; then it counts as done at once."""
+        work = self.work_of_fit(fit) / self.models.steps(fit)
+        told = 0.0
+
+        def tell(count: float) -> None:
+            nonlocal told
+            told += count
+            progress.advance(work * count)
+
+        self.models.fit(fit, advancing(tell))
+        tell(self.models.steps(fit) - told)
+
+    def checkpoint(self, fit: Fit) -> Checkpoint:
+        """The fitted model."""
+        return self.models.load(fit)
+
+    # ── predictions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def dataset(self, job: Job) -> Dataset:
+        """The rows of a job, perturbed where it says so."""
+        dataset = self.supplies.at(job.on)
+        if job.rows is not None:
+            dataset = replace(dataset, examples=tuple(sample(dataset.examples, job.rows)))
+        return dataset if job.perturbation is None else perturb(dataset, job.perturbation)
+
+    def prepared(self, job: Job) -> Prepared:
+        """The rows of a job as the model's tokens; the last ones are kept."""
+        key = (job.fit, job.on, job.perturbation, job.rows, job.scale)
+        if self._prepared is None or self._prepared[0] != key:
+            checkpoint = self.checkpoint(job.fit)
+            task = find_task(job.on.partition("/")[0])
+            scaled = f"embeddings×{job.scale:g}" if job.scale != 1 else None
+            self._prepared = key, prepare(
+                checkpoint,
+                self.dataset(job),
+                align_task(task, checkpoint.id2label),
+                task=task.name,
+                perturbation=job.perturbation if scaled is None else scaled,
+                max_length=self.settings.recipe.max_length,
+            )  # fmt: skip
+        return self._prepared[1]
+
+    def work_of_job(self, job: Job) -> float:
+        """How much a job takes from nothing, in passes over a row."""
+        return float(len(self.dataset(job)) * parse_method(job.method).passes)
+
+    def predict(self, job: Job, progress: Progress) -> None:
+        """Compute what the store lacks of a job; what it has counts as done at once."""
+        method, prepared = parse_method(job.method), self.prepared(job)
+        left = remaining(self.store, prepared, method, job.fit.seed)
+        progress.advance((len(prepared.dataset) - left) * method.passes)
+        with scaling(self.checkpoint(job.fit), job.scale):
+            self._runs[job] = predict(
+                self.store, prepared, method, job.fit.seed, lambda rows: progress.advance(rows * method.passes)
+            )
+
+    def predictions(self, job: Job) -> Predictions:
+        """The stored predictions of a job that was run."""
+        return self._runs[job].read()
+
+    def calibrators(self, ask: Ask) -> Sequence[Calibrator | None]:
+        """The fitted calibrator of each seed; None where the contender has none."""
+        contender = parse_contender(ask.contender)
+        jobs = self.calibration_jobs(ask)
+        if not jobs:
+            return [None] * len(self.fits(ask))
+        return [fit_calibrator(contender.calibrator, cut_passes(self.predictions(job), ask.passes)) for job in jobs]
+
+    def outcomes(self, ask: Ask) -> list[Outcome]:
+        """What a cell's contender comes to on its rows, for each seed."""
+        predictions = [self.selected(job, ask) for job in self.jobs(ask)]
+        return [outcome_of(run, own) for run, own in zip(predictions, self.calibrators(ask), strict=True)]
+
+    def selected(self, job: Job, ask: Ask) -> Predictions:
+        """A job's predictions, cut to the passes and the rows that a cell is about."""
+        predictions = cut_passes(self.predictions(job), ask.passes)
+        if ask.subset is None and (ask.rows is None or ask.perturbation is not None):
+            return predictions
+        ids = chosen(self.dataset(job), ask.subset, ask.rows)
+        return cut_rows(predictions, ids)
+
+    # ── what else takes a model ────────────────────────────────────────────────────────────────────────────────────
+
+    def about(self, fit: Fit) -> str:
+        """What decides a fit's weights, for the keys of `kept`."""
+        return self.models.home(fit).name
+
+    def kept(self, name: str, about: object, compute: Callable[[], Arrays]) -> Arrays:
+        """Arrays that were computed once for what `about` says, from DIR/kept."""
+        key = hashlib.sha256(json.dumps(about, sort_keys=True, default=_plain).encode()).hexdigest()[:16]
+        path = self.directory / "kept" / f"{name}-{key}.npz"
+        if not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                np.savez(file, **dict(compute()))  # type: ignore[arg-type]
+        with np.load(path) as arrays:
+            return dict(arrays)
+
+
+def scaling(checkpoint: Checkpoint, factor: float) -> AbstractContextManager[None]:
+    """Token embeddings times the factor while a block runs."""
+    return nullcontext() if factor == 1 else rescaled_embeddings(checkpoint.model, factor)
+
+
+def cut_passes(predictions: Predictions, passes: int | None) -> Predictions:
+    """The first passes: under the lagged estimate one depends on those before it only, so three are a start of ten."""
+    return predictions if passes is None else replace(predictions, logits=predictions.logits[:passes])
+
+
+def cut_rows(predictions: Predictions, ids: frozenset[str]) -> Predictions:
+    """The rows with these ids."""
+    keep = np.array([name in ids for name in predictions.ids])
+    variance = predictions.margin_variance
+    return replace(
+        predictions,
+        ids=tuple(name for name in predictions.ids if name in ids),
+        labels=predictions.labels[keep],
+        logits=predictions.logits[:, keep],
+        margin_variance=None if variance is None else variance[keep],
+    )
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if isinstance(value, Fit | Job | Ask) else str(value)
