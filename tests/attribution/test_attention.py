@@ -64,6 +64,31 @@ def test_the_mean_over_layers_and_heads_is_one_map(
     assert set(json.loads(json.dumps(found.to_dict()))) == {"plain", "modulated", "difference"}
 
 
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"], indirect=True)
+def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(
+    model: PreTrainedModel, texts: Callable[..., Encoded]
+) -> None:
+    batch = texts((6, 4))
+    found, expected = (attention_shift(model, batch, CONFIG, sampled=sampled) for sampled in (False, True))
+    torch.testing.assert_close(found.plain, expected.plain, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.modulated, expected.modulated, atol=1e-5, rtol=0)
+    assert float(found.difference.abs().max()) > 1e-3
+    quiet = [attention_shift(model, batch, UATConfig(seed=seed), sampled=False).modulated for seed in (0, 1)]
+    assert torch.equal(*quiet)
+
+
+def test_one_layer_and_head_can_be_chosen(
+    shared: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
+) -> None:
+    found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=2))
+    assert torch.equal(found.chosen(layer=2, head=3).plain[0, :, 0], found.plain[1, :, 2])
+    torch.testing.assert_close(found.chosen(layer=1).modulated[0, :, 0], found.modulated[0].mean(dim=1))
+    with pytest.raises(ConfigurationError, match=r"layer=0 is not one of this model's, which has layers 1 to 2"):
+        found.chosen(layer=0)
+    with pytest.raises(ConfigurationError, match=r"head=5 .* heads 1 to 4"):
+        found.chosen(head=5)
+
+
 def test_layerwise_estimates_and_choices_run(chooser: PreTrainedModel, choices: Encoded) -> None:
     found = attention_shift(chooser, choices, UATConfig(samples=3, estimate="layerwise"))
     assert found.plain.shape == (2, 2, 4, 4, 9, 9)

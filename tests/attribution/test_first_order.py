@@ -157,6 +157,15 @@ def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Callable[...,
     assert abs(float(delta.total - sampled.total)) < 4 * float(sampled.total_error) < float(delta.total)
 
 
+def test_a_propagation_holds_the_delta_attribution(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+    model, batch = shared("bert"), texts((6, 4))
+    found, expected = (
+        propagate(model, batch, CONFIG).attribution(),
+        attribute(model, batch, CONFIG, output="margin"),
+    )
+    assert found.to_dict() == expected.to_dict()
+
+
 def test_choices_are_propagated(chooser: PreTrainedModel, choices: Encoded) -> None:
     found = propagate(chooser, choices, CONFIG)
     assert found.logits.shape == (2, 4)

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
 
 from uatlite.attribution.analytic import propagate
-from uatlite.attribution.tokens import attribute_tokens, replacement_id
+from uatlite.attribution.tokens import attribute_tokens, replacement_id, tokens_of
 from uatlite.attribution.words import words_of
 from uatlite.errors import InputError
 from uatlite.passes.config import DropoutRates, UATConfig
@@ -88,6 +88,18 @@ def test_words_carry_what_their_pieces_do(shared: Tiny, wordpiece: PreTrainedTok
     shares = sum(word.share for word in found.words[1])
     assert shares + float(analytic.shares[1, -1]) == pytest.approx(1, abs=1e-4)
     json.dumps(found.to_dict())
+
+
+def test_what_propagate_found_is_not_computed_again(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
+    model, calls = shared("bert"), []
+    encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
+    expected = attribute_tokens(model, wordpiece, encoded, CONFIG, output="margin")
+    found = propagate(model, encoded, CONFIG)
+    with model.register_forward_pre_hook(lambda *_: calls.append(1)):
+        quick = tokens_of(found, model, wordpiece, encoded, CONFIG, occlusion=False)
+    assert calls == []
+    torch.testing.assert_close(quick.variance, expected.variance)
+    assert tokens_of(found, model, wordpiece, encoded, CONFIG).to_dict() == expected.to_dict()
 
 
 def test_masking_a_word_is_running_the_text_without_it(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
