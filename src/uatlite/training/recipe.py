@@ -53,4 +53,7 @@ class Recipe:
 # model where it began. Short sequences, batches of like length and one epoch are what two cores do in two minutes.
 DEMO = Recipe(learning_rate=2e-4, warmup_steps=10, batch_size=32, epochs=1, max_length=64, group_by_length=True)
 
-RECIPES: dict[str, Recipe] = {"paper": Recipe(), "demo": DEMO}
+# A few thousand rows on a small backbone, for a first look at a table.
+FEW_ROWS = Recipe(learning_rate=3e-4, warmup_steps=20, batch_size=32, epochs=3, max_length=128, group_by_length=True)
+
+RECIPES: dict[str, Recipe] = {"paper": Recipe(), "demo": DEMO, "few-rows": FEW_ROWS}
