@@ -25,7 +25,7 @@ from uatlite.values import Dataset
 
 Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
-SMALL = SngpFitting(features=32, bound=0.5)
+SMALL = SngpFitting(features=32, bound=0.5, prior_variance=1.0)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ class GaussianProcessHead(nn.Module):
         *,
         features: int = 1024,
         length_scale: float = 1.0,
-        prior_variance: float = 1.0,
+        prior_variance: float = 30.0,
     ) -> None:
         """`features` is D, `prior_variance` s²; ℓ = length_scale·sqrt(width), about the distance of unlike texts."""
         super().__init__()

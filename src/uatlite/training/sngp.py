@@ -32,14 +32,15 @@ POOLERS = (
 class SngpFitting(Fitting):
     """The settings of the head, and the `bound` on spectral norms: the pooler's, with `encoder` those of all layers.
 
-    A bound below about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
+    The prior has to allow the margins that trained classifiers have, about 5, and its variance is their square. A bound
+    below about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
     """
 
     key: ClassVar[str] = "sngp"
 
     features: int = 1024
     length_scale: float = 1.0
-    prior_variance: float = 1.0
+    prior_variance: float = 30.0
     bound: float = 0.95
     encoder: bool = False
 
