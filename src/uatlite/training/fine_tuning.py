@@ -126,7 +126,7 @@ def _arguments(
         train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
         seed=seed,
         eval_strategy="epoch" if evaluates else "no",
-        save_strategy="epoch" if checkpoint_steps is None else "steps",
+        save_strategy=_save_strategy(recipe, checkpoint_steps),
         save_steps=checkpoint_steps or 500,  # read with save_strategy="steps" only
         save_total_limit=2,
         load_best_model_at_end=stops_early,
@@ -138,3 +138,10 @@ def _arguments(
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
+
+
+def _save_strategy(recipe: Recipe, checkpoint_steps: int | None) -> str:
+    """After so many steps or every epoch; a checkpoint at the end of the only epoch would be of no use to anyone."""
+    if checkpoint_steps is not None:
+        return "steps"
+    return "epoch" if recipe.epochs > 1 or recipe.patience is not None else "no"

@@ -1,0 +1,61 @@
+"""Tiny models that were trained for each method that needs it, for texts and for multiple choice."""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.backbone.loading import load_checkpoint
+from uatlite.methods import Method
+from uatlite.training import Recipe
+from uatlite.training.methods import FITTINGS, Job, train_method
+from uatlite.values import Choices, Dataset, Example, Text
+
+QUICK = Recipe(learning_rate=2e-3, warmup_steps=1, batch_size=4, epochs=1)  # 10 steps: two for each snapshot
+LABELS = ("a", "b", "c")
+
+
+def text_of(number: int) -> Text:
+    return " ".join(f"a{(number * step) % 50}" for step in range(1, 3 + number % 4))
+
+
+def rows(*, choices: bool) -> Dataset:
+    options = tuple(f"a{number}" for number in range(4))
+    texts = [Choices(str(text_of(i)), options) if choices else text_of(i) for i in range(40)]
+    labels = ("A", "B", "C", "D") if choices else LABELS
+    examples = [Example(str(i), text, i % len(labels)) for i, text in enumerate(texts)]
+    return Dataset("toy", "train", labels, tuple(examples), "toy rows")
+
+
+@pytest.fixture(scope="session")
+def trained(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """`trained(key, choices=False)`: the directory of a tiny BERT that was trained for a method, made once."""
+    backbone = tmp_path_factory.mktemp("backbone")
+    tiny("bert").base_model.save_pretrained(backbone)
+    tokenizer.save_pretrained(backbone)
+
+    @cache
+    def train(key: str, choices: bool = False) -> Path:
+        directory = tmp_path_factory.mktemp(key)
+        train_method(FITTINGS[key], Job(backbone, rows(choices=choices), recipe=QUICK), directory)
+        return directory
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def model_for(shared: Callable[..., PreTrainedModel], trained: Callable[..., Path]) -> Callable[..., PreTrainedModel]:
+    """`model_for(method, choices=False)`: a tiny BERT that the method runs on, which no test may change."""
+
+    @cache
+    def load(key: str, choices: bool) -> PreTrainedModel:
+        return load_checkpoint(trained(key, choices), device="cpu").model
+
+    def find(method: Method, choices: bool = False) -> PreTrainedModel:
+        return load(method.name, choices) if method.trained else shared("bert", choices=choices)
+
+    return find
