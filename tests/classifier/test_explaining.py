@@ -71,6 +71,16 @@ def test_analytic_predicts_and_explains_in_one_pass(build: Build) -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("method", ["cascade", "cascade:then=analytic", "adaptive"])
+def test_methods_in_stages_are_explained_by_their_dropout(build: Build, method: str) -> None:
+    clf = build(method)
+    found = clf.explain(TEXT, occlusion=False, attention=False)
+    assert found.prediction.as_row() == clf.predict([TEXT])[0].as_row()
+    assert [layer.share for layer in found.layers] == pytest.approx(
+        [layer.share for layer in build("analytic").explain(TEXT, occlusion=False, attention=False).layers]
+    )
+
+
 def test_no_modulation_no_shift_of_attention(build: Build) -> None:
     assert build("mc-component").explain(TEXT, occlusion=False).attention is None
 

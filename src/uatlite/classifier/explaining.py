@@ -24,6 +24,7 @@ from uatlite.classifier.prediction import Prediction
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.methods import Method
+from uatlite.methods.cascade import Cascade
 from uatlite.passes.config import UATConfig
 from uatlite.values import Choices, Text
 
@@ -85,8 +86,8 @@ def read(
 
 
 def config_of(method: Method) -> UATConfig:
-    """The configuration whose dropout is explained; an error for a method that drops nothing."""
-    config = getattr(method, "config", None)
+    """The configuration whose dropout is explained, a cascade's by its second stage; an error where nothing drops."""
+    config = getattr(method.then if isinstance(method, Cascade) else method, "config", None)
     if isinstance(config, UATConfig):
         return config
     raise ConfigurationError(
