@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from uatlite.reproduce.declaration import Declaration, Line, Panel
+from uatlite.reproduce.declaration import Claim, Declaration, Line, Panel
 from uatlite.reproduce.settings import Settings
 
 _NOTE = (
@@ -19,7 +19,29 @@ def adapt(declaration: Declaration, settings: Settings) -> Declaration:
     if not given or not named:
         return declaration
     panels = tuple(_panel(panel, given, declaration.sizes) for panel in declaration.panels)
-    return replace(declaration, panels=panels, notes=(*declaration.notes, _NOTE))
+    adapted = replace(declaration, panels=panels, claims=(), notes=(*declaration.notes, _NOTE))
+    claims = (_still_there(claim, adapted) for claim in declaration.claims)
+    return replace(adapted, claims=tuple(claim for claim in claims if claim is not None))
+
+
+def _still_there(claim: Claim, declaration: Declaration) -> Claim | None:
+    """The claim about the rows that are left; None where there is none of them."""
+    if claim.over:
+        left = tuple(one for one in claim.over if _has_all(replace(claim, over=(one,)), declaration))
+        return replace(claim, over=left) if left else None
+    return claim if _has_all(claim, declaration) else None
+
+
+def _has_all(claim: Claim, declaration: Declaration) -> bool:
+    keys = {(panel.key, row.key) for panel in declaration.panels for row in panel.rows}
+    first = declaration.panels[0].key
+    for pair in claim.pairs():
+        for cell in pair:
+            if isinstance(cell, str):
+                place, _, rest = cell.rpartition(":")
+                if (place or first, rest.partition("/")[0]) not in keys:
+                    return False
+    return True
 
 
 def _panel(panel: Panel, given: tuple[str, ...], sizes: bool) -> Panel:

@@ -63,8 +63,9 @@ class Heat:
         rows, columns = grid.panel.rows, grid.panel.columns
         cells = [[grid.cells[row.key, column.key].measured for column in columns] for row in rows]
         values = np.array([[np.nan if one is None else one.point for one in line] for line in cells])
-        low, high = np.nanmin(values, axis=1, keepdims=True), np.nanmax(values, axis=1, keepdims=True)
-        shades = (values - low) / np.where(high > low, high - low, 1)
+        low = np.where(np.isnan(values), np.inf, values).min(axis=1, keepdims=True)
+        high = np.where(np.isnan(values), -np.inf, values).max(axis=1, keepdims=True)
+        shades = (values - low) / np.where(high > low, high - low, 1.0)
         return cls(tuple(row.heading for row in rows), tuple(one.heading for one in columns), values, shades)
 
     def records(self) -> Iterator[Record]:

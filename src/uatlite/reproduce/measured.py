@@ -84,6 +84,7 @@ def combine(parts: Sequence[Measured], function: Callable[..., Floats], *, linea
         rows=max(part.rows for part in parts),
         drawn=np.asarray(function(*draws)) if len(draws) == len(parts) else None,
         truth=float(function(*truths)) if linear and len(truths) == len(parts) else None,
+        lowest=min(part.lowest for part in parts) if function is mean else -np.inf,
     )
 
 
