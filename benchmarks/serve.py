@@ -1,0 +1,212 @@
+"""The service under load on loopback: throughput beside the offline engine, equality with it, overload, memory.
+
+    python benchmarks/serve.py MODEL [--texts FILE] [--requests 2000] [--clients 32] [--overload 30]
+
+MODEL is a directory, best one that `uatlite calibrate` wrote; texts are the `text` column of FILE, or drawn from a
+vocabulary of common words. The service is a process of its own, started as a user starts it.
+Offline and service run one after the other in rounds, so that what else the machine does falls on both.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+ROUNDS = 4
+TOLERANCE = 1e-5
+WORDS = ("the", "a", "film", "story", "and", "is", "was", "not", "very", "good", "bad", "plot", "scene", "never")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What came of many requests."""
+
+    seconds: float
+    statuses: Counter[int]
+    latencies: list[float]
+    answers: dict[int, Any]
+
+
+def made_texts(count: int) -> list[str]:
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(WORDS, size=size)) for size in generator.integers(4, 40, size=count)]
+
+
+def read_texts(file: str | None, count: int) -> list[str]:
+    if file is None:
+        return made_texts(count)
+    from uatlite.data.reading import Row, read_rows
+
+    texts = [str(row.values["text"]) for row in read_rows(file) if isinstance(row, Row)]
+    return [texts[i % len(texts)] for i in range(count)]
+
+
+@contextmanager
+def served(model: str, *options: str) -> Iterator[tuple[str, int]]:
+    """The address and process id of `uatlite serve MODEL`."""
+    command = [sys.executable, "-m", "uatlite", "serve", model, "--port", "0", *options]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, stderr=log)
+        try:
+            while True:
+                log.seek(0)
+                if found := re.search(r"Serving at (http://\S+)", log.read()):
+                    break
+                if process.poll() is not None:
+                    raise SystemExit(f"uatlite serve ended with {process.returncode}")
+                time.sleep(0.2)
+            yield found[1], process.pid
+        finally:
+            process.terminate()
+            print(f"stopped by SIGTERM with exit code {process.wait()}")
+
+
+async def ask_all(address: str, texts: list[tuple[int, str]], clients: int) -> Load:
+    """Each client sends its next request when its last one is answered."""
+    waiting = iter(texts)
+    statuses: Counter[int] = Counter()
+    latencies: list[float] = []
+    answers: dict[int, Any] = {}
+    limits = httpx.Limits(max_connections=clients)
+
+    async def client(session: httpx.AsyncClient) -> None:
+        for place, text in waiting:
+            begun = time.perf_counter()
+            reply = await session.post("/predict", json={"texts": [text]})
+            latencies.append(time.perf_counter() - begun)
+            statuses[reply.status_code] += 1
+            if reply.status_code == 200:
+                answers[place] = reply.json()["predictions"][0]
+
+    begun = time.perf_counter()
+    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as session:
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+    return Load(time.perf_counter() - begun, statuses, latencies, answers)
+
+
+def throughput(model: str, texts: list[str], clients: int) -> float:
+    """Rounds of the offline engine and of the service over the same texts; the speed that the service reached."""
+    from uatlite.classifier import UncertaintyClassifier
+
+    classifier = UncertaintyClassifier.from_pretrained(model)
+    classifier.predict(texts[:32], check_shift=False)
+    ratios, speeds, latencies, statuses, worst = [], [], [], Counter[int](), 0.0
+    parts = np.array_split(np.arange(len(texts)), ROUNDS)
+    with served(model) as (address, _):
+        asyncio.run(ask_all(address, list(enumerate(texts[:64])), clients))
+        for part in parts:
+            chosen = [texts[i] for i in part]
+            begun = time.perf_counter()
+            offline = classifier.predict(chosen, check_shift=False)
+            seconds = time.perf_counter() - begun
+            load = asyncio.run(ask_all(address, list(enumerate(chosen)), clients))
+            statuses += load.statuses
+            latencies += load.latencies
+            ratios.append(seconds / load.seconds)
+            speeds.append(len(chosen) / load.seconds)
+            for place, answer in load.answers.items():
+                expected = offline[place]
+                same = answer["label"] == expected.label
+                same &= offline.rule is None or answer["abstain"] == expected.abstain
+                gap = max(abs(answer["probabilities"][name] - p) for name, p in expected.probabilities.items())
+                worst = max(worst, gap if same else 1.0)
+    print(f"{len(texts)} requests of one text, {clients} clients: statuses {dict(statuses)}")
+    print(f"largest difference from the offline probabilities {worst:.1e}, same labels and decisions: {worst < 1}")
+    rounds = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"throughput / offline engine: {statistics.median(ratios):.2f} (rounds: {rounds})")
+    print(
+        f"texts a second {statistics.median(speeds):.0f}; latency median {1000 * statistics.median(latencies):.0f} ms, "
+        f"p99 {1000 * float(np.quantile(latencies, 0.99)):.0f} ms"
+    )
+    assert set(statuses) == {200}, statuses
+    assert worst <= TOLERANCE, worst
+    return statistics.median(speeds)
+
+
+def memory(pid: int) -> float:
+    """Resident memory of a process in MB. (Linux.)"""
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmRSS:")[1].split()[0]) / 1024
+
+
+async def send_at(address: str, texts: list[str], rate: float, seconds: float) -> Load:
+    """Requests at a rate that no answer slows down."""
+    statuses: Counter[int] = Counter()
+    latencies: list[float] = []
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def one(session: httpx.AsyncClient, text: str) -> None:
+        begun = time.perf_counter()
+        reply = await session.post("/predict", json={"texts": [text]})
+        if reply.status_code == 503:
+            assert int(reply.headers["retry-after"]) >= 1
+        latencies.append(time.perf_counter() - begun)
+        statuses[reply.status_code] += 1
+
+    begun = time.perf_counter()
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as session:
+        for number in range(int(rate * seconds)):
+            await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
+            tasks.add(asyncio.create_task(one(session, texts[number % len(texts)])))
+        await asyncio.gather(*tasks)
+    return Load(time.perf_counter() - begun, statuses, latencies, {})
+
+
+def overload(model: str, texts: list[str], speed: float, seconds: float) -> None:
+    """Three times what the service can do, a small queue, memory sampled meanwhile; then a request that must be met."""
+    with served(model, "--waiting", "128") as (address, pid):
+        asyncio.run(ask_all(address, list(enumerate(texts[:200])), 32))
+        before, seen, done = memory(pid), [], threading.Event()
+
+        def watch() -> None:
+            while not done.wait(1.0):
+                seen.append(memory(pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        load = asyncio.run(send_at(address, texts, 3 * speed, seconds))
+        done.set()
+        watcher.join()
+        print(f"3x overload for {seconds:.0f} s: statuses {dict(load.statuses)}")
+        print(
+            f"memory before {before:.0f} MB, during {min(seen):.0f} to {max(seen):.0f} MB, after {memory(pid):.0f} MB"
+        )
+        begun = time.perf_counter()
+        reply = httpx.post(f"{address}/predict", json={"texts": [texts[0]]}, timeout=60, trust_env=False)
+        print(f"then a request: {reply.status_code} in {1000 * (time.perf_counter() - begun):.0f} ms")
+        assert set(load.statuses) <= {200, 503}, load.statuses
+        assert reply.status_code == 200
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--texts")
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--overload", type=float, default=30.0, help="seconds; 0 leaves it out")
+    given = parser.parse_args()
+    texts = read_texts(given.texts, given.requests)
+    print(json.dumps({"model": Path(given.model).name, "texts": Path(given.texts).name if given.texts else "drawn"}))
+    speed = throughput(given.model, texts, given.clients)
+    if given.overload:
+        overload(given.model, texts, speed, given.overload)
+
+
+if __name__ == "__main__":
+    main()

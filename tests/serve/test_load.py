@@ -1,0 +1,115 @@
+"""Many clients on a real port: each answer the offline one, overload refused and survived, deadlines kept."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
+
+Ask = Callable[..., httpx.Response]
+
+
+class Held:
+    """A classifier that takes a while over each batch."""
+
+    def __init__(self, classifier: UncertaintyClassifier, seconds: float) -> None:
+        self._classifier = classifier
+        self._seconds = seconds
+        self.read: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._classifier, name)
+
+    def predict(self, texts: list[Any], **options: Any) -> Any:
+        self.read.append(len(texts))
+        time.sleep(self._seconds)
+        return self._classifier.predict(texts, **options)
+
+
+def test_concurrent_clients_share_batches_and_get_the_offline_answers(
+    running: Any, ask: Ask, classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
+) -> None:
+    held = Held(classifier, 0.02)
+    texts = made_texts(96, seed=3)
+    with running(held) as address, ThreadPoolExecutor(16) as clients:
+        replies = list(clients.map(lambda text: ask(address, [text]).json()["predictions"][0], texts))
+    assert max(held.read) > 1
+    assert sum(held.read) == len(texts)
+    for reply, offline in zip(replies, classifier.predict(texts), strict=True):
+        assert reply["label"] == offline.label
+        assert reply["abstain"] == offline.abstain
+        assert reply["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
+
+
+def test_overload_is_refused_at_once_with_a_time_to_come_again(
+    running: Any, ask: Ask, classifier: UncertaintyClassifier
+) -> None:
+    held = Held(classifier, 0.15)
+    limits = Limits(texts=2, waiting=4, batch=2, gather=0.0)
+    with running(held, limits) as address:
+        with ThreadPoolExecutor(24) as clients:
+            replies = list(clients.map(lambda _: ask(address, ["a1", "a2"]), range(24)))
+        refused = [reply for reply in replies if reply.status_code != 200]
+        assert {reply.status_code for reply in replies} == {200, 503}
+        assert all(int(reply.headers["retry-after"]) >= 1 for reply in refused)
+        assert all(reply.elapsed.total_seconds() < 5 for reply in refused)
+        assert ask(address, ["a1"]).status_code == 200  # it has recovered by itself
+        assert httpx.get(f"{address}/ready", trust_env=False).status_code == 200
+
+
+def test_requests_at_the_same_time_are_bounded(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+    with running(Held(classifier, 0.3), Limits(requests=2)) as address, ThreadPoolExecutor(6) as clients:
+        statuses = [reply.status_code for reply in clients.map(lambda _: ask(address, ["a1"]), range(6))]
+    assert 503 in statuses
+    assert set(statuses) == {200, 503}
+
+
+def test_a_deadline_is_kept_and_the_work_dropped(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+    held = Held(classifier, 1.2)
+    with running(held, Limits(deadline=1.0, batch=1, gather=0.0)) as address, ThreadPoolExecutor(4) as clients:
+        replies = list(clients.map(lambda _: ask(address, ["a1"]), range(4)))
+    assert {reply.status_code for reply in replies} == {504}
+    assert replies[0].json()["error"]["code"] == "deadline"
+    assert len(held.read) <= 2  # those that waited when time was up were never read
+
+
+def test_the_work_of_a_client_that_left_is_dropped(running: Any, ask: Ask, classifier: UncertaintyClassifier) -> None:
+    held = Held(classifier, 0.4)
+    with running(held, Limits(batch=1, gather=0.0)) as address, ThreadPoolExecutor(1) as clients:
+        first = clients.submit(ask, address, ["a1"])
+        while not held.read:
+            time.sleep(0.01)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/predict", json={"texts": ["a2"] * 5}, timeout=0.1, trust_env=False)
+        assert first.result().status_code == 200
+        assert ask(address, ["a3"]).status_code == 200
+    assert len(held.read) == 2
+
+
+def test_a_slow_body_is_given_up(running: Any, classifier: UncertaintyClassifier) -> None:
+    with running(classifier, Limits(deadline=1.0)) as address:
+        host, port = address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            line.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+            assert line.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_stop_answers_what_was_accepted(classifier: UncertaintyClassifier) -> None:
+    async def check() -> None:
+        service = Service(Held(classifier, 0.05), Limits(batch=1, gather=0.0))  # type: ignore[arg-type]
+        async with service.running():
+            asked = [asyncio.create_task(service.predict(["a1"])) for _ in range(5)]
+            await asyncio.sleep(0.02)
+            assert service.ready
+        assert not service.ready
+        assert all(task.result()[0].label in ("bad", "fair", "good") for task in asked)
+
+    asyncio.run(check())

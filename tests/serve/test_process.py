@@ -1,0 +1,77 @@
+"""`uatlite serve` as a process: where it says it is, how it stops, what it says when it cannot start."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from uatlite.cli import main
+
+
+def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "uatlite", "serve", *arguments, "--port", "0"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"Serving at (http://\S+)", line):
+            return process, found[1]
+    pytest.fail(f"it did not start: exit code {process.wait()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_when_what_it_accepted_is_answered(
+    number: signal.Signals, saved: Path, ask: Callable[..., httpx.Response]
+) -> None:
+    process, address = started(str(saved), "--gather", "1500")
+    with process, ThreadPoolExecutor(3) as clients:
+        asked = [clients.submit(ask, address, [f"a{i}"]) for i in range(3)]
+        time.sleep(0.5)  # each of them waits for company a second longer
+        process.send_signal(number)
+        assert [one.result().status_code for one in asked] == [200, 200, 200]
+        assert process.wait(30) == 0
+    with pytest.raises(httpx.ConnectError):
+        ask(address, ["a1"])
+
+
+def test_the_token_is_asked_for(saved: Path, ask: Callable[..., httpx.Response]) -> None:
+    process, address = started(str(saved), UATLITE_TOKEN="correct-horse-battery")
+    with process:
+        assert ask(address, ["a1"]).status_code == 401
+        assert ask(address, ["a1"], headers={"authorization": "Bearer correct-horse-battery"}).status_code == 200
+        process.terminate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nowhere",), "is not a directory"),
+        (("SAVED", "--port", "TAKEN"), "cannot be bound to"),
+        (("SAVED", "--host", "256.0.0.1"), "cannot be bound to"),
+        (("SAVED", "--token-file", "nowhere"), "cannot be read"),
+        (("SAVED", "--most-texts", "1000"), "could never be taken"),
+        (("SAVED", "--method", "base"), "calibrated with method fast"),
+    ],
+)
+def test_it_says_in_a_sentence_why_it_cannot_start(
+    arguments: tuple[str, ...], message: str, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = {"SAVED": str(saved), "TAKEN": str(taken.getsockname()[1])}
+        with pytest.raises(SystemExit) as end:
+            main(["serve", *(names.get(argument, argument) for argument in arguments)])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""Requests drawn from the service's own OpenAPI, good and bad: no answer is a 500, and each is one it describes."""
+
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from uatlite.classifier import UncertaintyClassifier
+
+EXAMPLES = 30
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+ADDRESSES = {"/predict", "/explain", "/curve", "/health", "/ready", "/model", "/metrics"}
+
+
+@pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+def test_requests_drawn_from_the_specification(
+    mode: schemathesis.GenerationMode, running: Any, classifier: UncertaintyClassifier
+) -> None:
+    with running(classifier) as address:
+        specification = httpx.get(f"{address}/openapi.json", trust_env=False).json()
+        schema = schemathesis.openapi.from_dict(specification)
+        operations = [result.ok() for result in schema.get_all_operations()]
+        assert {operation.path for operation in operations} == ADDRESSES
+        for operation in operations:
+            if mode == schemathesis.GenerationMode.POSITIVE or operation.method == "post":
+                _try(operation.as_strategy(generation_mode=mode), address)
+
+
+def _try(cases: Any, address: str) -> None:
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=cases)
+    def requests(case: schemathesis.Case) -> None:
+        case.call_and_validate(base_url=address, checks=CHECKS)
+
+    requests()
