@@ -58,7 +58,7 @@ def test_the_token_is_asked_for(saved: Path, ask: Callable[..., httpx.Response])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere",), "is not a directory"),
+        (("no/such/model",), "is not a directory"),
         (("SAVED", "--port", "TAKEN"), "cannot be bound to"),
         (("SAVED", "--host", "256.0.0.1"), "cannot be bound to"),
         (("SAVED", "--token-file", "nowhere"), "cannot be read"),
