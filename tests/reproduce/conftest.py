@@ -76,13 +76,14 @@ FILES: dict[str, tuple[tuple[str, ...], Callable[[random.Random, int], Row]]] = 
 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """120 rows of every file."""
+    """120 rows of every file, and more of the one that has to serve for training too."""
     directory = tmp_path_factory.mktemp("data")
     for seed, (name, (labels, row_of)) in enumerate(FILES.items()):
         path = directory / f"{name}.jsonl.gz"
         path.parent.mkdir(exist_ok=True)
         with gzip.open(path, "wt", encoding="utf-8") as file:
-            file.writelines(json.dumps(row) + "\n" for row in _rows(120, labels, row_of, seed))
+            count = 200 if name == "squad2/dev" else 120
+            file.writelines(json.dumps(row) + "\n" for row in _rows(count, labels, row_of, seed))
     return directory
 
 

@@ -93,5 +93,6 @@ def test_given_backbones_stand_in() -> None:
     five = adapt(declared("backbones"), Settings(backbone="one", others=("two",)))
     named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
     assert named == ["one", "two", "one", "two", "one"]
-    assert adapt(declared("scaling"), Settings()) == declared("scaling")
-    assert adapt(declared("main"), Settings(backbone="one")) == declared("main")
+    assert [claim.over for claim in sizes.claims] == [("tiny", "mini")]  # nothing is claimed of rows that are gone
+    assert adapt(declared("scaling"), Settings()).panels[0].rows == declared("scaling").panels[0].rows
+    assert adapt(declared("main"), Settings(backbone="one")).panels[0].rows == declared("main").panels[0].rows

@@ -136,7 +136,7 @@ def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> No
 def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, listed: Any, monkeypatch: Any) -> None:
     before = {path: path.read_bytes() for path in (whole.directory / "tables").glob("*.json")}
     monkeypatch.setattr("uatlite.training.methods.fine_tune", lambda *_, **__: pytest.fail("a model was trained again"))
-    monkeypatch.setattr("uatlite.experiments.predict._compute", lambda *_: pytest.fail("rows were predicted again"))
+    monkeypatch.setattr("uatlite.experiments.predict.compute", lambda *_: pytest.fail("rows were predicted again"))
     monkeypatch.setattr(workshop.np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
     make(NAMES, whole.directory, settings, listed())
     assert {path: path.read_bytes() for path in before} == before

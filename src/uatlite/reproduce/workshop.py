@@ -7,7 +7,7 @@ DIR/models/    the fine-tunings
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -77,6 +77,8 @@ class Workshop:
         self.store = Store(directory / "store")
         self.models = Models(directory / "models", self.supplies, settings)
         self._runs: dict[Job, Run] = {}
+        self._fitted: dict[tuple[str, Job, int | None], Calibrator] = {}
+        self._outcomes: dict[Ask, list[Outcome]] = {}
         self._prepared: tuple[tuple[Fit, str, str | None, int | None, float], Prepared] | None = None
 
     # ── who and where ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,18 +175,26 @@ class Workshop:
         """The stored predictions of a job that was run."""
         return self._runs[job].read()
 
-    def calibrators(self, ask: Ask) -> Sequence[Calibrator | None]:
+    def calibrators(self, ask: Ask) -> list[Calibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
-        contender = parse_contender(ask.contender)
-        jobs = self.calibration_jobs(ask)
-        if not jobs:
-            return [None] * len(self.fits(ask))
-        return [fit_calibrator(contender.calibrator, cut_passes(self.predictions(job), ask.passes)) for job in jobs]
+        name, jobs = parse_contender(ask.contender).calibrator, self.calibration_jobs(ask)
+        return [self._calibrator(name, job, ask.passes) for job in jobs] or [None] * len(self.fits(ask))
+
+    def _calibrator(self, name: str, job: Job, passes: int | None) -> Calibrator:
+        """Fitted once, however many cells are calibrated by it."""
+        key = (name, job, passes)
+        if key not in self._fitted:
+            self._fitted[key] = fit_calibrator(name, cut_passes(self.predictions(job), passes))
+        return self._fitted[key]
 
     def outcomes(self, ask: Ask) -> list[Outcome]:
-        """What a cell's contender comes to on its rows, for each seed."""
-        predictions = [self.selected(job, ask) for job in self.jobs(ask)]
-        return [outcome_of(run, own) for run, own in zip(predictions, self.calibrators(ask), strict=True)]
+        """What a cell's contender comes to on its rows, for each seed; kept, as a row of a table is many measures."""
+        key = replace(ask, measure="")
+        if key not in self._outcomes:
+            predictions = [self.selected(job, ask) for job in self.jobs(ask)]
+            pairs = zip(predictions, self.calibrators(ask), strict=True)
+            self._outcomes[key] = [outcome_of(run, own) for run, own in pairs]
+        return self._outcomes[key]
 
     def selected(self, job: Job, ask: Ask) -> Predictions:
         """A job's predictions, cut to the passes and the rows that a cell is about."""
