@@ -11,6 +11,7 @@ from uatlite.report.theme import INK, MUTED, SERIES
 from uatlite.reproduce.displays import Bars, Heat, Maps
 from uatlite.reproduce.measures.attention import attention_maps
 from uatlite.reproduce.run import Reproduction
+from uatlite.reproduce.texts import number
 from uatlite.reproduce.workshop import Workshop
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def draw_heat(display: Heat) -> "Drawn":
     axes.imshow(display.shades, cmap="Blues", vmin=-0.4, vmax=1.8, aspect="auto")
     for line, values in enumerate(display.values):
         for place, value in enumerate(values):
-            axes.text(place, line, f"{value:.3f}", ha="center", va="center", color=INK)
+            axes.text(place, line, number(value, 3), ha="center", va="center", color=INK)
     axes.set_xticks(range(len(display.columns)), display.columns)
     axes.set_yticks(range(len(display.rows)), display.rows)
     axes.grid(visible=False)

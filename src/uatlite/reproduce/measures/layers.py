@@ -37,13 +37,13 @@ def layer_share(ask: Ask, workshop: Workshop) -> Measured:
 
 
 def group(name: str, layers: int) -> list[int]:
-    """The places of a group among embeddings, layers 1 .. L and head; thirds of the depth, as the paper's of twelve."""
+    """The places of a group among embeddings, layers 1 .. L and head: thirds of the depth, the last layer always late."""
     if name == "embeddings":
         return [0]
     if name == "head":
         return [layers + 1]
     third = GROUPS.index(name) - 1
-    return [1 + layer for layer in range(layers) if min(2, 3 * layer // layers) == third]
+    return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
 def _shares(ask: Ask, job: Job, workshop: Workshop) -> Arrays:

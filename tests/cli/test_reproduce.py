@@ -1,0 +1,40 @@
+"""uatlite reproduce: the list, and what is said where something is missing."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from uatlite.cli.app import app
+from uatlite.cli.reproduce import INCOMPLETE
+from uatlite.errors import ConfigurationError
+from uatlite.reproduce.declaration import NAMES
+
+
+def test_the_list_names_every_table_and_what_it_needs(tmp_path: Path) -> None:
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["reproduce", "--list", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 0
+    for name in NAMES:
+        assert name in result.output
+    assert "hans" in result.output
+
+
+def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    arguments = ["reproduce", "characters", "--data-dir", str(tmp_path / "data"), "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == INCOMPLETE
+    assert "characters: skipped, needs sst2" in result.output
+    assert "characters" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("arguments", [[], ["main"], ["-o", "out"]])
+def test_what_to_make_and_where_must_be_given(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    assert isinstance(result.exception, ConfigurationError)
+
+
+def test_an_unknown_table_is_an_error_that_names_the_nearest(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["reproduce", "man", "-o", str(tmp_path)])
+    assert isinstance(result.exception, ConfigurationError)
+    assert "'main'" in str(result.exception)
