@@ -37,7 +37,7 @@ def layer_share(ask: Ask, workshop: Workshop) -> Measured:
 
 
 def group(name: str, layers: int) -> list[int]:
-    """The places of a group among embeddings, layers 1 .. L and head: thirds of the depth, the last layer always late."""
+    """Its places among embeddings, layers 1 .. L and head: thirds of the depth, and the last layer is always late."""
     if name == "embeddings":
         return [0]
     if name == "head":
