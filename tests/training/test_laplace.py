@@ -9,7 +9,7 @@ from uatlite.methods.laplace import logit_covariance
 from uatlite.training.laplace import fit_laplace, last_layer_posterior
 
 laplace = pytest.importorskip("laplace")
-pytestmark = pytest.mark.filterwarnings("ignore:By default `link_approx`", "ignore:`torch.jit.script` is deprecated")
+pytestmark = pytest.mark.filterwarnings("ignore:By default `link_approx`")
 
 
 def clouds(rows: int = 90, units: int = 6, classes: int = 3) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """The last layer's Laplace approximation, fitted after training by `laplace-torch`; the one importer of it."""
 
 import copy
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -70,7 +71,9 @@ def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any
     alone = copy.deepcopy(layer).cpu().requires_grad_(True)
     fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
     fitted.fit(rows)
-    fitted.optimize_prior_precision(method="marglik")
+    with warnings.catch_warnings():  # about a link that marginal likelihood does not use
+        warnings.filterwarnings("ignore", message="By default `link_approx`", category=UserWarning)
+        fitted.optimize_prior_precision(method="marglik")
     return fitted
 
 
