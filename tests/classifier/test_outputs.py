@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from uatlite.classifier.outputs import pool
+from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.outputs import noting_its_encoder, pool, run
+from uatlite.classifier.outputs import read_by_head as read
 
 
 def read_by_head(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -63,3 +66,41 @@ def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTraine
 
     inputs = {"input_ids": torch.tensor([[2, 5, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
     assert pool(Members(), inputs) is None  # type: ignore[arg-type]
+
+
+def test_a_deterministic_pass_notes_what_the_head_reads(
+    model: PreTrainedModel, encoded: dict[str, torch.Tensor]
+) -> None:
+    """Its logits are the model's own, the noted output gives what `pool` gives, and the model has not changed."""
+    seen: list[object] = []
+    before = dict(model._modules)
+    with torch.no_grad():
+        logits = noting_its_encoder(model, seen)(**encoded).logits
+        assert torch.equal(logits, model(**encoded).logits)
+    assert len(seen) == 1
+    torch.testing.assert_close(read(model, seen[0], encoded), pool(model, encoded))
+    assert dict(model._modules) == before
+
+
+def test_options_are_noted_too(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
+    seen: list[object] = []
+    with torch.no_grad():
+        noting_its_encoder(chooser, seen)(**choices)
+    torch.testing.assert_close(read(chooser, seen[0], choices), pool(chooser, choices))
+
+
+@pytest.mark.parametrize("method", ["base", "cascade:threshold=0.8"])
+def test_one_pass_serves_prediction_and_shift(
+    build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
+) -> None:
+    clf, texts = build(method), list(texts_of(20))
+    calls: list[int] = []
+    handle = clf.model.base_model.register_forward_hook(lambda *_: calls.append(1))
+    both = run(clf.model, clf.tokenizer, texts, clf.settings, represent=True)
+    batches = len(calls)
+    plain = run(clf.model, clf.tokenizer, texts, clf.settings)
+    assert len(calls) == 2 * batches
+    handle.remove()
+    assert both.representations is not None
+    assert both.representations.shape[0] == len(texts)
+    np.testing.assert_array_equal(both.logits, plain.logits)

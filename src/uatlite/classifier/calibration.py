@@ -4,7 +4,7 @@ A promise about new rows must not rest on rows that fitted what it is about. So 
 for, a third of the rows fits the calibrator and the others decide; without them all rows fit the calibrator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,11 +69,13 @@ class Calibration:
     shift: ShiftReference | None
     figures: Figures | None
     """None where the rows are too few to measure a calibrator that was fitted on them"""
+    spending: tuple[str, ...] = ()
+    """what was learned about where to spend passes, a sentence each"""
 
     def describe(self) -> list[str]:
         """What was learned and what is promised, a sentence each."""
         chosen = self.calibrator
-        lines = [f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
+        lines = [*self.spending, f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
         if self.rule is not None:
             lines.append(self.rule.describe())
         if self.label_sets is not None:
@@ -105,6 +107,7 @@ class Calibration:
             "label_sets": None if self.label_sets is None else self.label_sets.to_dict(),
             "shift": None if self.shift is None else self.shift.to_dict(),
             "figures": None if self.figures is None else self.figures.to_dict(),
+            "spending": list(self.spending),
         }
 
     def to_arrays(self) -> dict[str, FloatArray]:
@@ -125,6 +128,7 @@ class Calibration:
                 label_sets=LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
                 shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
                 figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
+                spending=tuple(state.get("spending", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
@@ -138,9 +142,10 @@ def calibrate(
     settings: Settings,
     model_hash: str,
     classes: tuple[str, ...],
+    spending: tuple[str, ...] = (),
 ) -> Calibration:
     """Learn from what the model says of labelled rows, (rows,)."""
-    fitting, deciding = _split(labels, wishes)
+    fitting, deciding = split(labels, wishes, tunes=bool(spending))
     calibrator = _fit(outputs, labels, fitting, wishes)
     predictive = predictive_of(outputs, calibrator)
     scores = trust(wishes.score, predictive)
@@ -160,6 +165,7 @@ def calibrate(
         # No label enters a comparison of scores and representations, so all rows may stand in it.
         shift=summarise(scores, outputs.representations, score=wishes.score) if len(labels) >= REFERENCE_ROWS else None,
         figures=_figures(outputs, predictive, calibrator, labels, fitting, deciding, wishes.seed),
+        spending=spending,
     )
 
 
@@ -184,12 +190,17 @@ def predictive_of(outputs: Outputs, calibrator: Calibrator | None) -> Predictive
     return predictive if given is None else replace(predictive, variance=given)
 
 
-def _split(labels: NDArray[np.int64], wishes: Wishes) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows fit the calibrator and which decide: (rows,) each, disjoint unless nothing is to be decided."""
+def split(
+    labels: NDArray[np.int64], wishes: Wishes, *, tunes: bool = False
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows fit the calibrator and which decide: (rows,) each, disjoint unless nothing is to be decided.
+
+    `tunes` says that the method learns from the rows that fit, too.
+    """
     everything = np.ones(len(labels), dtype=np.bool_)
     if wishes.rule is None and wishes.label_sets is None:
         return everything, everything
-    if wishes.calibrator == "none":  # nothing is fitted, so every row may decide
+    if wishes.calibrator == "none" and not tunes:  # nothing is fitted, so every row may decide
         return ~everything, everything
     fitting = fitting_rows(len(labels), wishes.seed)
     return fitting, ~fitting
@@ -222,6 +233,18 @@ def _rule(
     if kind == "risk":  # the search must not begin where these very rows say
         options |= {"pilot": scores[fitting] if fitting.any() else None, "seed": wishes.seed}
     return RULES[kind](scores[deciding], errors[deciding], target, **options)
+
+
+def boundary_of(wishes: Wishes) -> Callable[[FloatArray, NDArray[np.bool_]], float] | None:
+    """Where answers begin, from confidences and errors (rows,); None where one does not abstain by confidence."""
+    if wishes.rule is None or wishes.score != "confidence":
+        return None
+    kind, target = wishes.rule
+
+    def threshold(confidences: FloatArray, errors: NDArray[np.bool_]) -> float:
+        return RULES[kind](confidences, errors, target, score=wishes.score, confidence=wishes.confidence).threshold
+
+    return threshold
 
 
 def _figures(

@@ -16,6 +16,7 @@ from uatlite.backbone.tokens import longest
 from uatlite.classifier import calibration as calibrating
 from uatlite.classifier import explaining, pipeline, saving
 from uatlite.classifier.calibration import Calibration, Wishes, predictive_of
+from uatlite.classifier.choosing import choose
 from uatlite.classifier.estimator import ScikitLearnManners
 from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.figures import Figures, measure
@@ -23,9 +24,12 @@ from uatlite.classifier.inputs import check_text, check_texts, class_indices, op
 from uatlite.classifier.outputs import Outputs, run
 from uatlite.classifier.prediction import Predictions
 from uatlite.classifier.settings import Settings, method_of, seed_of, tokenizer_fingerprint
+from uatlite.classifier.tuning import TOLERANCE, check_rows, needs_tuning, tune
 from uatlite.decision import trust
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.methods import Method
+from uatlite.methods.adaptive import Adaptive
+from uatlite.methods.cascade import Cascade
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import Floats, summarise
 from uatlite.values import Text
@@ -36,9 +40,10 @@ Config = UATConfig | Method | str | None
 class UncertaintyClassifier(ScikitLearnManners):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
-    `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default UATConfig.fast(). Texts
-    longer than `max_length` tokens (by default what the model takes) are cut, and counted; with `windows` they are read
-    in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
+    `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
+    trained for, or UATConfig.fast(). Texts longer than `max_length` tokens (by default what the model takes) are cut,
+    and counted; with `windows` they are read in overlapping windows and the logits averaged. With `indices` labels are
+    the model's columns instead of names.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class UncertaintyClassifier(ScikitLearnManners):
         self.indices = indices
         self.calibration_: Calibration | None = None
         check_classifier(unwrap(model))
-        method_of(config, seed)  # a bad one is an error now and not at the first text
+        method_of(config, seed, model)  # a bad one is an error now and not at the first text
 
     @classmethod
     def from_pretrained(
@@ -91,8 +96,10 @@ class UncertaintyClassifier(ScikitLearnManners):
 
     @property
     def method(self) -> Method:
-        """How the passes are made."""
-        return method_of(self.config, self.seed)
+        """How the passes are made: what `config` says, with the settings of it that calibrating learned."""
+        asked = method_of(self.config, self.seed, self.model)
+        learned = None if self.calibration_ is None else self.calibration_.settings.method
+        return learned if isinstance(learned, Adaptive | Cascade) and learned.untuned() == asked else asked
 
     @property
     def chooses(self) -> bool:
@@ -133,6 +140,8 @@ class UncertaintyClassifier(ScikitLearnManners):
         score: str = "confidence",
         calibrator: str = "auto",
         label_sets: float | None = None,
+        tolerance: float = TOLERANCE,
+        budget: float | None = None,
         seed: int = 0,
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
@@ -140,6 +149,10 @@ class UncertaintyClassifier(ScikitLearnManners):
         A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
         `confidence`), `target_coverage` (at least this share is answered) and `threshold` (answer above it), on the
         `score` named. `label_sets` is the coverage of label sets. What was learned is in `calibration_`.
+
+        Of the methods 'cascade' and 'adaptive' it also learns where to spend passes; a cascade keeps AURC and ECE of
+        its second stage on all texts within the `tolerance`. With a `budget`, 2.0 say, it chooses among all methods
+        that cost at most so many deterministic passes, as measured on these texts, and `config` becomes that one.
         """
         wishes = Wishes(calibrator, score, target_risk, target_coverage, threshold, confidence, label_sets, seed)
         checked = check_texts(texts, chooses=self.chooses)
@@ -149,10 +162,16 @@ class UncertaintyClassifier(ScikitLearnManners):
             )
         names = option_names(len(checked[0].options)) if self.chooses else self.class_names  # type: ignore[union-attr]
         columns = _paired(checked, class_indices(labels, names))
-        settings = self.settings
+        settings, spending = self._spend(checked, columns, wishes, tolerance, budget)
         outputs = run(self.model, self.tokenizer, checked, settings, represent=True)
         self.calibration_ = calibrating.calibrate(
-            outputs, columns, wishes, settings=settings, model_hash=model_hash(self.model), classes=names
+            outputs,
+            columns,
+            wishes,
+            settings=settings,
+            model_hash=model_hash(self.model),
+            classes=names,
+            spending=spending,
         )
         return self
 
@@ -252,6 +271,33 @@ class UncertaintyClassifier(ScikitLearnManners):
             rule = "" if self.calibration_.rule is None else ", abstains"
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
         return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
+
+    def _spend(
+        self, texts: list[Text], labels: NDArray[np.int64], wishes: Wishes, tolerance: float, budget: float | None
+    ) -> tuple[Settings, tuple[str, ...]]:
+        """The settings to calibrate: with the method that a budget chooses, or what is learned about the one asked."""
+        settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
+        if budget is None and not needs_tuning(settings.method):
+            return settings, ()
+        if budget is not None and self.config is not None:
+            raise ConfigurationError(
+                f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
+            )
+        rows, _ = calibrating.split(labels, wishes, tunes=True)
+        check_rows(labels[rows])
+        some = [text for text, chosen in zip(texts, rows, strict=True) if chosen]
+
+        def run_method(method: Method) -> Outputs:
+            seeded = method.seeded(settings.seed)
+            return run(self.model, self.tokenizer, some, replace(settings, method=seeded))
+
+        boundary = calibrating.boundary_of(wishes)
+        if budget is None:
+            tuned = tune(settings.method, run_method, labels[rows], tolerance=tolerance, boundary=boundary)
+        else:
+            tuned = choose(budget, run_method, labels[rows], boundary=boundary, seed=wishes.seed)
+            self.config = tuned.method
+        return replace(settings, method=tuned.method.seeded(settings.seed)), (tuned.reason,)
 
     def _options(self, calibration: Calibration | None) -> int | None:
         """How many options a question must have; None where any number will do."""

@@ -1,5 +1,6 @@
 """Texts to what the model says of them: the logits of every pass, and where its representations lie."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.backbone.architectures import ARCHITECTURES
@@ -16,7 +17,9 @@ from uatlite.backbone.tokens import Batch, in_order
 from uatlite.calibration import margin_variance
 from uatlite.classifier.long_texts import Windows, truncated, windowed
 from uatlite.classifier.settings import Settings
-from uatlite.methods.deterministic import evaluating
+from uatlite.methods import Method
+from uatlite.methods.cascade import Cascade
+from uatlite.methods.deterministic import BASE, Deterministic, evaluating
 from uatlite.methods.method import Passes
 from uatlite.predictive import Counts, mean_logits
 from uatlite.values import Text
@@ -76,7 +79,8 @@ def run(
 ) -> Outputs:
     """The method's passes over one text or more, in batches of like length.
 
-    With `represent` the model also runs once without dropout, for the pooled representation of each text.
+    With `represent` the model also runs once without dropout, for the pooled representation of each text; where the
+    method begins with such a pass, that one serves both.
     """
     prepare = windowed if settings.windows else truncated
     windows = prepare(tokenizer, texts, settings.max_length)
@@ -84,10 +88,47 @@ def run(
     passes: list[Passes] = []
     pooled: list[Tensor] = []
     for batch in batches:
-        passes.append(on_cpu(settings.method.run(model, batch.inputs)))
-        if represent and (representation := pool(model, batch.inputs)) is not None:
+        found, representation = _run(model, settings.method, batch.inputs, represent)
+        passes.append(on_cpu(found))
+        if representation is not None:
             pooled.append(representation.cpu())
     return gather(windows, batches, passes, pooled)
+
+
+def _run(
+    model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor], represent: bool
+) -> tuple[Passes, Tensor | None]:
+    """The method's passes over a batch and, where it is asked for, what the head reads of each text."""
+    if not represent:
+        return method.run(model, inputs), None
+    if not isinstance(method, Deterministic | Cascade) or model.base_model_prefix not in model._modules:
+        return method.run(model, inputs), pool(model, inputs)
+    seen: list[Any] = []
+    first = BASE.run(noting_its_encoder(model, seen), inputs)
+    passes = method.run(model, inputs, first) if isinstance(method, Cascade) else first
+    return passes, read_by_head(model, seen[0], inputs)
+
+
+def noting_its_encoder(model: PreTrainedModel, seen: list[Any]) -> PreTrainedModel:
+    """A shell around the same modules whose encoder notes its output in `seen`; the model itself is not touched."""
+    shell = copy.copy(model)
+    shell._modules = {**model._modules, model.base_model_prefix: _Noting(model.base_model, seen)}
+    return shell
+
+
+class _Noting(nn.Module):
+    """An encoder that notes what it puts out."""
+
+    def __init__(self, encoder: nn.Module, seen: list[Any]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.training = encoder.training
+        self._seen = seen
+
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        output = self.encoder(*args, **inputs)
+        self._seen.append(output)
+        return output
 
 
 def on_cpu(passes: Passes) -> Passes:
@@ -130,10 +171,16 @@ def pool(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
     with torch.inference_mode(), evaluating(encoder):
         output = encoder(**flat)
+    return read_by_head(model, output, inputs)
+
+
+def read_by_head(model: PreTrainedModel, output: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """What the head reads of an encoder's output, averaged over options: (batch, units); None of no encoder."""
     pooled = getattr(output, "pooler_output", None)
     if pooled is None and (hidden := getattr(output, "last_hidden_state", None)) is not None:
         row = ARCHITECTURES.get(model.config.model_type)
-        pooled = hidden[_read_token(flat["attention_mask"], last=row is not None and row.reads_last)]
+        real = inputs["attention_mask"].to(hidden.device).flatten(0, -2)
+        pooled = hidden[_read_token(real, last=row is not None and row.reads_last)]
     if pooled is None:
         return None
     rows = next(iter(inputs.values())).shape[0]

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from uatlite.cli.bench import bench
 from uatlite.cli.calibrate import calibrate
 from uatlite.cli.demo import demo
 from uatlite.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
@@ -36,6 +37,7 @@ app.command()(report)
 app.command(epilog=REPRODUCE_EXAMPLES)(reproduce)
 app.command()(serve)
 app.command()(train)
+app.command()(bench)
 app.command()(sites)
 app.command()(tasks)
 app.command()(methods)

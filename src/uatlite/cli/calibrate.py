@@ -40,7 +40,16 @@ def calibrate(
     label_sets: Annotated[
         float | None, typer.Option(help="Coverage of label sets, as in 0.9; none by default.")
     ] = None,
-    method: Annotated[str, typer.Option(help="How passes are made, as in fast, uat, base or uat:gate=k.")] = "fast",
+    method: Annotated[
+        str | None, typer.Option(help="How passes are made, as in fast, cascade, base or uat:gate=k; fast by default.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Choose the best method that costs at most so many deterministic passes, as in 2.0."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="By how much a cascade's AURC and ECE may exceed those of its second stage on all.")
+    ] = 0.005,
     seed: Annotated[int, typer.Option(help="Seed of the passes and of the split of the rows.")] = 0,
     max_length: Annotated[
         int | None, typer.Option(help="Most tokens of a text; by default what the model takes.")
@@ -77,6 +86,8 @@ def calibrate(
             score=score,
             calibrator=calibrator,
             label_sets=label_sets,
+            tolerance=tolerance,
+            budget=budget,
             seed=seed,
         )
     classifier.save_pretrained(output)

@@ -57,6 +57,10 @@ class Adaptive:
         """The same rule to stop by under another configuration."""
         return replace(self, config=config)
 
+    def untuned(self) -> Self:
+        """The same method before anything was learned."""
+        return replace(self, stopping=Stopping(confidence=self.stopping.confidence, block=self.stopping.block))
+
     def to_dict(self) -> dict[str, Any]:
         config = self.config.to_dict()
         del config["seed"]

@@ -109,6 +109,11 @@ class Cascade:
     def seeded(self, seed: int) -> Self:
         return replace(self, then=self.then.seeded(seed))
 
+    def untuned(self) -> Self:
+        """The same method before anything was learned."""
+        then = self.then.untuned() if isinstance(self.then, Adaptive) else self.then
+        return replace(self, then=then, escalation=PLAIN)
+
     def to_dict(self) -> dict[str, Any]:
         return {"method": "cascade", "then": self.then.to_dict(), "escalation": asdict(self.escalation)}
 
@@ -123,9 +128,12 @@ class Cascade:
             then = then.with_config(UATConfig.from_dict(described["config"]))
         return cls(then, Escalation(**values["escalation"]))
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """Logits (passes of the second stage, batch, classes), NaN where a text has fewer."""
-        first = BASE.run(model, encoded)
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], first: Passes | None = None) -> Passes:
+        """Logits (passes of the second stage, batch, classes), NaN where a text has fewer.
+
+        `first` is the base's pass over the same texts, where the caller has it.
+        """
+        first = BASE.run(model, encoded) if first is None else first
         rows = self.escalates(first.logits[0])
         second = self.then.run(model, {name: value[rows] for name, value in encoded.items()}) if len(rows) else None
         return join(first, rows, second, self)

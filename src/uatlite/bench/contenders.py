@@ -1,0 +1,84 @@
+"""Who is timed. Each is a function of a model, batches of tokens and a number of passes, and runs over all batches."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from uatlite.methods import parse_method
+from uatlite.methods.deterministic import BASE
+from uatlite.passes.config import UATConfig
+from uatlite.passes.engine import sample
+
+Inputs = Mapping[str, Tensor]
+Batches = Sequence[Inputs]
+Contender = Callable[[PreTrainedModel, Batches, int], None]
+
+
+def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    """The Hugging Face model in evaluation mode, once."""
+    for batch in batches:
+        BASE.run(model, batch)
+
+
+def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    """The plain way to MC dropout: train mode, one forward after the other."""
+    device = next(model.parameters()).device
+    with torch.inference_mode(), training(model):
+        for batch in batches:
+            inputs = {name: value.to(device) for name, value in batch.items()}
+            for _ in range(passes):
+                model(**inputs)
+
+
+def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    """UAT-Lite as Algorithm 1 of the paper runs: a forward for each pass, by a budget that lets no two share one."""
+    for batch in batches:
+        sample(model, batch, UATConfig(samples=passes), chunk=len(batch["input_ids"]), memory_budget=1)
+
+
+def folded(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    """The same passes in one batch."""
+    for batch in batches:
+        sample(model, batch, UATConfig(samples=passes))
+
+
+def method(spelling: str) -> Contender:
+    """A method by its spelling, with as many passes as it has of its own."""
+
+    def run(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+        chosen = parse_method(spelling)
+        for batch in batches:
+            chosen.run(model, batch)
+
+    return run
+
+
+BASELINE = "deterministic"
+CONTENDERS: dict[str, Contender] = {
+    BASELINE: deterministic,
+    "Hugging Face loop": train_mode_loop,
+    "UAT sequential": sequential,
+    "UAT folded": folded,
+    "fast": method("fast"),
+    "adaptive": method("adaptive"),
+    "analytic": method("analytic"),
+    "cascade + fast": method("cascade"),
+    "cascade + analytic": method("cascade:then=analytic"),
+}
+GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
+"""Those whose number of passes is the one that was asked for; the others have their own."""
+
+
+@contextmanager
+def training(model: PreTrainedModel) -> Iterator[None]:
+    """Switch a model to train mode; afterwards every module is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,153 @@
+"""One benchmark: the contenders on the user's texts, then how each grows with passes, length, texts and batch."""
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from uatlite.backbone.loading import Checkpoint
+from uatlite.backbone.tokens import BATCH_TOKENS, Tokens, longest, tokenize
+from uatlite.bench.contenders import BASELINE, CONTENDERS, GROW_WITH_PASSES, Batches
+from uatlite.bench.results import Curve, Results
+from uatlite.bench.timing import Run, exponent, seconds, take_turns
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.values import Text
+
+BATCH_SIZES = (8, 16, 32, 64, 128)
+"""Of which the deterministic pass takes the one it is fastest at: the comparison is with its best."""
+PASSES = (2, 4, 8, 16)
+LENGTHS = (16, 32, 64, 128, 256)
+CURVE_TEXTS = 16
+"""Texts at each point of a curve over passes or length; those over length are cut or repeated to it."""
+CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic")
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    passes: int = 10
+    rounds: int = 3
+    contenders: tuple[str, ...] = tuple(CONTENDERS)
+    curves: bool = True
+
+    def __post_init__(self) -> None:
+        if self.passes < 2 or self.rounds < 1:
+            raise ConfigurationError(
+                f"passes={self.passes}, rounds={self.rounds}: allowed are 2 passes or more and 1 round or more."
+            )
+
+
+def run_bench(checkpoint: Checkpoint, texts: Sequence[Text], plan: Plan, tell: Tell = lambda _: None) -> Results:
+    """Time the contenders on texts, by turns in one run."""
+    if not texts:
+        raise InputError("there are no texts to time; give a file with some.")
+    tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
+    tell("finding the batch size at which the deterministic pass is fastest")
+    sizes = _over_batch(checkpoint, tokens, plan)
+    batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
+    batches = _batches(tokens, batch)
+    tell(f"timing {len(plan.contenders)} contenders by turns, {plan.rounds} rounds")
+    timed = take_turns(_runs(checkpoint, batches, plan, plan.contenders), BASELINE, plan.rounds)
+    curves = [sizes]
+    if plan.curves:
+        for name, measure in (("passes", _over_passes), ("tokens", _over_tokens), ("texts", _over_texts)):
+            tell(f"timing how costs grow with {name}")
+            curves.append(measure(checkpoint, tokens, plan))
+    return Results(
+        model=checkpoint.name,
+        texts=len(texts),
+        tokens=sum(tokens.lengths),
+        passes=plan.passes,
+        rounds=plan.rounds,
+        batch=batch,
+        machine=_machine(),
+        contenders=timed,
+        curves=tuple(curves),
+    )
+
+
+def _batches(tokens: Tokens, size: int, rows: Sequence[int] | None = None) -> Batches:
+    """Batches of like length, of at most so many texts."""
+    wanted = max(BATCH_TOKENS, size * max(tokens.lengths))
+    return [batch.inputs for batch in tokens.batches(rows, most_tokens=wanted, most_texts=size)]
+
+
+def _runs(checkpoint: Checkpoint, batches: Batches, plan: Plan, names: Sequence[str]) -> dict[str, Run]:
+    chosen = [BASELINE, *(name for name in names if name != BASELINE)]
+    return {name: partial(CONTENDERS[name], checkpoint.model, batches, plan.passes) for name in chosen}
+
+
+def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, Run]], rounds: int) -> Curve:
+    """Time the same contenders at each size; the fastest of the rounds, as what is fitted is a growth and no ratio."""
+    taken: dict[str, list[float]] = {}
+    for size in sizes:
+        runs = runs_at(size)
+        for run in runs.values():
+            run()
+        best = dict.fromkeys(runs, float("inf"))
+        for _ in range(rounds):
+            for name, run in runs.items():
+                best[name] = min(best[name], seconds(run))
+        for name, value in best.items():
+            taken.setdefault(name, []).append(value)
+    exponents = {name: exponent(sizes, values) for name, values in taken.items()} if len(sizes) > 1 else {}
+    return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
+
+
+def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+    sizes = [size for size in BATCH_SIZES if size <= max(len(tokens), BATCH_SIZES[0])]
+    names = [BASELINE] if not plan.curves else [BASELINE, "UAT folded"]
+    return _curve("batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds)
+
+
+def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+    batches = _batches(tokens, CURVE_TEXTS, tokens.by_length()[-CURVE_TEXTS:])
+
+    def runs_at(passes: int) -> dict[str, Run]:
+        return {name: partial(CONTENDERS[name], checkpoint.model, batches, passes) for name in GROW_WITH_PASSES}
+
+    return _curve("passes", PASSES, runs_at, plan.rounds)
+
+
+def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+    """Real tokens of the longest texts, cut or repeated to each length."""
+    most = longest(checkpoint.model, checkpoint.tokenizer)
+    lengths = [length for length in LENGTHS if length <= most]
+    rows = tokens.by_length()[-CURVE_TEXTS:]
+    inputs = tokens.pad(rows)
+    fewest = min(tokens.lengths[row] for row in rows)
+
+    def runs_at(length: int) -> dict[str, Run]:
+        places = torch.arange(length) % fewest
+        batch = {name: value[..., places] for name, value in inputs.items()}
+        return _runs(checkpoint, [batch], plan, CURVE_CONTENDERS)
+
+    return _curve("tokens", lengths, runs_at, plan.rounds)
+
+
+def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+    """The texts once, twice and four times over."""
+    every = list(range(len(tokens)))
+    some = every[: max(1, len(every) // 4)]
+
+    def runs_at(size: int) -> dict[str, Run]:
+        batches = [batch for _ in range(size // len(some)) for batch in _batches(tokens, CURVE_TEXTS, some)]
+        return _runs(checkpoint, batches, plan, CURVE_CONTENDERS)
+
+    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds)
+
+
+def _machine() -> dict[str, str]:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
+    return {
+        "device": device,
+        "threads": f"{torch.get_num_threads()} threads",
+        "torch": f"torch {torch.__version__.split('+')[0]}",
+        "system": platform.system(),
+    }

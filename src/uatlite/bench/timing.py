@@ -1,0 +1,82 @@
+"""Timing by turns: each round runs every contender once, so what the machine does meanwhile falls on all of them."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+Run = Callable[[], None]
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What one contender took."""
+
+    seconds: float
+    """the median over rounds"""
+    ratio: float
+    """the median over rounds of its time over that of the baseline, timed before and after it"""
+    peak_bytes: int | None
+    """the most memory it needed beyond what was in use before it; None where the system does not say"""
+
+
+def take_turns(runs: Mapping[str, Run], baseline: str, rounds: int) -> dict[str, Timed]:
+    """Time every run in each round, the baseline around each of them, after one round to warm up.
+
+    Memory is measured in the warm-up: later nothing is new.
+    """
+    peaks = {name: peak_of(run) for name, run in runs.items()}
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    ratios: dict[str, list[float]] = {name: [] for name in runs} | {baseline: [1.0]}
+    for _ in range(rounds):
+        taken[baseline].append(seconds(runs[baseline]))
+        for name, run in runs.items():
+            if name == baseline:
+                continue
+            taken[name].append(seconds(run))
+            taken[baseline].append(seconds(runs[baseline]))
+            before, after = taken[baseline][-2:]
+            ratios[name].append(taken[name][-1] / ((before + after) / 2))
+    return {name: Timed(statistics.median(taken[name]), statistics.median(ratios[name]), peaks[name]) for name in runs}
+
+
+def seconds(run: Run) -> float:
+    """How long a run takes."""
+    begun = time.perf_counter()
+    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def peak_of(run: Run) -> int | None:
+    """The most memory that a run needs beyond what is in use before it: of the GPU, else of the process (Linux)."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return int(torch.cuda.max_memory_allocated() - before)
+    try:
+        _CLEAR.write_text("5")  # the peak so far is forgotten
+        before = _status("VmRSS")
+        run()
+        return max(0, _status("VmHWM") - before)
+    except OSError:  # another system, or one that does not let a process ask
+        run()
+        return None
+
+
+def _status(field: str) -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The b of cost = a·size^b, by least squares on logarithms; 1 is linear."""
+    slope, _ = np.polyfit(np.log(sizes), np.log(costs), 1)
+    return float(slope)
