@@ -57,18 +57,13 @@ def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
 
 
 def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], left: str, right: str | float) -> Verdict:
-    one, name, column = _cell(declaration, grids, left)
+    one, *place = _cell(declaration, grids, left)
     if isinstance(right, str):
-        other, other_name, other_column = _cell(declaration, grids, right)
-        second = name if column != other_column and name == other_name else other_name
-        compared = (
-            f"{name} {claim.relation} {other_name}, {column}"
-            if column == other_column
-            else f"{name}: {column} {claim.relation} {other_column}" + ("" if second == name else f" of {second}")
-        )
+        other, *other_place = _cell(declaration, grids, right)
+        compared = _compared(claim.relation, *place, *other_place)
     else:
         other = Cell(Measured((right,)), right, 3)
-        compared = f"{name}, {column} {claim.relation} {right:g}"
+        compared = f"{', '.join(place)} {claim.relation} {right:g}"
     paper = _printed_difference(one, other)
     here = _difference(one, other, isinstance(right, str))
     return Verdict(
@@ -80,6 +75,14 @@ def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], lef
         paper_agrees=None if paper is None else _agrees(claim, paper),
         ours=claim.ours,
     )
+
+
+def _compared(relation: str, row: str, column: str, other_row: str, other_column: str) -> str:
+    if column == other_column:
+        return f"{row} {relation} {other_row}, {column}"
+    if row == other_row:
+        return f"{row}: {column} {relation} {other_column}"
+    return f"{row}, {column} {relation} {other_row}, {other_column}"
 
 
 def _printed_difference(one: Cell | None, other: Cell | None) -> float | None:

@@ -1,6 +1,6 @@
 """What a declaration needs, and whether it is there: data, methods, packages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,9 +72,10 @@ def reason_against(ask: Ask, workshop: Workshop) -> str | None:
     return None
 
 
-def notes_on_rows(declaration: Declaration, workshop: Workshop, asks: Iterator[Ask]) -> list[str]:
-    """Where the rows of a declaration came from, of training and of test."""
-    trained, tested = {}, {}
+def notes_on_rows(asks: Iterable[Ask], workshop: Workshop) -> list[str]:
+    """Where the rows of some cells came from, of training and of test."""
+    trained: dict[str, str] = {}
+    tested: dict[str, str] = {}
     for ask in asks:
         trained[ask.task] = workshop.supplies.of(ask.task).note
         name = ask.on or ask.task

@@ -142,5 +142,5 @@ def _filled(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str
     watch.at(f"measuring {declaration.name}")
     grids = fill(declaration, workshop, reasons)
     asks = (ask for _, _, _, ask in declaration.asks() if ask not in reasons)
-    notes = [*declaration.notes, *notes_on_rows(declaration, workshop, asks)]
+    notes = [*declaration.notes, *notes_on_rows(asks, workshop)]
     return Reproduction(declaration, tuple(grids), tuple(judge(declaration, grids)), tuple(notes))

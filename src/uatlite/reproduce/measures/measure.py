@@ -25,4 +25,3 @@ class Measure:
     compute: Callable[[Ask, Workshop], Measured]
     jobs: Callable[[Ask, Workshop], list[Job]] = own_jobs
     decimals: int = 3
-    percent: bool = False
