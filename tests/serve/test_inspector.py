@@ -10,6 +10,8 @@ from uatlite.classifier import UncertaintyClassifier
 from uatlite.metrics import aurc
 
 SHOT = {"width": 1280, "height": 900}
+PATIENCE = 120_000
+"""Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +23,7 @@ def address(running: Any, classifier: UncertaintyClassifier) -> Iterator[str]:
 @pytest.fixture
 def tab(browser: Any, address: str) -> Iterator[Any]:
     """The page, open; whatever the browser complains about, or asks of another host, fails the test."""
-    made = browser.new_page(viewport=SHOT)
+    made = opened(browser, SHOT)
     said: list[str] = []
     made.on("console", lambda message: said.append(message.text))
     made.on("pageerror", lambda error: said.append(str(error)))
@@ -33,10 +35,25 @@ def tab(browser: Any, address: str) -> Iterator[Any]:
     assert said == []
 
 
+def opened(browser: Any, viewport: dict[str, int], scheme: str = "light") -> Any:
+    page = browser.new_page(viewport=viewport, color_scheme=scheme)
+    page.set_default_timeout(PATIENCE)
+    return page
+
+
 def type_text(tab: Any, text: str) -> None:
     with tab.expect_response("**/explain"):
         tab.fill("#text", text)
     tab.wait_for_selector("#result[aria-busy=false] .verdict")
+
+
+def until_count(tab: Any, selector: str, count: int) -> None:
+    """Wait until so many are there. (Playwright's own wait evaluates a string, which the page's policy forbids.)"""
+    for _ in range(PATIENCE // 50):
+        if tab.locator(selector).count() == count:
+            return
+        tab.wait_for_timeout(50)
+    assert tab.locator(selector).count() == count
 
 
 def percentages(tab: Any, selector: str) -> list[str]:
@@ -62,8 +79,8 @@ def test_type_and_see(tab: Any, classifier: UncertaintyClassifier) -> None:
 
 def test_what_is_typed_is_shown_and_never_run(tab: Any) -> None:
     type_text(tab, "<img src=x onerror=alert(1)> <b>a1</b>")
-    assert tab.locator("#words img, #words b, #result script").count() == 0
-    assert "<" in tab.inner_text("#words")
+    assert tab.locator("#result :is(img, b:not(.verdict b), script)").count() == 0
+    assert tab.input_value("#text").startswith("<img")
 
 
 def test_a_slider_changes_what_is_shown_and_takes_the_promise_back(tab: Any) -> None:
@@ -72,16 +89,16 @@ def test_a_slider_changes_what_is_shown_and_takes_the_promise_back(tab: Any) -> 
     assert tab.is_hidden("#off")
     with tab.expect_response("**/explain"):
         tab.fill("#samples", "9")
-    tab.wait_for_function("document.querySelectorAll('#passes circle').length === 27")
+    until_count(tab, "#passes circle", 9 * 3)
     assert "not the settings that were calibrated" in tab.inner_text("#off")
     with tab.expect_response("**/explain"):
         tab.fill("#penalty", "3")
     with tab.expect_response("**/explain"):
         tab.select_option("#gate", "none")
-    tab.wait_for_function("document.querySelectorAll('#attention canvas').length === 0")
+    until_count(tab, "#attention canvas", 0)
     with tab.expect_response("**/explain"):
         tab.click("#reset")
-    tab.wait_for_function("document.querySelectorAll('#passes circle').length === 12")
+    until_count(tab, "#passes circle", 4 * 3)
     assert tab.inner_text("#decision") == before
     assert tab.is_hidden("#off")
 
@@ -132,7 +149,7 @@ def test_a_pair(tab: Any, classifier: UncertaintyClassifier) -> None:
 def test_upload_and_read_the_result(
     tab: Any, classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    texts = [*made_texts(60, seed=8), 'a1, "a2"\na3']
+    texts = [*made_texts(60, seed=8), 'a1, "a2" <b onclick=x>\na3']
     predictions = classifier.predict(texts, check_shift=False)
     gold = [classifier.class_names[(p + (i % 3 == 0)) % 3] for i, p in enumerate(predictions.predicted)]
     lines = [
@@ -154,6 +171,8 @@ def test_upload_and_read_the_result(
     order = [int(i) + 2 for i in predictions.confidence.argsort(kind="stable")]
     assert shown[:20] == order[:20]
     assert tab.locator("#curve polyline").count() == 1
+    tab.click("#more")
+    assert "<b onclick=x>" in tab.inner_text("#rows")
     with tab.expect_download() as caught:
         tab.click("#download")
     rows = Path(caught.value.path()).read_text().splitlines()
@@ -166,7 +185,7 @@ def test_upload_and_read_the_result(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_it_fits_a_phone(browser: Any, address: str, width: int, scheme: str) -> None:
-    made = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    made = opened(browser, {"width": width, "height": 800}, scheme)
     made.goto(address)
     made.wait_for_selector("#served strong")
     type_text(made, "a1 a2 a3 " * 5)
@@ -177,7 +196,7 @@ def test_it_fits_a_phone(browser: Any, address: str, width: int, scheme: str) ->
 
 
 def test_the_page_of_the_api_loads_nothing_from_elsewhere(browser: Any, address: str) -> None:
-    made = browser.new_page(viewport=SHOT)
+    made = opened(browser, SHOT)
     asked: list[str] = []
     made.on("request", lambda request: asked.append(request.url))
     made.goto(f"{address}/docs")
@@ -190,7 +209,7 @@ def test_the_page_of_the_api_loads_nothing_from_elsewhere(browser: Any, address:
 
 def test_the_token_is_asked_for(browser: Any, running: Any, classifier: UncertaintyClassifier) -> None:
     with running(classifier, token="correct-horse-battery") as locked:
-        made = browser.new_page(viewport=SHOT)
+        made = opened(browser, SHOT)
         made.goto(locked)
         made.wait_for_selector("#access:visible")
         made.fill("#token", "correct-horse-battery")

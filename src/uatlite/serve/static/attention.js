@@ -55,8 +55,9 @@ export function repaint() {
     byId("attention"),
     ...KINDS.map(([kind, name]) => {
       const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": `${name}: attention of ${shown.tokens.length} tokens, ${ranges[kind]}` });
-      new ResizeObserver(() => paint(canvas, maps[kind], shown?.tokens ?? [], kind === "difference" ? furthest : most, kind === "difference")).observe(canvas);
-      follow(canvas, shown.tokens.length, tell);
+      const [tokens, signed] = [shown.tokens, kind === "difference"];
+      new ResizeObserver(() => canvas.isConnected && paint(canvas, maps[kind], tokens, signed ? furthest : most, signed)).observe(canvas);
+      follow(canvas, tokens.length, tell);
       return el("figure", {}, el("figcaption", {}, name, el("small", {}, ranges[kind])), canvas);
     }),
   );
