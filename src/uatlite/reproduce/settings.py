@@ -76,9 +76,10 @@ class Settings:
         """What a reader of the numbers must know."""
         rows = "all rows of each set" if self.limit is None else f"at most {self.limit:,} rows of each set"
         trained = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
+        backbone = self.chosen(None)
         recipe = ", ".join(f"{name} {value}" for name, value in self.recipe.to_dict().items() if value is not None)
         return [
-            f"Backbone {self.chosen(None)}; {rows}, {trained}; "
+            f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
             f"{self.seeds} seeds, each a fine-tuning and masks of its own, where the paper's table is not of one seed.",
             f"Recipe: {recipe}.",
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set; two methods on the same "
