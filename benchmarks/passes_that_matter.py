@@ -48,7 +48,7 @@ def read(path: Path, rows: int) -> tuple[list[str], list[str]]:
     """Texts and labels of the first rows after a fixed shuffle."""
     content = path.read_bytes()
     plain = gzip.decompress(content) if path.suffix == ".gz" else content
-    found = [json.loads(line) for line in plain.decode().splitlines()]
+    found = [json.loads(line) for line in plain.decode().split("\n") if line]
     random.Random(0).shuffle(found)
     return [row["text"] for row in found[:rows]], [row["label"] for row in found[:rows]]
 

@@ -146,3 +146,20 @@ def test_the_bar_says_speed_time_left_and_shares() -> None:
     assert describe(Progress(rows=10), 2.0, None) == "5 rows/s"
     with ScoringBar(Console(force_terminal=True, file=open("/dev/null", "w")), 114) as bar:
         bar.show(scored)
+
+
+def test_a_cascade_and_a_budget_say_what_was_learned_and_predict_counts_passes(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
+    given = ("calibrate", model, data, *columns)
+    assert run(*given, "--method", "cascade:then=analytic", "--tolerance", "0.0", "-o", tmp_path / "cascade") == 0
+    assert "Cascade: " in capsys.readouterr().err
+    assert json.loads((tmp_path / "cascade/uatlite.json").read_text())["settings"]["method"]["method"] == "cascade"
+    assert run("predict", tmp_path / "cascade", data, "--text", "body", "-o", tmp_path / "scored.jsonl") == 0
+    rows = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
+    assert {row["passes"] for row in rows} <= {1, 2}
+    assert run(*given, "--budget", "1.0", "-o", tmp_path / "cheap") == 0
+    assert "Budget 1: base, at 1.00 deterministic passes" in capsys.readouterr().err
+    assert run(*given, "--budget", "2.0", "--method", "fast", "-o", tmp_path / "both") == 2
+    assert "leave one of them out" in capsys.readouterr().err
