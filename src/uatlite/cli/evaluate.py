@@ -1,12 +1,20 @@
 """uatlite evaluate MODEL --task TASK -o DIR"""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from uatlite.cli.engine import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 from uatlite.cli.watching import Watching
+
+if TYPE_CHECKING:
+    from uatlite.experiments.plan import Plan
+    from uatlite.experiments.suite import Elsewhere
+    from uatlite.scale import Cluster
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -69,12 +77,17 @@ def evaluate(
     ] = None,
     resamples: Annotated[int, typer.Option(help="Resamples for the intervals.", rich_help_panel=_MORE)] = 1000,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.", rich_help_panel=_MORE)] = 0.95,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = 0.0,
 ) -> None:
     """Compare methods on a task: accuracy, calibration and selective risk, with confidence intervals."""
     from uatlite.experiments.contenders import parse_contenders
     from uatlite.experiments.evaluate import Resampling
     from uatlite.experiments.plan import Plan, as_sets, choose_set, parse_metrics, parse_names
 
+    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
     plan = Plan(
         contenders=parse_contenders(methods),
         test=choose_set(task, data, text=text, text_pair=text_pair, label=label),
@@ -99,10 +112,19 @@ def evaluate(
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     try:
         with Watching(progress) as watch:
-            results = run(checkpoints, plan, Store(output / "store"), watch)
+            elsewhere = None if cluster is None else filling(model, plan, cluster)
+            results = run(checkpoints, plan, Store(output / "store"), watch, elsewhere)
     except KeyboardInterrupt:
         progress.print(f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None
     console.print(render(results))
     written = write_results(results, output)
     progress.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}", highlight=False)
+
+
+def filling(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "Elsewhere":
+    """The workers of a cluster as the place where an evaluation's predictions are computed."""
+    from uatlite.scale import evaluation_jobs, fill
+
+    names = [str(Path(name).absolute()) if Path(name).is_dir() else name for name in dict.fromkeys(models)]
+    return partial(fill, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)

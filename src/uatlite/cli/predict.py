@@ -1,5 +1,6 @@
 """uatlite predict MODEL INPUT -o OUT"""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 from rich.console import Console
 
 from uatlite.cli.bar import ScoringBar
+from uatlite.cli.engine import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 
 INTERRUPTED = 130
 INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, or - for standard input."
@@ -34,6 +36,10 @@ def predict(
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be scored.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output, or an unfinished run.")] = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier import UncertaintyClassifier
@@ -41,6 +47,7 @@ def predict(
     from uatlite.scoring import Job, score_file
     from uatlite.scoring.reading import estimate_rows
 
+    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=tuple(keep or ()))
     job = Job(input, output, layout, format, rejects, strict=strict, resume=resume, overwrite=overwrite)
     changed: dict[str, Any] = {"windows": True} if windows else {}
@@ -48,10 +55,17 @@ def predict(
         changed["max_length"] = max_length
     console = Console(stderr=True)
     total = estimate_rows(job)
-    classifier = UncertaintyClassifier.from_pretrained(model, method=method, **changed)
+    name = str(Path(model).absolute()) if Path(model).is_dir() else model
+    load = partial(UncertaintyClassifier.from_pretrained, name, method=method, **changed)
+    classifier = load() if cluster is None else load(device="cpu")
     try:
         with ScoringBar(console, total) as bar:
-            summary = score_file(classifier, job, bar.show)
+            if cluster is None:
+                summary = score_file(classifier, job, bar.show)
+            else:
+                from uatlite import scale
+
+                summary = scale.score_file(load, job, cluster, bar.show, classifier=classifier)
     except KeyboardInterrupt:
         console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

@@ -1,7 +1,7 @@
 """The runner: a data set through a method into the store, piece by piece, going on where it stopped."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -69,18 +69,26 @@ def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance
 
     Pieces come in turn, shortest texts first. Whatever ends this early, a finished piece is never computed again.
     """
-    method = method.seeded(seed)
-    run = store.begin(_provenance(prepared, method, seed))
+    run = begin(store, prepared, method, seed)
     if run.complete:
         return run
-    for number, rows in enumerate(run.plan(prepared.tokens.by_length())):
-        if run.has(number, rows):
-            continue
-        run.write(number, _compute(prepared, method, rows.tolist()))
+    for number, rows in missing(run, prepared):
+        run.write(number, compute(prepared, method.seeded(seed), rows.tolist()))
         if advance is not None:
             advance(len(rows))
     run.finish()
     return run
+
+
+def begin(store: Store, prepared: Prepared, method: Method, seed: int) -> Run:
+    """Such a run in the store, with its provenance, whether or not it has pieces yet."""
+    return store.begin(_provenance(prepared, method.seeded(seed), seed))
+
+
+def missing(run: Run, prepared: Prepared) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """The pieces that a run does not have, or has broken: the number and the rows of each."""
+    planned = enumerate(run.plan(prepared.tokens.by_length()))
+    return ((number, rows) for number, rows in planned if not run.has(number, rows))
 
 
 def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> int:
@@ -124,7 +132,7 @@ def _provenance(prepared: Prepared, method: Method, seed: int) -> Provenance:
     )
 
 
-def _compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
+def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     """One piece: the passes of these rows, which stay in their order because it is that of their length."""
     started = time.perf_counter()
     batches = list(prepared.tokens.batches(rows))

@@ -1,6 +1,6 @@
 """A whole evaluation: load the sets, predict what the store lacks, calibrate, score, compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from uatlite.backbone.loading import Checkpoint
@@ -54,21 +54,31 @@ Runs = Mapping[tuple[str, str], Sequence[Predictions]]
 """(method, set) -> its predictions, one for each seed"""
 Calibrators = Mapping[str, Sequence[Calibrator | None]]
 """contender -> its calibrator for each seed"""
+Sets = Mapping[str, tuple[Prepared | None, Sequence[Prepared]]]
+"""model -> its calibration set, if anything is fitted, and the sets to score"""
+Job = tuple[Prepared, Method, int]
+"""a data set, a method and a seed: a run to be in the store"""
+Elsewhere = Callable[[Sequence[Job], Store, Callable[[float], None]], None]
+"""Computes, on other machines, what the store lacks of some jobs, and tells how many passes over a row are done."""
 
 
 def evaluate(
-    models: Checkpoint | Sequence[Checkpoint], plan: Plan, store: Store, watch: Watch | None = None
+    models: Checkpoint | Sequence[Checkpoint],
+    plan: Plan,
+    store: Store,
+    watch: Watch | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Results:
     """Run a plan on a model, or on one and those that were trained for its methods.
 
-    What the store already has is not computed again: an interrupted call goes on where it stopped.
+    What the store already has is not computed again: an interrupted call goes on where it stopped. `elsewhere` may
+    compute what the store lacks on other machines.
     """
     watch = watch or Unwatched()
     chosen = Models.of([models] if isinstance(models, Checkpoint) else models)
-    sets = {name: load_sets(one, plan) for name, one in _used(chosen, plan).items()}
+    sets = sets_of(plan, chosen)
     calibration, scored_on = next(iter(sets.values()))
-    everywhere = {name: [*test, *([fitted] if fitted else [])] for name, (fitted, test) in sets.items()}
-    runs = predict_all(plan, chosen, everywhere, store, watch)
+    runs = predict_all(jobs_of(plan, chosen, sets), store, watch, elsewhere)
     calibrators: dict[str, Sequence[Calibrator | None]] = {}
     for contender in plan.contenders:
         if calibration is not None and contender.calibrated:
@@ -109,16 +119,28 @@ def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: s
     )
 
 
-def predict_all(plan: Plan, models: Models, sets: Mapping[str, Sequence[Prepared]], store: Store, watch: Watch) -> Runs:
+def sets_of(plan: Plan, models: Models) -> Sets:
+    """The data of a plan as each model that its methods run on takes them."""
+    return {name: load_sets(one, plan) for name, one in _used(models, plan).items()}
+
+
+def jobs_of(plan: Plan, models: Models, sets: Sets) -> list[Job]:
     """Every method over every set as its model takes it, for as many seeds as change anything."""
     methods = {contender.method.name: contender.method for contender in plan.contenders}
-    jobs = [
+    everywhere = {name: [*test, *([fitted] if fitted else [])] for name, (fitted, test) in sets.items()}
+    return [
         (one, method, seed)
         for method in methods.values()
-        for one in sets[models.of_method(method).name]
+        for one in everywhere[models.of_method(method).name]
         for seed in _seeds(plan, method)
     ]
+
+
+def predict_all(jobs: Sequence[Job], store: Store, watch: Watch, elsewhere: Elsewhere | None = None) -> Runs:
+    """The predictions of all jobs."""
     watch.begin("predicting", sum(remaining(store, *job) * job[1].passes for job in jobs))
+    if elsewhere is not None:
+        elsewhere(jobs, store, watch.advance)
     runs: dict[tuple[str, str], list[Predictions]] = {}
     for prepared, method, seed in jobs:
         watch.at(f"{method.name}, {prepared.set_name}" + (f", seed {seed}" if method.stochastic else ""))

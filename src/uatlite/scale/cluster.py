@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 import ray
 from ray.data import DataContext, ExecutionResources
 
-from uatlite.errors import ConfigurationError
+from uatlite.errors import ConfigurationError, UATLiteError
 
 OBJECT_STORE = 256 * 2**20
 """Bytes of shared memory of a cluster that is started here."""
 IN_FLIGHT = 32 * 2**20
 """Bytes that may wait between reader and workers. What is more waits in the file: memory does not grow with it."""
+REACH_SECONDS = 5.0
+"""How long a cluster may take to answer at all."""
 
 _LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
@@ -84,13 +87,21 @@ def _connect(cluster: Cluster) -> None:
         )
         return
     try:
+        _reach(cluster.address)
         ray.init(cluster.address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ConfigurationError(
             f"address={cluster.address!r}: no Ray cluster answers there ({reason}). Start one by 'ray start --head', "
             "or leave --address out to use this machine alone."
         ) from error
+
+
+def _reach(address: str) -> None:
+    """Raise where nobody listens at host:port: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
 
 
 def _data_context() -> DataContext:
@@ -117,3 +128,13 @@ def _workers(cluster: Cluster, there: dict[str, float]) -> int:
             "by --workers or --gpus-per-worker, or let machines join the cluster."
         )
     return wanted
+
+
+def our_own(error: BaseException) -> BaseException:
+    """The error that a worker raised on purpose, out of what Ray wraps it in; or the one that came."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, UATLiteError):
+            return inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return error

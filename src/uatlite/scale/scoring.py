@@ -21,8 +21,8 @@ from ray.data import ActorPoolStrategy
 
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.data.files import STDIN
-from uatlite.errors import ConfigurationError, DataError, ModelError, UATLiteError
-from uatlite.scale.cluster import Cluster, connected
+from uatlite.errors import ConfigurationError, DataError, ModelError
+from uatlite.scale.cluster import Cluster, connected, our_own
 from uatlite.scale.reading import BLOCK, BlockSource
 from uatlite.scoring.blocks import BLOCK_ROWS
 from uatlite.scoring.job import Job
@@ -126,13 +126,3 @@ class Scorer:
                 f"{self._parts.directory} is not on {socket.gethostname()}, or is of another run. Give an output on a "
                 "file system that driver and workers share."
             )
-
-
-def our_own(error: BaseException) -> BaseException:
-    """The error that a worker raised on purpose, out of what Ray wraps it in; or the one that came."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, UATLiteError):
-            return inner
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    return error

@@ -1,0 +1,228 @@
+"""Scoring on Ray: what a second worker is worth, what kills cost, whether memory grows with the rows.
+
+    python benchmarks/scale.py workers              # rows a second of 1 and of 2 workers; wants an idle machine
+    python benchmarks/scale.py kills                # 20 kills of workers and drivers at random points of 20,000 rows
+    python benchmarks/scale.py memory 10000 1000000 # peak memory of all processes together
+    python benchmarks/scale.py reading              # rows a second of the reader, which feeds the workers
+
+`workers` has a model of MiniLM-L6's shape with random weights; the others the tiny one of predict_memory.py. All is on
+this machine: Ray is started for each run and stopped after it.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from predict_memory import WORDS, made_texts, make_classifier, make_rows
+
+ROWS, KILLS = 20_000, 20
+ROUNDS, WORKER_ROWS, WORKER_BLOCK = 3, 1_536, 32
+
+
+# ── what a second worker is worth ──────────────────────────────────────────────────────────────────────────────────
+
+
+def workers(place: Path) -> None:
+    """Rows a second between the first block and the last, 1 and 2 workers in turn; the median ratio of the rounds."""
+    make_minilm(place / "model")
+    make_rows(place / "rows.jsonl", WORKER_ROWS)
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for number in range(ROUNDS):
+        for count in (1, 2) if number % 2 == 0 else (2, 1):
+            found[count].append(rate(place, count))
+            print(f"round {number + 1}, {count} workers: {found[count][-1]:.1f} rows/s", flush=True)
+    ratios = [two / one for one, two in zip(found[1], found[2], strict=True)]
+    print(f"2 workers / 1 worker: {statistics.median(ratios):.2f} (rounds: {', '.join(f'{r:.2f}' for r in ratios)})")
+
+
+def make_minilm(directory: Path) -> None:
+    """A classifier of MiniLM-L6's shape, not calibrated, with random weights: only its cost matters."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    torch.manual_seed(0)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"a{number}" for number in range(WORDS))]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    sizes = {"hidden_size": 384, "intermediate_size": 1536, "num_hidden_layers": 6, "num_attention_heads": 12}
+    BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def rate(place: Path, count: int) -> float:
+    from uatlite.classifier import UncertaintyClassifier
+    from uatlite.scale import Cluster, score_file
+    from uatlite.scoring import Job, Progress
+
+    times: list[tuple[float, int]] = []
+
+    def note(progress: Progress) -> None:
+        times.append((time.perf_counter(), progress.rows))
+
+    load = partial(UncertaintyClassifier.from_pretrained, str(place / "model"))
+    job = Job(str(place / "rows.jsonl"), place / "out.jsonl", overwrite=True)
+    score_file(load, job, Cluster(workers=count), note, block_rows=WORKER_BLOCK)
+    # From the first block of the last worker to begin, so that loading the model is not counted, to the last block.
+    begin, end = times[2 * count], times[-1]
+    return (end[1] - begin[1]) / (end[0] - begin[0])
+
+
+# ── kills ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def kills(place: Path) -> None:
+    """SIGKILL to a worker or the driver at random points until there were enough, then let the run end and compare."""
+    generator = random.Random(0)
+    make_classifier(place / "model")
+    make_rows(place / "rows.jsonl", ROWS)
+    predict(place, "local.jsonl").wait()
+    done = {"worker": 0, "driver": 0}
+    while sum(done.values()) < KILLS:
+        output = place / f"out-{sum(done.values())}.jsonl"
+        while not output.exists():
+            run_and_kill(place, output, generator, done)
+        check(output, place / "local.jsonl")
+        print(
+            f"whole and equal after {done['worker']} kills of a worker and {done['driver']} of the driver", flush=True
+        )
+    print(f"{ROWS:,} rows, {sum(done.values())} kills: no row lost, none twice, the bytes of an undisturbed local run")
+
+
+def run_and_kill(place: Path, output: Path, generator: random.Random, done: dict[str, int]) -> None:
+    """One driver, until it ends or is killed; its workers are killed on the way."""
+    driver = predict(place, output.name, "--engine", "ray", "--workers", "2")
+    while sum(done.values()) < KILLS and driver.poll() is None:
+        parts, wanted = count_parts(output), generator.randint(0, 6)
+        while driver.poll() is None and count_parts(output) < parts + wanted:
+            time.sleep(0.05)
+        time.sleep(generator.uniform(0, 2))
+        scorers = [pid for pid in family(driver.pid) if b"Scorer" in command_of(pid)]
+        if generator.random() < 0.5 and scorers:
+            done["worker"] += killed(generator.choice(scorers))
+        elif driver.poll() is None and count_parts(output) > 0:
+            done["driver"] += killed(driver.pid)
+            print(f"driver killed at {count_parts(output)} parts", flush=True)
+            break
+    driver.wait()
+
+
+def predict(place: Path, output: str, *options: str) -> "subprocess.Popen[bytes]":
+    command = [sys.executable, "-m", "uatlite", "predict", str(place / "model"), str(place / "rows.jsonl")]
+    return subprocess.Popen([*command, "-o", str(place / output), "--resume", *options], stderr=subprocess.DEVNULL)
+
+
+def count_parts(output: Path) -> int:
+    return sum(1 for _ in output.with_name(f"{output.name}.unfinished").glob("part-*.jsonl"))
+
+
+def killed(pid: int) -> int:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return 0
+    return 1
+
+
+def check(output: Path, expected: Path) -> None:
+    ids = [json.loads(line)["id"] for line in output.read_text().splitlines()]
+    if len(ids) != ROWS or len(set(ids)) != ROWS or output.read_bytes() != expected.read_bytes():
+        sys.exit(f"{len(ids)} rows, {len(set(ids))} different, and the bytes are not those of the local run")
+
+
+# ── memory ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def memory(place: Path, sizes: list[int]) -> None:
+    """The most memory, in MB, that all processes of a run had at once; pages that they share count once (Pss)."""
+    make_classifier(place / "model")
+    print(f"{'rows':>10} {'peak, MB':>9} {'rows/s':>7}")
+    for size in sizes:
+        make_rows(place / "rows.jsonl", size)
+        begun = time.perf_counter()
+        driver = predict(place, f"out-{size}.jsonl", "--engine", "ray", "--workers", "2")
+        most = 0.0
+        while driver.poll() is None:
+            most = max(most, sum(proportional(pid) for pid in [driver.pid, *family(driver.pid)]))
+            time.sleep(0.5)
+        print(f"{size:>10,} {most:>9.0f} {size / (time.perf_counter() - begun):>7.0f}", flush=True)
+
+
+def proportional(pid: int) -> float:
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    return int(told.split("Pss:")[1].split()[0]) / 1024 if "Pss:" in told else 0.0
+
+
+# ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reading(place: Path) -> None:
+    """Rows a second that the one reader cuts into blocks, pickled and with their digests: what it can feed at most."""
+    import pickle
+
+    from uatlite.scoring import Job
+    from uatlite.scoring.blocks import blocks
+    from uatlite.scoring.reading import Accepted, read_items
+
+    rows = 100_000
+    make_rows(place / "rows.jsonl", rows)
+    job = Job(str(place / "rows.jsonl"), place / "out.jsonl")
+    begun = time.process_time()
+    held = sum(len(pickle.dumps(block)) for block in blocks(read_items(Accepted(False, None), job)))
+    seconds = time.process_time() - begun
+    characters = sum(map(len, made_texts(10_000))) / 10_000
+    print(
+        f"{rows / seconds:,.0f} rows/s of CPU time, {held / rows:.0f} bytes a row, {characters:.0f} characters a text"
+    )
+
+
+# ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def family(ancestor: int) -> list[int]:
+    """All processes that a process started, and those that these started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, IndexError):
+                continue  # gone meanwhile
+    found, new = set[int](), {ancestor}
+    while new := {pid for pid, parent in parents.items() if parent in new} - found:
+        found |= new
+    return sorted(found)
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("workers", "kills", "memory", "reading"))
+    parser.add_argument("rows", type=int, nargs="*", help="sizes for memory")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory)
+        if given.what == "memory":
+            memory(place, given.rows or [10_000, 1_000_000])
+        else:
+            {"workers": workers, "kills": kills, "reading": reading}[given.what](place)
+
+
+if __name__ == "__main__":
+    main()
