@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from uatlite.backbone.loading import Checkpoint, load_checkpoint
+from uatlite.data.schema import Task
 from uatlite.reproduce.rows import Supplies
 from uatlite.reproduce.settings import Settings
 from uatlite.training.fitting import PLAIN, Fitting
@@ -61,9 +62,10 @@ class Models:
         """Optimizer steps that fitting reports."""
         return steps(_fitting(fit), self._job(fit))
 
-    def rows(self, fit: Fit) -> int:
-        """Rows that go through the model while it is fitted, all epochs and members together."""
-        return self.steps(fit) * min(self._settings.recipe.batch_size, len(self._supplies.of(fit.task).train))
+    def sequences(self, fit: Fit) -> int:
+        """Sequences that go through the model while it is fitted, all epochs and members together."""
+        supply = self._supplies.of(fit.task)
+        return self.steps(fit) * min(self._settings.recipe.batch_size, len(supply.train)) * sequences(supply.task)
 
     def fit(self, fit: Fit, report: Report) -> None:
         """Fit a model unless it is there; one that was interrupted goes on from its last checkpoint."""
@@ -83,6 +85,11 @@ class Models:
     def _job(self, fit: Fit) -> Job:
         train = self._supplies.of(fit.task).train
         return Job(fit.backbone, train, recipe=self._settings.recipe, seed=fit.seed)
+
+
+def sequences(task: Task) -> int:
+    """What a row of a task is to a model: a question with options is a sequence for each of them."""
+    return len(task.labels) if task.kind == "choice" else 1
 
 
 def _fitting(fit: Fit) -> Fitting:

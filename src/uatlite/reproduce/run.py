@@ -15,7 +15,7 @@ from uatlite.reproduce.workshop import Job, Workshop
 
 
 class Watch(Protocol):
-    """Who is told how far a reproduction is. Work is counted in passes over a row."""
+    """Who is told how far a reproduction is. Work is counted in passes over a sequence."""
 
     def whole(self, work: float) -> None:
         """How much there is to do in all."""

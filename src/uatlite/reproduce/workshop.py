@@ -31,7 +31,7 @@ from uatlite.experiments.probabilities import Outcome, fit_calibrator, outcome_o
 from uatlite.experiments.store import Predictions, Run, Store
 from uatlite.methods import parse_method
 from uatlite.reproduce.declaration import Ask
-from uatlite.reproduce.models import Fit, Models
+from uatlite.reproduce.models import Fit, Models, sequences
 from uatlite.reproduce.rows import Supplies
 from uatlite.reproduce.settings import Settings
 from uatlite.reproduce.subsets import chosen
@@ -45,7 +45,7 @@ class Progress(Protocol):
     """Who is told how far a part of a reproduction is."""
 
     def advance(self, amount: float) -> None:
-        """So much more work is done, in passes over a row."""
+        """So much more work is done, in passes over a sequence."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Workshop:
     # ── models ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def work_of_fit(self, fit: Fit) -> float:
-        """How much a fitting takes, in passes over a row: forward and back are three."""
-        return 3.0 * self.models.rows(fit)
+        """How much a fitting takes, in passes over a sequence: forward and back are three."""
+        return 3.0 * self.models.sequences(fit)
 
     def fit(self, fit: Fit, progress: Progress) -> None:
         """Fine-tune a model, unless it is there; then it counts as done at once."""
@@ -158,17 +158,21 @@ class Workshop:
         return self._prepared[1]
 
     def work_of_job(self, job: Job) -> float:
-        """How much a job takes from nothing, in passes over a row."""
-        return float(len(self.dataset(job)) * parse_method(job.method).passes)
+        """How much a job takes from nothing, in passes over a sequence."""
+        return float(len(self.dataset(job)) * self._passes(job))
+
+    def _passes(self, job: Job) -> int:
+        """Passes over sequences that a row takes."""
+        return parse_method(job.method).passes * sequences(find_task(job.on.partition("/")[0]))
 
     def predict(self, job: Job, progress: Progress) -> None:
         """Compute what the store lacks of a job; what it has counts as done at once."""
         method, prepared = parse_method(job.method), self.prepared(job)
         left = remaining(self.store, prepared, method, job.fit.seed)
-        progress.advance((len(prepared.dataset) - left) * method.passes)
+        progress.advance((len(prepared.dataset) - left) * self._passes(job))
         with scaling(self.checkpoint(job.fit), job.scale):
             self._runs[job] = predict(
-                self.store, prepared, method, job.fit.seed, lambda rows: progress.advance(rows * method.passes)
+                self.store, prepared, method, job.fit.seed, lambda rows: progress.advance(rows * self._passes(job))
             )
 
     def predictions(self, job: Job) -> Predictions:
