@@ -10,6 +10,7 @@ from uatlite.classifier import UncertaintyClassifier
 from uatlite.classifier.outputs import Outputs
 from uatlite.classifier.tuning import SHARES, Stages, tune_adaptive, tune_cascade
 from uatlite.errors import CalibrationError, ConfigurationError
+from uatlite.methods import parse_method
 from uatlite.methods.adaptive import Adaptive
 from uatlite.methods.cascade import Cascade
 from uatlite.metrics import aurc, ece
@@ -168,3 +169,11 @@ def test_refusals(build: Build, labelled: Labelled) -> None:
         build("cascade").calibrate(texts, labels, target_risk=0.3)
     with pytest.raises(ConfigurationError, match="tolerance=-1"):
         build("cascade").calibrate(texts, labels, tolerance=-1)
+
+
+@pytest.mark.parametrize("spelt", ["adaptive", "cascade:threshold=0.9", "cascade:then=adaptive,threshold=0.9"])
+def test_the_seed_of_a_method_that_is_given_is_kept(spelt: str, build: Build, tmp_path: Path) -> None:
+    clf = build(parse_method(spelt).seeded(5))
+    assert clf.settings.seed == 5
+    clf.save_pretrained(tmp_path / "saved")
+    assert UncertaintyClassifier.from_pretrained(tmp_path / "saved").method == clf.method

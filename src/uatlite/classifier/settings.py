@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from uatlite.backbone.method_weights import attached
 from uatlite.backbone.tokens import tokenize
 from uatlite.classifier.long_texts import TOKENIZING
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods import METHODS, Method, method_from_dict, parse_method
+from uatlite.methods.adaptive import Adaptive
+from uatlite.methods.cascade import Cascade
 from uatlite.methods.sampling import Sampling
+from uatlite.methods.trained import TrainedMethod
 from uatlite.passes.config import UATConfig
 
 DEFAULT_METHOD = "fast"
@@ -56,10 +60,13 @@ class Settings:
         return self.method.name if name == "method" else str(getattr(self, name))[:12]
 
 
-def method_of(config: UATConfig | Method | str | None, seed: int | None) -> Method:
-    """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself."""
+def method_of(config: UATConfig | Method | str | None, seed: int | None, model: PreTrainedModel) -> Method:
+    """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself.
+
+    Where none is named, it is the one that the model was trained for, or `DEFAULT_METHOD`.
+    """
     if config is None:
-        config = DEFAULT_METHOD
+        config = trained_for(model) or DEFAULT_METHOD
     if isinstance(config, UATConfig):
         method: Method = _entry(config).with_config(config)
     elif isinstance(config, str):
@@ -73,6 +80,20 @@ def method_of(config: UATConfig | Method | str | None, seed: int | None) -> Meth
     return method if seed is None else method.seeded(seed)
 
 
+def trained_for(model: PreTrainedModel) -> str | None:
+    """The spelling of the method that a model has the weights of, if it has some."""
+    weights = attached(model)
+    if weights is None:
+        return None
+    method: object = METHODS.get(weights.method)
+    if not isinstance(method, TrainedMethod):
+        raise ModelError(
+            f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install the "
+            "version that trained it."
+        )
+    return method.as_trained(weights).name
+
+
 def _entry(config: UATConfig) -> Sampling:
     """The entry of `METHODS` that a configuration is, but for its seed; the paper's UAT-Lite where it is none."""
     entries = {key: method for key, method in METHODS.items() if isinstance(method, Sampling)}
@@ -84,7 +105,8 @@ def seed_of(config: UATConfig | Method | str | None, seed: int | None) -> int:
     """The seed that the method runs with."""
     if seed is not None:
         return seed
-    own = config.config if isinstance(config, Sampling) else config
+    method = config.then if isinstance(config, Cascade) else config
+    own = method.config if isinstance(method, Sampling | Adaptive) else method
     return own.seed if isinstance(own, UATConfig) else 0
 
 
