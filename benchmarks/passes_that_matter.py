@@ -27,7 +27,7 @@ import torch
 from uatlite import UncertaintyClassifier
 from uatlite.backbone.loading import Checkpoint
 from uatlite.backbone.tokens import Tokens, longest, tokenize
-from uatlite.bench.contenders import deterministic
+from uatlite.bench.contenders import deterministic, sequential
 from uatlite.bench.timing import seconds, take_turns
 from uatlite.calibration import make_calibrator
 from uatlite.classifier.outputs import Outputs, run
@@ -154,7 +154,7 @@ def cost(bench: Bench, methods: dict[str, Method], rounds: int) -> None:
     own = [batch.inputs for batch in tokens.batches()]
     runs = {"deterministic": partial(deterministic, checkpoint.model, batches, 1)}
     runs |= {name: partial(_run, method, clf.model, own) for name, method in methods.items() if name != "base"}
-    runs["uat, forwards one by one"] = partial(_run, parse_method("uat"), clf.model, own, one_by_one=True)
+    runs["uat, forwards one by one"] = partial(sequential, clf.model, own, 10)
     found = take_turns(runs, "deterministic", rounds)
     lengths = f"{np.mean(tokens.lengths):.0f} tokens ({min(tokens.lengths)} to {max(tokens.lengths)})"
     print(f"\n### Cost: {len(texts)} texts of {lengths}, deterministic in batches of {best}, {rounds} rounds\n")
@@ -167,14 +167,9 @@ def _cut(tokens: Tokens, size: int) -> list[dict[str, torch.Tensor]]:
     return [batch.inputs for batch in tokens.batches(most_tokens=1 << 30, most_texts=size)]
 
 
-def _run(method: Method, model: torch.nn.Module, batches: list, one_by_one: bool = False) -> None:
-    from uatlite.passes.engine import sample
-
+def _run(method: Method, model: torch.nn.Module, batches: list) -> None:
     for batch in batches:
-        if one_by_one:
-            sample(model, batch, method.config, chunk=len(batch["input_ids"]), memory_budget=1)
-        else:
-            method.run(model, batch)
+        method.run(model, batch)
 
 
 def peers(rounds: int) -> None:

@@ -94,3 +94,22 @@ def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -
     assert done.exit_code == 0, done.output
     assert "| cascade + analytic |" in done.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.svg", "bench.png"}
+
+
+def test_sequential_runs_every_pass_over_the_whole_batch(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uatlite.bench import contenders
+
+    ran: list[tuple[int, ...]] = []
+    run_passes = contenders.run_passes
+
+    def noted(*arguments: object) -> object:
+        found = run_passes(*arguments)  # type: ignore[arg-type]
+        ran.append(tuple(found.shape))
+        return found
+
+    monkeypatch.setattr(contenders, "run_passes", noted)
+    encoded = checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt")
+    contenders.sequential(checkpoint.model, [dict(encoded)], 3)
+    assert ran == [(1, 2, 3)] * 3

@@ -7,8 +7,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from uatlite.backbone.checks import check_encoded
+from uatlite.backbone.view import view_of
 from uatlite.methods import parse_method
 from uatlite.methods.deterministic import BASE
+from uatlite.passes.adaptive import run_passes
+from uatlite.passes.chunks import MEMORY_BUDGET
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 
@@ -34,9 +38,12 @@ def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> No
 
 
 def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
-    """UAT-Lite as Algorithm 1 of the paper runs: a forward for each pass, by a budget that lets no two share one."""
+    """UAT-Lite as Algorithm 1 of the paper runs: a forward over the whole batch for each pass."""
+    view, config = view_of(model), UATConfig(samples=passes)
     for batch in batches:
-        sample(model, batch, UATConfig(samples=passes), chunk=len(batch["input_ids"]), memory_budget=1)
+        inputs = check_encoded(batch, model, view.architecture)
+        for number in range(passes):
+            run_passes(view, inputs, config, range(number, number + 1), len(batch["input_ids"]), MEMORY_BUDGET)
 
 
 def folded(model: PreTrainedModel, batches: Batches, passes: int) -> None:

@@ -52,7 +52,7 @@ def sample_adaptively(
     logits: Tensor | None = None
     for start, end in zip((0, *ends), ends, strict=False):
         compact = {name: value[active] for name, value in inputs.items()}
-        found = _block(view, compact, config, range(start, end), chunk, memory_budget)
+        found = run_passes(view, compact, config, range(start, end), chunk, memory_budget)
         if logits is None:
             logits = found.new_full((cap, batch, found.shape[-1]), torch.nan)
         logits[start:end, active] = found
@@ -77,7 +77,7 @@ def check_adaptive(config: UATConfig) -> None:
         )
 
 
-def _block(
+def run_passes(
     view: View, inputs: Mapping[str, Tensor], config: UATConfig, passes: range, chunk: int | None, memory_budget: int
 ) -> Tensor:
     """Logits (passes, batch, classes) of some of the configuration's passes."""
