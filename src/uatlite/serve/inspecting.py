@@ -10,6 +10,7 @@ from uatlite.classifier.calibration import predictive_of
 from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.outputs import Outputs, run
 from uatlite.methods import METHODS, Method
+from uatlite.methods.cascade import Cascade
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import softmax
 from uatlite.serve.schema import (
@@ -65,23 +66,32 @@ def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResp
 
 
 def changed(method: Method, settings: Settings) -> Method:
-    """The method with the settings that were given; one that has none is replaced by the standard one."""
-    base: Any = method if isinstance(getattr(method, "config", None), UATConfig) else STANDARD
+    """The method with the settings that were given; one that drops nothing is replaced by the standard one."""
     given = {name: value for name, value in settings.model_dump().items() if value is not None}
-    if not base.stochastic:
+    stage: Any = dropping(method)
+    if stage is None:
+        return changed(STANDARD, settings)
+    if not stage.stochastic:
         given.pop("samples", None)
-    result: Method = base.with_config(replace(base.config, **given))
+    other = stage.with_config(replace(stage.config, **given))
+    result: Method = replace(method, then=other) if isinstance(method, Cascade) else other
     return result
+
+
+def dropping(method: Method) -> Method | None:
+    """The method, or the stage of a cascade, that has a configuration of dropout; None where there is none."""
+    stage = method.then if isinstance(method, Cascade) else method
+    return stage if isinstance(getattr(stage, "config", None), UATConfig) else None
 
 
 def used(method: Method) -> UsedSettings:
     """The settings of a method that a client can change."""
-    config: UATConfig = getattr(changed(method, Settings()), "config")  # noqa: B009 - not every Method has one
+    stage: Any = dropping(method) or STANDARD
     return UsedSettings(
         method=method.name,
-        penalty=config.penalty,
-        samples=config.samples if method.stochastic else None,
-        gate=config.gate,
+        penalty=stage.config.penalty,
+        samples=stage.config.samples if stage.stochastic else None,
+        gate=stage.config.gate,
     )
 
 
