@@ -11,7 +11,7 @@ from uatlite.cli.bar import ScoringBar
 from uatlite.cli.engine import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 
 INTERRUPTED = 130
-INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, or - for standard input."
+INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, an address (s3://…), or -."
 
 
 def predict(

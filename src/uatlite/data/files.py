@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
+from uatlite.data.remote import RemoteFile, is_remote, open_remote, remote_files
 from uatlite.errors import ConfigurationError, DataError, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
@@ -40,14 +41,16 @@ def candidate_names(stem: str) -> Iterator[str]:
             yield f"{stem}{extension}.gz"
 
 
-def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path, str]]:
+def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
     """The files that `source` stands for, each with its format: a directory's row files, by name."""
-    path = Path(source)
     if format is not None:
         check_choice("format", format, FORMATS)
+    if is_remote(source):
+        return _remote_row_files(str(source), format)
+    path = Path(source)
     if path.is_dir():
         inside = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
-        found = [(entry, name) for entry in inside if (name := format_of(entry))]
+        found: list[tuple[Path | RemoteFile, str]] = [(entry, name) for entry in inside if (name := format_of(entry))]
         if not found:
             raise DataError(f"{path} has no file to read: {_expected()}.")
         return found
@@ -55,18 +58,41 @@ def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path,
         raise DataError(f"{path} does not exist.{_neighbours(path)}")
     name = format or format_of(path)
     if name is None:
-        raise DataError(f"{path.name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+        raise _unknown(path.name)
     return [(path, name)]
 
 
+def _remote_row_files(source: str, format: str | None) -> list[tuple[Path | RemoteFile, str]]:
+    files = remote_files(source)
+    if [str(file) for file in files] == [source]:
+        name = format or format_of(Path(files[0].name))
+        if name is None:
+            raise _unknown(files[0].name)
+        return [(files[0], name)]
+    found: list[tuple[Path | RemoteFile, str]] = [
+        (file, name) for file in files if (name := format_of(Path(file.name)))
+    ]
+    if not found:
+        raise DataError(f"{source} has no file to read: {_expected()}.")
+    return found
+
+
+def _unknown(name: str) -> DataError:
+    return DataError(f"{name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+
+
 @contextmanager
-def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file or of standard input ('-'), unpacked where they begin as gzip does."""
+def open_bytes(source: str | Path | RemoteFile) -> Iterator[IO[bytes]]:
+    """The bytes of a file, of an address or of standard input ('-'), unpacked where they begin as gzip does."""
+    if is_remote(source):
+        with open_remote(str(source)) as remote:
+            yield _unpacked(remote, str(source))
+        return
     if str(source) == STDIN:
         yield _unpacked(sys.stdin.buffer, "standard input")
         return
     try:
-        file = open(source, "rb")  # noqa: SIM115 - closed below
+        file = open(str(source), "rb")  # noqa: SIM115 - closed below
     except OSError as error:
         raise DataError(f"{source} cannot be opened: {error.strerror}.") from error
     with file:

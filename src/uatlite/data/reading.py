@@ -14,11 +14,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from uatlite.data.files import STDIN, UNPACK_ERRORS, open_bytes, row_files, stdin_format
+from uatlite.data.remote import is_remote, open_remote
 from uatlite.errors import DataError, MissingDependency
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line: a file without line ends must not fill the memory
@@ -49,7 +51,7 @@ class Reject:
 
 
 def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | Reject]:
-    """The rows of a file, of every row file of a directory, or of standard input ('-').
+    """The rows of a file, of every row file of a directory (each also by its address), or of standard input ('-').
 
     A path that cannot be read at all is an error here and now, before the first row is asked for.
     """
@@ -186,7 +188,7 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
         raise MissingDependency("pyarrow", "data") from error
     line = 0
     try:
-        with pq.ParquetFile(source) as file:
+        with _seekable(source) as whole, pq.ParquetFile(whole) as file:
             for batch in file.iter_batches(batch_size=PARQUET_BATCH):
                 for values in _parquet_values(batch):
                     line += 1
@@ -196,6 +198,11 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
                         yield Row(name, line, values)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} cannot be read as Parquet after row {line}: {error}") from error
+
+
+def _seekable(source: str) -> AbstractContextManager[IO[bytes] | str]:
+    """What pyarrow reads Parquet from: a path as it is, an address as an open file."""
+    return open_remote(source) if is_remote(source) else nullcontext(source)
 
 
 def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeError]:

@@ -12,7 +12,6 @@ import pickle
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -62,7 +61,7 @@ def score_file(
     read_items(Accepted.by(classifier), job)  # an input that cannot be read is an error before anything is begun
     with connected(cluster) as workers:
         run = Run(classifier, job)
-        everywhere = replace(job, input=str(Path(job.input).absolute()), output=job.output.absolute())
+        everywhere = replace(job, input=job.source, output=job.output.absolute())
         for scored in _scored(load, everywhere, classifier, workers, cluster.gpus_per_worker, block_rows):
             on_progress(run.add(scored))
     return run.finish()

@@ -8,13 +8,14 @@ from typing import Any
 from uatlite.backbone.loading import model_hash
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.data.files import STDIN
+from uatlite.data.remote import is_remote
 from uatlite.data.schema import Layout
 from uatlite.scoring.parts import Counts
 
 
 @dataclass(frozen=True)
 class Job:
-    """A file (or a directory, or '-') to score, which columns to read, and where the output goes."""
+    """A file (a directory, an address, or '-') to score, which columns to read, and where the output goes."""
 
     input: str
     output: Path
@@ -36,12 +37,17 @@ class Job:
     def summary_path(self) -> Path:
         return self.output.with_name(f"{self.output.name}.summary.json")
 
+    @property
+    def source(self) -> str:
+        """The input as it is found from anywhere: a path made absolute, an address or '-' as it is."""
+        return self.input if self.input == STDIN or is_remote(self.input) else str(Path(self.input).absolute())
+
     def describe(self, classifier: UncertaintyClassifier) -> dict[str, Any]:
         """All that decides the output but the rows themselves, as plain JSON values."""
         calibration = classifier.checked_calibration()
         learned = {} if calibration is None else calibration.to_dict()
         described = {
-            "input": self.input if self.input == STDIN else str(Path(self.input).absolute()),
+            "input": self.source,
             "columns": asdict(self.layout),
             "model": model_hash(classifier.model),
             "settings": classifier.settings.to_dict(),

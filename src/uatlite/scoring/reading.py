@@ -10,6 +10,7 @@ from uatlite.classifier.inputs import text_fault
 from uatlite.data.conversion import example_of, require_columns
 from uatlite.data.files import STDIN, open_bytes, row_files
 from uatlite.data.reading import Reject, Row, excerpt, read_rows
+from uatlite.data.remote import is_remote
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.blocks import Item
 from uatlite.scoring.job import Job
@@ -60,10 +61,13 @@ def _item(row: Row, accepted: Accepted, job: Job) -> Item:
 
 
 def estimate_rows(job: Job) -> int | None:
-    """About how many rows the input has, to tell the time left: line ends, or what Parquet says; None for a stream."""
-    if job.input == STDIN:
+    """About how many rows the input has, to tell the time left: line ends, or what Parquet says.
+
+    None for what can be read only once, or would have to be fetched first.
+    """
+    if job.input == STDIN or is_remote(job.input):
         return None
-    return sum(_file_rows(path, name) for path, name in row_files(job.input, job.format))
+    return sum(_file_rows(Path(str(path)), name) for path, name in row_files(job.input, job.format))
 
 
 def _file_rows(path: Path, name: str) -> int:
