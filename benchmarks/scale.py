@@ -111,7 +111,8 @@ def run_and_kill(place: Path, output: Path, generator: random.Random, done: dict
             done["driver"] += killed(driver.pid)
             print(f"driver killed at {count_parts(output)} parts", flush=True)
             break
-    driver.wait()
+    if driver.wait() not in (0, -signal.SIGKILL):
+        sys.exit(f"a driver that nobody killed ended with {driver.returncode}; run its command by hand: {driver.args}")
 
 
 def predict(place: Path, output: str, *options: str) -> "subprocess.Popen[bytes]":

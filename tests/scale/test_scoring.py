@@ -112,17 +112,18 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(
     tmp_path: Path,
     descendants: Callable[..., list[int]],
 ) -> None:
-    """SIGKILL of a driver with a cluster of its own: the cluster ends with it, what was done is kept."""
+    """SIGKILL of a driver with a cluster of its own: the workers end with it, what was done is kept."""
     source, output = rows_to_score(40 * BLOCK), tmp_path / "out.csv"
     command = [sys.executable, "-c", _DRIVER, str(saved), str(source), str(output), str(BLOCK)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "RAY_worker_niceness": "0"})
     assert process.stdout is not None
     assert int(process.stdout.readline()) >= BLOCK
-    left_behind = descendants(process.pid)
+    workers = descendants(process.pid, "Scorer")
+    assert len(workers) == 1
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not output.exists()
-    _wait_until_gone(left_behind)
+    _wait_until_gone(workers)
     seen: list[Progress] = []
     by_ray(load, Job(str(source), output, LAYOUT, resume=True), 1, on_progress=seen.append)
     assert seen[-1].rows == 40 * BLOCK
