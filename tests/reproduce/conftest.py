@@ -99,11 +99,11 @@ def backbone(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="session")
 def settings(backbone: Path, data_dir: Path) -> Settings:
-    """Few rows, one epoch, two seeds."""
+    """Few rows, one epoch, one seed."""
     return Settings(
         backbone=str(backbone),
         data_dir=data_dir,
-        seeds=2,
+        seeds=1,
         limit=24,
         train_limit=32,
         recipe=Recipe(learning_rate=1e-2, warmup_steps=1, batch_size=16, epochs=1, max_length=32),

@@ -47,7 +47,7 @@ def test_what_the_files_say_is_what_was_measured(whole: Any) -> None:
     found = next(one for one in values["cells"] if (one["row"], one["column"]) == ("uat", "ood-ece"))
     line = next(one for one in rows if (one["row"], one["column"]) == ("uat", "ood-ece"))
     assert found["mean"] == float(line["mean"]) == cell.measured.point
-    assert (found["paper"], found["seeds"]) == (0.0402, 2)
+    assert (found["paper"], found["seeds"]) == (0.0402, 1)
     assert math.isclose(found["difference"], cell.measured.point - 0.0402)
 
 
@@ -92,14 +92,17 @@ def slow_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return total
 
 
-def test_shift_is_the_ece_of_both_sets(whole: Any, settings: Settings) -> None:
+def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Settings, listed: Any) -> None:
+    table = make(["shift"], whole.directory, replace(settings, seeds=2), listed()).tables[0]
     for column, task in (("id-ece", "mnli"), ("ood-ece", "mnli-mismatched")):
         dataset = load(task, "test", settings.data_dir, limit=settings.limit)
         found = []
         for seed in (0, 1):
             logits, _ = logits_of(plain_model(whole, "mnli", seed), dataset, UATConfig(seed=seed))
             found.append(slow_ece(predict(logits).probabilities, np.array(dataset.gold)))
-        assert whole.cell("shift", 0, "uat", column).measured.values == pytest.approx(found, abs=1e-5)
+        measured = table.grids[0].cells["uat", column].measured
+        assert measured is not None
+        assert measured.values == pytest.approx(found, abs=1e-5)
 
 
 def test_sensitivity_at_three_passes_is_a_run_of_three(whole: Any, settings: Settings) -> None:
@@ -134,11 +137,12 @@ def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> No
 
 
 def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, listed: Any, monkeypatch: Any) -> None:
-    before = {path: path.read_bytes() for path in (whole.directory / "tables").glob("*.json")}
+    names = [name for name in NAMES if name != "shift"]  # which another test has made with two seeds since
+    before = {path: path.read_bytes() for path in ((whole.directory / "tables" / f"{name}.json") for name in names)}
     monkeypatch.setattr("uatlite.training.methods.fine_tune", lambda *_, **__: pytest.fail("a model was trained again"))
     monkeypatch.setattr("uatlite.experiments.predict.compute", lambda *_: pytest.fail("rows were predicted again"))
     monkeypatch.setattr(workshop.np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
-    make(NAMES, whole.directory, settings, listed())
+    make(names, whole.directory, settings, listed())
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -153,7 +157,6 @@ def test_a_run_that_was_stopped_goes_on(settings: Settings, listed: Any, tmp_pat
             if self.done > self.work / 2:
                 raise Stopped
 
-    settings = replace(settings, seeds=1)
     with pytest.raises(Stopped):
         make(["characters"], tmp_path / "stopped", settings, Stopping())
     pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").rglob("*.parquet")}

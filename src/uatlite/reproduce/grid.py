@@ -27,8 +27,8 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Here less the paper's."""
-        if self.measured is None or self.paper is None:
+        """Here less the paper's; none of a count, which goes with the number of rows."""
+        if self.measured is None or self.paper is None or self.decimals == 0:
             return None
         return self.measured.point - self.paper
 
