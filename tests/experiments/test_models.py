@@ -42,9 +42,7 @@ def test_a_trained_model_alone_is_also_the_plain_one(make: Make) -> None:
 
 def test_what_is_missing_or_there_twice_is_named(make: Make) -> None:
     models = Models.of([make("plain-dir"), make("swag-dir", "swag")])
-    with pytest.raises(
-        ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"
-    ):
+    with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
         models.of_method(parse_method("ensemble"))
     with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):
         Models.of([make("a", "swag"), make("b", "swag")])
