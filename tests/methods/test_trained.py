@@ -37,6 +37,13 @@ def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
 
 
+def test_the_seed_of_a_method_is_kept(trained: Callable[..., Path], tmp_path: Path) -> None:
+    seeded = METHODS["swag"].seeded(3)
+    classifier = UncertaintyClassifier.from_pretrained(trained("swag"), seeded, device="cpu")
+    classifier.save_pretrained(tmp_path / "again")
+    assert UncertaintyClassifier.from_pretrained(tmp_path / "again", device="cpu").method == seeded
+
+
 @EACH
 def test_transformers_alone_loads_the_plain_part(
     key: str, trained: Callable[..., Path], texts: Callable[..., Encoded]

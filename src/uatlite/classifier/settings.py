@@ -107,7 +107,7 @@ def seed_of(config: UATConfig | Method | str | None, seed: int | None) -> int:
         return seed
     method = config.then if isinstance(config, Cascade) else config
     own = method.config if isinstance(method, Sampling | Adaptive) else method
-    return own.seed if isinstance(own, UATConfig) else 0
+    return own.seed if isinstance(own, UATConfig | TrainedMethod) else 0
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
