@@ -45,7 +45,7 @@ def test_train_writes_a_classifier_of_the_task(model_dir: Path, tmp_path: Path) 
 def test_an_unknown_recipe_lists_those_that_there_are(tmp_path: Path) -> None:
     result = run("train", "--task", "sst2", "-o", str(tmp_path), "--recipe", "papr", succeeds=False)
     assert isinstance(result.exception, ConfigurationError)
-    assert str(result.exception) == "recipe='papr' is not one of: paper, demo. Did you mean 'paper'?"
+    assert str(result.exception) == "recipe='papr' is not one of: paper, demo, few-rows. Did you mean 'paper'?"
 
 
 def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
