@@ -7,6 +7,7 @@ the checkpoint lacks is not drawn at random, and a directory without a tokenizer
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from transformers import (
 from uatlite.backbone import method_weights
 from uatlite.backbone.checks import CLASSIFIERS, check_classifier, unwrap
 from uatlite.backbone.copies import behead
+from uatlite.backbone.quiet import quiet_transformers
 from uatlite.data.schema import Kind
 from uatlite.errors import ModelError, NotAClassifier
 
@@ -71,13 +73,15 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     weights = method_weights.read(source)
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
     loader = _LOADERS[_head(config, kind, source)]
-    model, report = _attempt(
-        source,
-        "weights in safetensors",
-        lambda: loader.from_pretrained(
-            source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
-        ),
-    )
+    headless = weights is not None and weights.headless
+    with quiet_transformers() if headless else nullcontext():  # it would report that the head is missing
+        model, report = _attempt(
+            source,
+            "weights in safetensors",
+            lambda: loader.from_pretrained(
+                source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            ),
+        )
     missing = set(report["missing_keys"])
     if weights is not None and weights.headless:
         missing -= behead(model, weights.method)

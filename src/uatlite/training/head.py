@@ -14,9 +14,9 @@ from transformers import (
 
 from uatlite.backbone.embedded import backbone_directory
 from uatlite.backbone.loading import load_tokenizer
+from uatlite.backbone.quiet import quiet_transformers
 from uatlite.data.schema import Kind
 from uatlite.errors import ModelError
-from uatlite.training.isolation import quiet_transformers
 
 
 def with_new_head(

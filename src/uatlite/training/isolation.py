@@ -6,7 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from transformers.utils import logging
+
+from uatlite.backbone.quiet import quiet_transformers
 
 
 @contextmanager
@@ -19,17 +20,3 @@ def isolated() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Transformers reports errors only and draws no bars; afterwards it is as talkative as before."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
