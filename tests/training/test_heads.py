@@ -199,3 +199,12 @@ def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
 def test_settings_without_meaning_are_refused(made: Callable[[], object]) -> None:
     with pytest.raises(ConfigurationError, match="="):
         made()
+
+
+def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny: Callable[..., PreTrainedModel]) -> None:
+    model, fitting = tiny("bert"), SngpFitting(features=16, head_rate=0.02)
+    fitting.prepare(model, 0)
+    (group,) = fitting.groups(model)
+    (head,) = (module for module in model.modules() if isinstance(module, GaussianProcessHead))
+    assert group["lr"] == 0.02
+    assert {id(parameter) for parameter in group["params"]} == {id(parameter) for parameter in head.parameters()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -43,9 +43,11 @@ class SngpFitting(Fitting):
     prior_variance: float = 30.0
     bound: float = 0.95
     encoder: bool = False
+    head_rate: float = 0.005
+    """learning rate of the head: its coefficients begin at 0, and at the rate of pretrained weights hardly move"""
 
     def __post_init__(self) -> None:
-        for name in ("features", "length_scale", "prior_variance", "bound"):
+        for name in ("features", "length_scale", "prior_variance", "bound", "head_rate"):
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"sngp: {name}={getattr(self, name)} is not above 0.")
 
@@ -60,6 +62,10 @@ class SngpFitting(Fitting):
         )
         head.draw(seed)
         replace_module(model, name, head.to(layer.weight))
+
+    def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        head = next(module for module in model.modules() if isinstance(module, GaussianProcessHead))
+        return [{"params": list(head.parameters()), "lr": self.head_rate, "weight_decay": 0.0}]
 
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         bound_spectral_norm(bounded_weights(model, encoder=self.encoder), self.bound)
