@@ -157,3 +157,11 @@ def test_methods_without_a_training_are_trained_plainly() -> None:
     assert parse_fitting("mc") == PLAIN
     assert {key: fitting.key for key, fitting in FITTINGS.items()} == {key: key for key in FITTINGS}
     assert parse_fitting("swag:rank=5").name == "swag:rank=5"
+
+
+def test_a_run_is_known_by_every_setting_so_that_a_changed_default_is_another_run() -> None:
+    assert parse_fitting("base").identity == "base"
+    assert parse_fitting("sngp").name == "sngp"
+    assert parse_fitting("sngp").identity == (
+        "sngp:features=1024,length_scale=1.0,prior_variance=30.0,bound=0.95,encoder=false,head_rate=0.005"
+    )

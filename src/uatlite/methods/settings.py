@@ -53,11 +53,12 @@ def change_fields(value: Settable, settings: Mapping[str, str], what: str) -> Se
     return replace(value, **{setting: _value(type(value), setting, text) for setting, text in settings.items()})
 
 
-def spell_fields(value: "DataclassInstance") -> str:
-    """What `change_fields` has to be told to make the value of the one with all defaults."""
+def spell_fields(value: "DataclassInstance", *, all_of_them: bool = False) -> str:
+    """What `change_fields` has to be told to make the value of the one with all defaults; or all its settings."""
     usual = type(value)()
-    differs = {name: getattr(value, name) for name in field_names(value)}
-    return ",".join(f"{name}={_spelt(own)}" for name, own in differs.items() if own != getattr(usual, name))
+    own = {name: getattr(value, name) for name in field_names(value)}
+    spelt = {name: setting for name, setting in own.items() if all_of_them or setting != getattr(usual, name)}
+    return ",".join(f"{name}={_spelt(setting)}" for name, setting in spelt.items())
 
 
 def field_names(value: "DataclassInstance") -> tuple[str, ...]:

@@ -70,7 +70,7 @@ class Models:
     def fit(self, fit: Fit, report: Report) -> None:
         """Fit a model unless it is there; one that was interrupted goes on from its last checkpoint."""
         base = self.home(fit.plain)
-        has_base = fit != fit.plain and finished(base, self._job(fit).run(PLAIN.name)) is not None
+        has_base = fit != fit.plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
         usable = has_base and (fit.method == "ensemble" or _fitting(fit).after_training)
         train_method(
             _fitting(fit), self._job(fit), self.home(fit), base=base if usable else None, resume=True, report=report

@@ -48,7 +48,7 @@ def fine_tune(
     """
     recipe, directory = recipe or Recipe(), Path(directory)
     fitting.check(recipe)
-    run = runs.Run.of(backbone, train, validation, recipe, seed, fitting.name)
+    run = runs.Run.of(backbone, train, validation, recipe, seed, fitting.identity)
     if resume and (trained := runs.finished(directory, run)) is not None:
         return trained
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)

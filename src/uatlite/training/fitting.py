@@ -32,6 +32,12 @@ class Fitting:
         settings = spell_fields(self)
         return f"{self.key}:{settings}" if settings else self.key
 
+    @property
+    def identity(self) -> str:
+        """The spelling with every setting, defaults too: a run stays what it was when a default changes."""
+        settings = spell_fields(self, all_of_them=True)
+        return f"{self.key}:{settings}" if settings else self.key
+
     def changed(self, **settings: str) -> Self:
         """The same with some settings replaced, their values as spelt on a command line."""
         return change_fields(self, settings, f"the training of {self.key}")

@@ -88,7 +88,7 @@ def train_method(
     `base` is the directory of a finished plain fine-tuning with these very settings. It is not trained again where a
     method has it as a part: an ensemble's first member, the model that laplace is fitted on.
     """
-    directory, run = Path(directory), job.run(fitting.name)
+    directory, run = Path(directory), job.run(fitting.identity)
     if resume and (done := runs.finished(directory, run)) is not None:
         return done
     given = None if base is None else _given(fitting, job, Path(base))
@@ -113,7 +113,7 @@ def _train_ensemble(
     fitting: EnsembleFitting, job: Job, directory: Path, first: Path | None, resume: bool, report: Report | None
 ) -> runs.Trained:
     """Finished members are found in the directory's checkpoints and not trained again."""
-    run = job.run(fitting.name)
+    run = job.run(fitting.identity)
     if not (resume and runs.is_begun(directory, run)):
         runs.begin(directory, run)
 
@@ -130,7 +130,7 @@ def _given(fitting: Fitting, job: Job, base: Path) -> runs.Trained:
         raise ConfigurationError(
             f"{fitting.key} is trained from the backbone on and cannot begin with {base}; train it without that."
         )
-    found = runs.finished(base, job.run(PLAIN.name))
+    found = runs.finished(base, job.run(PLAIN.identity))
     if found is None:
         raise ConfigurationError(
             f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give its "

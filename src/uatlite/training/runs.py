@@ -36,7 +36,7 @@ class Run:
     recipe: dict[str, Any]
     seed: int
     method: str = "base"
-    """how the method was fitted, as in 'swag:rank=20'"""
+    """how the method was fitted, every setting spelt (`Fitting.identity`)"""
 
     @classmethod
     def of(
