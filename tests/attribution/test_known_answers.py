@@ -60,7 +60,7 @@ class Stack(nn.Module):
 
     def case(self) -> Case:
         tokens = self.attention.shape[-1]
-        view = View(self, BERT, Sites(self.sites.values()), LAYERS)  # type: ignore[arg-type]
+        view = View(self, BERT, Sites(self.sites.values()), LAYERS, narrows=False)  # type: ignore[arg-type]
         inputs = {"input_ids": torch.ones(1, tokens, dtype=torch.long)}
         inputs["attention_mask"] = inputs["input_ids"].clone()
         return Case(view, inputs, UATConfig(gate="none", rates=RATES, estimate="closed-form"))

@@ -329,7 +329,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
                         bits = ones
                     else:
                         bits = ones.view(len(self._passes), len(chunk["texts"]), *x.shape[1:])[at, row]
-                        bits = bits if x.ndim == 2 else bits[..., real, :]
+                        bits = bits if x.ndim == 2 else bits[..., real[: x.shape[-2]], :]
                         bits = bits[..., real] if call.site.role == "probabilities" else bits
                     seen[text, number, call.name] = bits.clone()
             return super().perturb(call, x)

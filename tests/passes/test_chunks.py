@@ -104,7 +104,7 @@ def test_the_budget_is_about_what_is_used(architecture, tiny, texts, monkeypatch
         assert 0.3 * budget < used.peak < 1.1 * budget
     with PeakMemory(known) as unbounded:
         sample(model, batch)
-    assert unbounded.peak > 1.5 * budget
+    assert unbounded.peak > 1.4 * budget
 
 
 def test_layerwise_raises_where_the_passes_do_not_fit(shared, mixed):

@@ -97,7 +97,10 @@ def test_masks_do_not_move_with_left_padding(architecture, model, texts, masks):
     sample(model, batch, CONFIG)
     expected = of_text(masks, 1)
     sample(model, alone(batch, 1, tokens=15, side="left"), CONFIG)
-    assert_same_masks(of_text(masks, 0), expected)
+    whole = of_text(masks, 0)
+    # Where the last layer ran for the first token alone, compare its masks.
+    narrow = {key: bits[..., : expected[key].shape[-2], :] if bits.ndim > 1 else bits for key, bits in whole.items()}
+    assert_same_masks(narrow, expected)
 
 
 @pytest.mark.parametrize("estimate", ["lagged", "layerwise"])

@@ -41,6 +41,9 @@ class Architecture:
     """A dropout on relative-position embeddings shared by the whole batch, relative to a layer."""
     convolution: str | None = None
     """A dropout of a convolution beside the first layer, relative to the base; a checkpoint may lack it."""
+    narrow: str | None = None
+    """In the last layer, the module from whose inputs on only the first token counts, as the head reads no other;
+    relative to a layer, None where the head reads more."""
     reads_last: bool = False
     """Whether the head reads the last real token, as decoders' do; others read the first, or a pooler's output."""
     reserved_positions: int = 0
@@ -56,6 +59,7 @@ BERT = Architecture(
     attention_output="attention.output.dropout",
     feed_forward="output.dropout",
     head=("dropout",),
+    narrow="attention.output",
 )
 
 
@@ -91,6 +95,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_output=None,
         feed_forward="ffn.dropout",
         head=("dropout",),
+        narrow="sa_layer_norm",
     ),
     "albert": Architecture(
         base="albert",
@@ -110,6 +115,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         value="attention.self.value_proj",
         position="attention.self.pos_dropout",
         convolution="encoder.conv.dropout",
+        narrow=None,
     ),
     "mpnet": _like_bert(
         "mpnet",
@@ -117,6 +123,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_output="attention.dropout",
         interface=False,
         value="attention.attn.v",
+        narrow="attention.LayerNorm",
         reserved_positions=2,
         **_ROBERTA_HEAD,
     ),

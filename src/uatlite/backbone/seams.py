@@ -8,7 +8,7 @@ several threads over one view never meet; without one the view behaves as the pl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -29,6 +29,11 @@ class AttentionInput:
     """(rows or 1, 1, tokens, tokens), added to the logits; None without padding"""
     scaling: float
 
+    def of_first_token(self) -> "AttentionInput":
+        """What the first token alone asks."""
+        mask = None if self.mask is None else self.mask[..., :1, :]
+        return replace(self, query=self.query[..., :1, :], mask=mask)
+
 
 class Intervention(Protocol):
     """What happens at the seams during one forward call."""
@@ -44,6 +49,9 @@ class Intervention(Protocol):
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
         """Attention outside the interface: probabilities (rows, heads, tokens, tokens) after the softmax."""
+
+    def narrows(self) -> bool:
+        """Whether the running layer is the last and goes on with the first token alone."""
 
     def at_values(self, values: Tensor) -> Tensor:
         """Attention outside the interface: the projected values (rows, tokens, width)."""

@@ -24,6 +24,7 @@ from uatlite.backbone.sites import Site, Sites
 from uatlite.errors import ModelError
 
 ATTENTION_KEY = "uatlite"
+_KNOWN = ("torch", "transformers", "uatlite")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOK_OPTIONS = (
     "_forward_hooks_with_kwargs",
@@ -41,6 +42,8 @@ class View:
     sites: Sites
     layers: int
     """how many layers one forward pass goes through"""
+    narrows: bool
+    """whether nobody reads the last layer's output but the head, and that its first token only"""
 
 
 _VIEWS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], View]] = WeakKeyDictionary()
@@ -95,9 +98,23 @@ def _build(model: PreTrainedModel) -> View:
     found = [*_embedding_site(shadow, architecture)]
     for index, (path, layer) in enumerate(layers):
         layer.register_forward_pre_hook(_enter_layer, with_kwargs=True)
+        if architecture.narrow is not None:
+            layer.get_submodule(architecture.narrow).register_forward_pre_hook(_narrow)
         found += _layer_sites(layer, path, index, architecture, passes_through // len(layers))
     found += _outer_sites(shadow, architecture)
-    return View(shadow, architecture, Sites(found), passes_through)
+    return View(shadow, architecture, Sites(found), passes_through, _head_reads_first(model, architecture))
+
+
+def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> bool:
+    """Whether the head's reading of the first token alone is certain: only known modules, and no hook that may look."""
+    known = all(
+        type(module).__module__.partition(".")[0] in _KNOWN
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+        for module in model.modules()
+    )
+    summary = getattr(model.config, "summary_type", "first")
+    return architecture.narrow is not None and known and summary == "first" and not model.config.chunk_size_feed_forward
 
 
 def _shadow(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
@@ -239,6 +256,11 @@ def _enter_layer(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     running = current()
     if running is not None:
         running.enter_layer(args[0] if args else kwargs["hidden_states"])
+
+
+def _narrow(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+    running = current()
+    return tuple(x[:, :1] for x in args) if running is not None and running.narrows() else None
 
 
 def _at_site(site: Site) -> Callable[[nn.Module, Any, Tensor], Tensor]:

@@ -106,10 +106,11 @@ def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UAT
     ids = texts_inputs["input_ids"].flatten(0, -2)
     real = texts_inputs["attention_mask"].flatten(0, -2)
     texts = Texts.of(ids, real, config.per_input)
+    narrow_layer = view.layers - 1 if view.narrows and texts.positions is None else None
     logits: list[Tensor] = []
     estimates: Tensor | None = None
     for passes in part.blocks:
-        run = FoldedPasses(config, texts, real.bool(), passes, estimates)
+        run = FoldedPasses(config, texts, real.bool(), passes, estimates, narrow_layer=narrow_layer)
         logits.append(forward_folded(view, texts_inputs, run, len(passes)))
         estimates = run.estimates
     check_fired(view, config, run)

@@ -17,7 +17,7 @@ class FoldedPasses:
     """The intervention of a forward over rows = passes × texts, pass by pass.
 
     `noise` is what happens at the sites: by default the configuration's dropout. Token uncertainty and gates are those
-    of the configuration whatever the noise.
+    of the configuration whatever the noise. `narrow_layer` goes on with the first token of each row alone.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class FoldedPasses:
         passes: range,
         estimates: Tensor | None = None,
         noise: Noise | None = None,
+        narrow_layer: int | None = None,
     ) -> None:
         self._config = config
         self._dropout = DropoutNoise(config, texts, passes)
@@ -35,6 +36,7 @@ class FoldedPasses:
         self._real = real
         self._passes = passes
         self._layer = EMBEDDINGS
+        self._narrow_layer = narrow_layer
         self._calls: Counter[tuple[int, str]] = Counter()
         self._gates: Gates = NO_GATES
         self.estimates = estimates
@@ -56,9 +58,17 @@ class FoldedPasses:
             self._estimate(self._unfold(x)[0], self._config.rates.of(site.component, site.own_rate))
         return self._perturb(site, x)
 
+    def narrows(self) -> bool:
+        return self._layer == self._narrow_layer
+
     def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor]:
         self.attended += 1
-        g = self._gates
+        if not self.narrows():
+            return self._attend(site, inputs, self._gates)
+        context, probabilities = self._attend(site, inputs.of_first_token(), self._gates.of_first_token())
+        return context.expand_as(inputs.query), probabilities  # the model wants all tokens, and drops them next
+
+    def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor]:
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
         logits = _contiguous_product(inputs.query, scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
         if g.pair is not None:

@@ -12,7 +12,7 @@ runs on scaled projections. Only `linear` and `reciprocal` with both need the lo
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -43,6 +43,11 @@ class Gates:
     """is added to logits by key token"""
     value: Tensor | None = None
     """scales values by key token"""
+
+    def of_first_token(self) -> "Gates":
+        """The factors of the first token's attention to all."""
+        row = None if self.row is None else self.row[:, :1]
+        return replace(self, row=row, pair=None if self.pair is None else self.pair[:, :1])
 
     def to(self, dtype: torch.dtype) -> "Gates":
         """The same factors in the precision of the projections they scale."""

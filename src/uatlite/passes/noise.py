@@ -164,13 +164,13 @@ class DropoutNoise:
         return whole[:, rows, self._texts.positions]
 
     def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For probabilities (rows, heads, tokens, tokens): (passes, rows or 1, heads, tokens, tokens)."""
-        heads, tokens = like.shape[1], like.shape[-1]
+        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens)."""
+        heads, queries, tokens = like.shape[1:]
         bucket = _bucket(tokens)
-        whole = self._multiplier(site, rate, (heads, bucket, bucket), like, self._passes)
+        whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
         at = self._texts.positions
         if at is None:
-            return whole[..., :tokens, :tokens]
+            return whole[..., :queries, :tokens]
         shared = whole.shape[1] == 1
         chosen = [whole[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
         return torch.stack(chosen, dim=1)
