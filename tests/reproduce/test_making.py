@@ -59,7 +59,7 @@ def test_progress_adds_up(whole: Any) -> None:
 
 def test_an_ensemble_has_five_members(whole: Any) -> None:
     record = next((whole.directory / "models").glob("sst2-ensemble-0-*/uatlite-training.json"))
-    assert json.loads(record.read_text(encoding="utf-8"))["run"]["method"] == "ensemble"
+    assert json.loads(record.read_text(encoding="utf-8"))["run"]["method"] == "ensemble:members=5"
 
 
 # ── against a direct computation ──

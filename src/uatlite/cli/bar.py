@@ -1,4 +1,4 @@
-"""The progress bar of a scoring run: rows, rows a second, time left, the share abstained."""
+"""Progress bars: what they share, and the one of a scoring run with rows a second, time left, the share abstained."""
 
 import time
 from datetime import timedelta
@@ -6,31 +6,56 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from uatlite.scoring.job import Progress as Scored
 
 
-class ScoringBar:
-    """Shows each `Progress` that it is given. Rows that an earlier run did count as done, and not for the speed."""
+class Bar:
+    """A progress display while its block runs."""
 
-    def __init__(self, console: Console, total: int | None) -> None:
-        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._total = total
-        self._task = self._progress.add_task("rows", total=total, note="loading")
-        self._begun = time.monotonic()
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
     def __enter__(self) -> Self:
         self._progress.start()
-        self._begun = time.monotonic()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+
+
+def stages(console: Console, seconds: float) -> Progress:
+    """A bar with the stage, the time left by the speed of the last `seconds`, and a field `what`; gone at the end."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
+    return Progress(*columns, *left, console=console, transient=True, speed_estimate_period=seconds)
+
+
+class ScoringBar(Bar):
+    """Shows each `Progress` that it is given. Rows that an earlier run did count as done, and not for the speed."""
+
+    def __init__(self, console: Console, total: int | None) -> None:
+        columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        super().__init__(Progress(*columns, console=console, transient=True, disable=not console.is_terminal))
+        self._total = total
+        self._task = self._progress.add_task("rows", total=total, note="loading")
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._begun = time.monotonic()
+        return super().__enter__()
 
     def show(self, scored: "Scored") -> None:
         """Move the bar to where the run is."""

@@ -1,13 +1,20 @@
 """uatlite reproduce NAME|all -o DIR"""
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from uatlite.cli.engine import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 from uatlite.cli.reproducing import Reproducing
+
+if TYPE_CHECKING:
+    from uatlite.reproduce.settings import Settings
+    from uatlite.scale import Cluster
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -47,6 +54,10 @@ def reproduce(
         str | None, typer.Option(help="paper; with --limit few-rows unless given.", rich_help_panel=_SETS)
     ] = None,
     resamples: Annotated[int, typer.Option(help="Resamples for the intervals.", rich_help_panel=_SETS)] = 1000,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = 0.0,
 ) -> None:
     """Regenerate tables and figures of the paper, beside the paper's own numbers. Exit code 3: something is missing."""
     from uatlite.errors import ConfigurationError
@@ -58,6 +69,7 @@ def reproduce(
         return
     if output is None or not names:
         raise ConfigurationError("Give tables (or all) and -o DIR; uatlite reproduce --list shows what there is.")
+    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
     settings = Settings.of(
         backbone=backbone,
         others=tuple(other or ()),
@@ -68,20 +80,27 @@ def reproduce(
         recipe=recipe,
         resamples=resamples,
     )
-    complete = _run(names, output, settings, progress)
+    complete = _run(names, output, settings, cluster, progress)
     if not complete:
         raise typer.Exit(INCOMPLETE)
 
 
-def _run(names: list[str], output: Path, settings: "Settings", progress: Console) -> bool:  # type: ignore[name-defined]  # noqa: F821
+def _run(names: list[str], output: Path, settings: "Settings", cluster: "Cluster | None", progress: Console) -> bool:
     """Every table as it is done, then the page; whether nothing was missing."""
     with progress.status("Loading …"):
         from uatlite.reproduce.declaration import NAMES
         from uatlite.reproduce.making import make
 
     try:
-        with Reproducing(progress) as watch:
-            made = make(list(NAMES) if ALL in names else names, output, settings, watch)
+        with ExitStack() as stack:
+            elsewhere = None
+            if cluster is not None:
+                from uatlite.scale import connected, fill
+
+                stack.enter_context(connected(cluster))  # once, not for every model
+                elsewhere = partial(fill, cluster=cluster)
+            watch = stack.enter_context(Reproducing(progress))
+            made = make(list(NAMES) if ALL in names else names, output, settings, watch, elsewhere)
     except KeyboardInterrupt:
         progress.print(f"Stopped. What is done is kept in {output}; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

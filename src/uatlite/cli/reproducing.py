@@ -1,33 +1,20 @@
 """The progress of a reproduction: one bar for the whole, one for the table that is being made."""
 
-from types import TracebackType
-from typing import Self
-
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from uatlite.cli.bar import Bar, stages
 
 
-class Reproducing:
+class Reproducing(Bar):
     """Shows how far `uatlite.reproduce.run.reproduce` is. Where there is no terminal, in a log, each step is a line."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(stages(console, seconds=600))
         self._console = console
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-        left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
-        self._progress = Progress(*columns, *left, console=console, transient=True, speed_estimate_period=600)
         self._whole = self._progress.add_task("all", total=None, what="")
         self._part = self._progress.add_task("", total=None, what="")
         self._done = 0.0
         self._all = 0.0
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def whole(self, work: float) -> None:
         self._all = work

@@ -1,12 +1,12 @@
-"""The mean-field approximation of a softmax averaged over Gaussian logits."""
+"""The mean-field approximation of a softmax averaged over Gaussian logits.
 
-import math
+sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992).
+"""
 
 import torch
 from torch import Tensor
 
-PROBIT = math.pi / 8
-"""sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
+from uatlite.predictive import PROBIT
 
 
 def mean_field_logits(mean: Tensor, variance: Tensor) -> Tensor:

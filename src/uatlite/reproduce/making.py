@@ -8,7 +8,7 @@ from uatlite.report.figures import Figure
 from uatlite.reproduce.drawing import figures_of
 from uatlite.reproduce.run import Reproduction, Watch, reproduce
 from uatlite.reproduce.settings import Settings
-from uatlite.reproduce.workshop import Workshop
+from uatlite.reproduce.workshop import Elsewhere, Workshop
 from uatlite.reproduce.writing import write_report, write_table
 
 
@@ -20,9 +20,11 @@ class Made:
     page: Path
 
 
-def make(names: Sequence[str], directory: Path, settings: Settings, watch: Watch) -> Made:
-    """Each table is written as soon as it is done."""
-    workshop = Workshop(directory, settings)
+def make(
+    names: Sequence[str], directory: Path, settings: Settings, watch: Watch, elsewhere: Elsewhere | None = None
+) -> Made:
+    """Each table is written as soon as it is done. `elsewhere` may compute predictions on other machines."""
+    workshop = Workshop(directory, settings, elsewhere)
     done: list[tuple[Reproduction, list[Figure]]] = []
     for reproduction in reproduce(names, workshop, watch):
         figures = figures_of(reproduction, workshop)

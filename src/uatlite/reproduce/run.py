@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 from uatlite.reproduce.adapting import adapt
@@ -123,12 +124,16 @@ def _work_through(part: _Part, workshop: Workshop, watch: Watch, failed: dict[Fi
         except CANNOT as error:
             failed[fit] = f"needs {fit.title}: {error}"
             watch.advance(workshop.work_of_fit(fit))
-    for job in part.jobs:
-        if job.fit in failed:
-            watch.advance(workshop.work_of_job(job))
+    for fit, jobs in groupby(part.jobs, key=lambda job: job.fit):
+        own = list(jobs)
+        if fit in failed:
+            watch.advance(sum(map(workshop.work_of_job, own)))
             continue
-        watch.at(f"predicting {job.title}")
-        workshop.predict(job, watch)
+        watch.at(f"predicting with {fit.title}")
+        workshop.predict_elsewhere(own)
+        for job in own:
+            watch.at(f"predicting {job.title}")
+            workshop.predict(job, watch)
 
 
 def _fits_of(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str]) -> Iterator[tuple[Ask, Fit]]:

@@ -1,6 +1,6 @@
 """What a reproduction runs with. The defaults are the paper's: BERT-base from the hub, its recipe, five seeds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError
@@ -61,6 +61,19 @@ class Settings:
             train_limit=train_limit or (None if limit is None else TRAINING_ROWS * limit),
             recipe=RECIPES[name],
             resamples=resamples,
+        )
+
+    def anywhere(self) -> "Settings":
+        """The same for a process with another working directory."""
+
+        def absolute(backbone: str) -> str:
+            return str(Path(backbone).absolute()) if Path(backbone).is_dir() else backbone
+
+        return replace(
+            self,
+            backbone=None if self.backbone is None else absolute(self.backbone),
+            others=tuple(map(absolute, self.others)),
+            data_dir=None if self.data_dir is None else self.data_dir.absolute(),
         )
 
     @property

@@ -7,9 +7,10 @@ DIR/models/    the fine-tunings
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from uatlite.experiments.plan import CALIBRATION, parse_set
 from uatlite.experiments.predict import Prepared, predict, prepare, remaining
 from uatlite.experiments.probabilities import Outcome, fit_calibrator, outcome_of
 from uatlite.experiments.store import Predictions, Run, Store
+from uatlite.experiments.suite import Job as StoreJob
 from uatlite.methods import parse_method
 from uatlite.reproduce.declaration import Ask
 from uatlite.reproduce.models import Fit, Models, sequences
@@ -46,6 +48,20 @@ class Progress(Protocol):
 
     def advance(self, amount: float) -> None:
         """So much more work is done, in passes over a sequence."""
+
+
+class Elsewhere(Protocol):
+    """Computes on other machines what a store lacks of some jobs."""
+
+    def __call__(
+        self,
+        jobs: Sequence[StoreJob],
+        store: Store,
+        advance: Callable[[float], None],
+        *,
+        make_jobs: Callable[[], Sequence[StoreJob]],
+    ) -> None:
+        """`make_jobs` makes the same jobs there."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +86,9 @@ class Job:
 class Workshop:
     """Models and predictions of a reproduction, made when they are first asked for."""
 
-    def __init__(self, directory: Path, settings: Settings) -> None:
+    def __init__(self, directory: Path, settings: Settings, elsewhere: Elsewhere | None = None) -> None:
         self.settings = settings
+        self._elsewhere = elsewhere
         self.directory = directory
         self.supplies = Supplies(settings)
         self.store = Store(directory / "store")
@@ -165,6 +182,20 @@ class Workshop:
         """Passes over sequences that a row takes."""
         return parse_method(job.method).passes * sequences(find_task(job.on.partition("/")[0]))
 
+    def predict_elsewhere(self, jobs: Sequence[Job]) -> None:
+        """Let other machines, if there are any, compute what the store lacks of jobs of one model.
+
+        Jobs with scaled embeddings are left to `predict`: the scale is not a part of the model that others load.
+        """
+        theirs = tuple(job for job in jobs if job.scale == 1)
+        if self._elsewhere is not None and theirs:
+            make_jobs = partial(store_jobs, self.directory.absolute(), self.settings.anywhere(), theirs)
+            self._elsewhere(self.store_jobs(theirs), self.store, lambda done: None, make_jobs=make_jobs)
+
+    def store_jobs(self, jobs: Sequence[Job]) -> list[StoreJob]:
+        """Jobs as the store's runner knows them."""
+        return [(self.prepared(job), parse_method(job.method), job.fit.seed) for job in jobs]
+
     def predict(self, job: Job, progress: Progress) -> None:
         """Compute what the store lacks of a job; what it has counts as done at once."""
         method, prepared = parse_method(job.method), self.prepared(job)
@@ -236,17 +267,14 @@ def cut_passes(predictions: Predictions, passes: int | None) -> Predictions:
     return predictions if passes is None else replace(predictions, logits=predictions.logits[:passes])
 
 
+def store_jobs(directory: Path, settings: Settings, jobs: Sequence[Job]) -> list[StoreJob]:
+    """Jobs of a reproduction's directory, made anew on a machine that sees it."""
+    return Workshop(directory, settings).store_jobs(jobs)
+
+
 def cut_rows(predictions: Predictions, ids: frozenset[str]) -> Predictions:
     """The rows with these ids."""
-    keep = np.array([name in ids for name in predictions.ids])
-    variance = predictions.margin_variance
-    return replace(
-        predictions,
-        ids=tuple(name for name in predictions.ids if name in ids),
-        labels=predictions.labels[keep],
-        logits=predictions.logits[:, keep],
-        margin_variance=None if variance is None else variance[keep],
-    )
+    return predictions.take(np.flatnonzero([name in ids for name in predictions.ids]))
 
 
 def _plain(value: object) -> object:

@@ -10,8 +10,8 @@ try:
 except ImportError as error:
     raise MissingDependency("ray", "ray") from error
 
-from uatlite.scale.cluster import Cluster
+from uatlite.scale.cluster import Cluster, connected
 from uatlite.scale.filling import evaluation_jobs, fill
 from uatlite.scale.scoring import score_file
 
-__all__ = ["Cluster", "evaluation_jobs", "fill", "score_file"]
+__all__ = ["Cluster", "connected", "evaluation_jobs", "fill", "score_file"]
