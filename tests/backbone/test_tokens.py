@@ -51,6 +51,13 @@ def test_batches_hold_every_text_once_within_their_bounds(
     assert rebuilt.tolist() == list(tokens.lengths) == [5, 3, 12, 4]
 
 
+def test_a_batch_has_no_more_padding_than_it_may(tokenizer: BertTokenizer) -> None:
+    tokens = tokenize(tokenizer, TEXTS, 40)  # of 5, 3, 12 and 4 tokens
+    assert [batch.rows for batch in tokens.batches(most_padding=3)] == [(1, 3, 0), (2,)]
+    assert [batch.rows for batch in tokens.batches(most_padding=2)] == [(1, 3), (0,), (2,)]
+    assert [batch.rows for batch in tokens.batches(most_padding=0)] == [(1,), (3,), (0,), (2,)]
+
+
 def test_in_order_works_along_any_dimension(tokenizer: BertTokenizer) -> None:
     batches = list(tokenize(tokenizer, TEXTS, 40).batches(most_texts=2))
     outputs = [torch.tensor([batch.rows] * 3) for batch in batches]  # (passes, batch)

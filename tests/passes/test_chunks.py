@@ -12,7 +12,7 @@ from uatlite import UATConfig, sample
 from uatlite.backbone.view import view_of
 from uatlite.errors import ConfigurationError
 from uatlite.passes import engine
-from uatlite.passes.chunks import CACHED_BYTES, plan_chunks, token_bytes
+from uatlite.passes.chunks import CACHED_BYTES, MOST_PADDING, plan_chunks, token_bytes
 from uatlite.passes.noise import CACHE
 
 
@@ -43,6 +43,15 @@ def test_plans(shared, lengths, samples, texts, budget, one_pass):
             size = rows * chunk.tokens * token_bytes(view, chunk.tokens)
             assert size <= budget or rows == 1
             assert size <= CACHED_BYTES or texts is not None or len(chunk.rows) == 1
+        padding = sum(chunk.tokens - lengths[row] for row in chunk.rows.tolist()) * (1 if one_pass else samples)
+        assert padding <= MOST_PADDING or texts is not None
+
+
+def test_short_texts_do_not_wait_for_a_long_one(shared):
+    """Nine texts of 4 tokens and one of 40: padding them would be 324 tokens a pass."""
+    view, config = view_of(shared("bert")), UATConfig(samples=2)
+    plan = list(plan_chunks(mask_of([4] * 5 + [40] + [4] * 4), view, config, None, 10**9, False))
+    assert [(len(chunk.rows), chunk.tokens) for chunk in plan] == [(9, 4), (1, 40)]
 
 
 def test_choices_of_a_question_count(chooser, choices):

@@ -23,6 +23,8 @@ from uatlite.values import Choices, Text
 BATCH_TOKENS = 4096
 """Tokens of a padded batch, choices included; the engine cuts it further, to what the caches like."""
 BATCH_TEXTS = 64
+BATCH_PADDING = 128
+"""Tokens of padding in a batch that cost more than a forward of its own would."""
 
 Features = Mapping[str, list[int]]
 """What a tokenizer says of one sequence: input_ids, attention_mask and, for some, token_type_ids."""
@@ -70,26 +72,34 @@ class Tokens:
         return sorted(range(len(self.rows)), key=lambda place: (len(self.rows[place]), self.lengths[place]))
 
     def batches(
-        self, rows: Sequence[int] | None = None, *, most_tokens: int = BATCH_TOKENS, most_texts: int = BATCH_TEXTS
+        self,
+        rows: Sequence[int] | None = None,
+        *,
+        most_tokens: int = BATCH_TOKENS,
+        most_texts: int = BATCH_TEXTS,
+        most_padding: int = BATCH_PADDING,
     ) -> Iterator[Batch]:
-        """All texts (or those at `rows`) in batches of like length, each of at most so many tokens and texts.
+        """All texts (or those at `rows`) in batches of like length, each of at most so many tokens, texts and padding.
 
         A single text that is longer than `most_tokens` is a batch of its own.
         """
         wanted = None if rows is None else set(rows)
         order = [place for place in self.by_length() if wanted is None or place in wanted]
         for _, same_choices in groupby(order, key=lambda place: len(self.rows[place])):
-            for part in self._cut(list(same_choices), most_tokens, most_texts):
+            for part in self._cut(list(same_choices), most_tokens, most_texts, most_padding):
                 yield Batch(tuple(part), self.pad(part))
 
-    def _cut(self, order: list[int], most_tokens: int, most_texts: int) -> Iterator[list[int]]:
+    def _cut(self, order: list[int], most_tokens: int, most_texts: int, most_padding: int) -> Iterator[list[int]]:
         part: list[int] = []
+        filled = 0
         for place in order:  # ever longer, so the newest decides how wide the padded batch is
-            padded = (len(part) + 1) * len(self.rows[place]) * self.lengths[place]
-            if part and (padded > most_tokens or len(part) == most_texts):
+            own = len(self.rows[place]) * self.lengths[place]
+            padded = (len(part) + 1) * own
+            if part and (padded > most_tokens or len(part) == most_texts or padded - own - filled > most_padding):
                 yield part
-                part = []
+                part, filled = [], 0
             part.append(place)
+            filled += own
         if part:
             yield part
 

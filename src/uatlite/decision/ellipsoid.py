@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky
 
 from uatlite.calibration.inputs import FloatArray
 from uatlite.errors import CalibrationError, InputError
@@ -70,8 +70,15 @@ def lower_factor(covariance: FloatArray) -> FloatArray:
 
 
 def squared_norms(factor: FloatArray, vectors: FloatArray) -> FloatArray:
-    """‖L⁻¹v‖² of each row v: vectors (rows, units) → (rows,)."""
-    return np.asarray(np.square(solve_triangular(factor, vectors.T, lower=True)).sum(axis=0))
+    """‖L⁻¹v‖² of each row v: vectors (rows, units) → (rows,).
+
+    By torch, whose threads are those that run the model: scipy's wait for more work on all cores for some 50 ms
+    after a call, in which the next batch would run at half speed.
+    """
+    import torch
+
+    solved = torch.linalg.solve_triangular(torch.tensor(factor), torch.tensor(vectors).T, upper=False)
+    return np.asarray(solved.square().sum(dim=0))
 
 
 def check_representations(representations: ArrayLike) -> FloatArray:

@@ -14,6 +14,8 @@ MEMORY_BUDGET = 2**30
 """Bytes of activations that a chunk may take."""
 CACHED_BYTES = 64 * 2**20
 """Activations of a folded batch beyond which it falls out of the caches and of the memory that is kept."""
+MOST_PADDING = 256
+"""Tokens of padding, over all passes of a chunk, for which a forward of its own costs less."""
 _BYTES = 4
 _LARGEST_KEPT = 2**25 - 2**16
 
@@ -62,13 +64,14 @@ def _grow(
     """The length and number of the rows that begin with the shortest of `ends` and fit in one chunk."""
     together = 1 if one_pass else config.samples
     choices = mask[0].numel() // mask.shape[-1]
-    rows, longest = 0, 0
+    rows, longest, filled = 0, 0, 0
     for end in ends.tolist():
         size = (rows + 1) * choices * together * end * token_bytes(view, end)
-        full = rows >= texts if texts is not None else size > CACHED_BYTES
+        padding = (rows * end - filled) * choices * together
+        full = rows >= texts if texts is not None else size > CACHED_BYTES or padding > MOST_PADDING
         if rows and (full or size > budget):
             break
-        rows, longest = rows + 1, end
+        rows, longest, filled = rows + 1, end, filled + end
     return longest, rows
 
 
