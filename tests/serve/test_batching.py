@@ -33,7 +33,7 @@ class Squares:
 @asynccontextmanager
 async def started(squares: Squares, **options: Any):
     settings = {"most": 4, "waiting": 8, "gather": 0.01} | options
-    with ThreadPoolExecutor(1) as executor:
+    with ThreadPoolExecutor(settings.get("workers", 1)) as executor:
         batcher = Batcher(squares, executor, **settings)
         loop = asyncio.create_task(batcher.run())
         yield batcher
@@ -45,6 +45,22 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.002)
+
+
+def test_workers_share_what_waits_and_run_side_by_side() -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, workers=2, waiting=20, gather=0.05) as batcher:
+            asked = [asyncio.create_task(batcher.ask([n], 10)) for n in range(6)]
+            await until(lambda: len(squares.batches) == 2)  # the first has not been answered
+            assert sorted(map(len, squares.batches)) == [3, 3]
+            squares.go.set()
+            assert await asyncio.gather(*asked) == [[n * n] for n in range(6)]
+            assert await batcher.ask([7], 10) == [49]
+        assert sorted(number for batch in squares.batches for number in batch) == [*range(6), 7]
+
+    asyncio.run(check())
 
 
 def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer() -> None:

@@ -1,7 +1,8 @@
-"""Questions of many callers, gathered into batches for one worker thread.
+"""Questions of many callers, gathered into batches for worker threads.
 
-All bookkeeping happens on the event loop, so there are no locks; only `answer` runs in the worker thread. A batch is
-whatever waits when the worker is free, and where that is less than a full one, what comes in a few milliseconds more.
+All bookkeeping happens on the event loop, so there are no locks; only `answer` runs in the worker threads. A batch is
+whatever waits when a worker is free, shared with the other workers that are, and where that is less than a full one,
+what comes in a few milliseconds more.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ class _Ticket(Generic[Question, Answer]):
 
 
 class Batcher(Generic[Question, Answer]):
-    """A bounded queue before a worker that answers `most` questions at a time, in the order in which they came."""
+    """A bounded queue before workers that answer `most` questions at a time, in the order in which they came."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class Batcher(Generic[Question, Answer]):
         most: int,
         waiting: int,
         gather: float,
+        workers: int = 1,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._answer = answer
@@ -44,6 +46,8 @@ class Batcher(Generic[Question, Answer]):
         self._most = most
         self._waiting = waiting
         self._gather = gather
+        self._workers = workers
+        self._busy = 0
         self._on_batch = on_batch
         self._tickets: deque[_Ticket[Question, Answer]] = deque()
         self._news = asyncio.Event()
@@ -57,7 +61,7 @@ class Batcher(Generic[Question, Answer]):
     @property
     def busy_for(self) -> int:
         """In about how many whole seconds what waits now will be answered, 1 or more."""
-        return max(1, math.ceil(len(self._tickets) * self._seconds))
+        return max(1, math.ceil(len(self._tickets) * self._seconds / self._workers))
 
     async def ask(self, questions: Sequence[Question], seconds: float | None) -> list[Answer]:
         """The answers in order. Raises asyncio.QueueFull at once, or TimeoutError after so many seconds.
@@ -78,10 +82,15 @@ class Batcher(Generic[Question, Answer]):
 
     async def run(self) -> None:
         """Answer until closed, and then what was accepted before."""
+        await asyncio.gather(*(self._work() for _ in range(self._workers)))
+
+    async def _work(self) -> None:
         while batch := await self._next():
             self._on_batch(len(batch))
             begun = asyncio.get_running_loop().time()
+            self._busy += 1
             await self._answer_batch(batch)
+            self._busy -= 1
             taken = (asyncio.get_running_loop().time() - begun) / len(batch)
             self._seconds = _MEMORY * self._seconds + (1 - _MEMORY) * taken if self._seconds else taken
 
@@ -106,7 +115,7 @@ class Batcher(Generic[Question, Answer]):
                 continue
             left = self._tickets[0].entered + self._gather - asyncio.get_running_loop().time()
             if left <= 0 or len(self._tickets) >= self._most or self._closing:
-                size = min(self._most, len(self._tickets))
+                size = min(self._most, math.ceil(len(self._tickets) / (self._workers - self._busy)))
                 return [self._tickets.popleft() for _ in range(size)]
             await self._wait(left)
 

@@ -1,4 +1,4 @@
-"""A classifier behind bounded queues and one worker thread."""
+"""A classifier behind bounded queues and worker threads."""
 
 import asyncio
 import math
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from uatlite import __version__
 from uatlite.backbone.checks import unwrap
@@ -33,7 +34,8 @@ Reply = TypeVar("Reply")
 class Service:
     """Answers for many callers at once, each as the classifier alone would have answered it.
 
-    All that runs the model runs in one thread: texts of several requests together, explanations one by one.
+    Texts of several requests run together, explanations one by one. On CPUs there is a worker for each core, and each
+    computes with one thread: batches of a few texts are too small for several threads not to wait for each other.
     """
 
     def __init__(self, classifier: UncertaintyClassifier, limits: Limits | None = None) -> None:
@@ -42,13 +44,16 @@ class Service:
         self.limits = Limits() if limits is None else limits
         self.counts = Counts()
         self._open = False
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="uatlite-model")
+        on_cpu = next(classifier.model.parameters()).device.type == "cpu"
+        self._workers = torch.get_num_threads() if on_cpu else 1
+        self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
         self._texts: Batcher[Text, Prediction] = Batcher(
             self._predict_all,
             self._executor,
             most=self.limits.batch,
             waiting=self.limits.waiting,
             gather=self.limits.gather,
+            workers=self._workers,
             on_batch=self.counts.batch,
         )
         self._explanations: Batcher[Inspection, ExplainResponse] = Batcher(
@@ -60,6 +65,9 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """While this is entered questions are answered; at the end those that were accepted are answered first."""
         queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
+        threads = torch.get_num_threads()
+        if self._workers > 1:
+            torch.set_num_threads(1)
         loops = [asyncio.create_task(queue.run()) for queue in queues]
         self._open = True
         try:
@@ -70,6 +78,7 @@ class Service:
                 queue.close()
             await asyncio.gather(*loops)
             self._executor.shutdown()
+            torch.set_num_threads(threads)
 
     @property
     def ready(self) -> bool:
@@ -126,11 +135,11 @@ class Service:
             raise Refusal(504) from None
 
     def _inspect_all(self, asked: list[Inspection]) -> list[ExplainResponse]:
-        """In the worker thread."""
+        """In a worker thread."""
         return [inspect(self.classifier, one) for one in asked]
 
     def _predict_all(self, texts: list[Text]) -> list[Prediction]:
-        """In the worker thread. Questions with unlike numbers of options cannot share a batch."""
+        """In a worker thread. Questions with unlike numbers of options cannot share a batch."""
         found: dict[int, Prediction] = {}
         sizes = [len(text.options) if isinstance(text, Choices) else 0 for text in texts]
         for size in set(sizes):
