@@ -42,6 +42,8 @@ FULL = {"fast": "fast", "cascade": "fast", "cascade:then=analytic": "analytic", 
 FORMS = ("base", "uat", "fast", "analytic", "cascade", "cascade:then=analytic")
 SCORES = ("nll", "aurc", "ece")
 BATCH_SIZES = (8, 16, 32, 64, 128)
+CALIBRATION_ROWS = 2000
+"""at most; `--rows` is about the test rows"""
 
 
 def read(path: Path, rows: int) -> tuple[list[str], list[str]]:
@@ -59,7 +61,7 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.clf = UncertaintyClassifier.from_pretrained(arguments.model, max_length=arguments.max_length)
         self.sets = {
-            "calibrate": read(arguments.calibrate, arguments.rows),
+            "calibrate": read(arguments.calibrate, CALIBRATION_ROWS),
             "test": read(arguments.test, arguments.rows),
             "shift": read(arguments.shift, arguments.shift_rows),
         }
