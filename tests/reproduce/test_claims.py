@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from uatlite.metrics import Interval
-from uatlite.reproduce.claims import HELD, LIKELY, REVERSED, UNLIKELY, Verdict, outcome_of, summary
+from uatlite.reproduce.claims import ALIKE, HELD, LIKELY, REVERSED, UNLIKELY, Verdict, outcome_of, summary
 from uatlite.reproduce.declaration import Claim
 from uatlite.reproduce.measured import Measured, combine, difference, mean, reduction, resampled
 
 LESS = Claim("less", "a/x", "<", "b/x")
-ALIKE = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
+NEAR = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,14 @@ ALIKE = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)
         (LESS, Interval(0.02, -0.01, 0.05), UNLIKELY),
         (LESS, Interval(0.02, 0.01, 0.05), REVERSED),
         (LESS, Interval(-0.02, math.nan, math.nan), HELD),
-        (ALIKE, Interval(0.002, -0.004, 0.008), HELD),
-        (ALIKE, Interval(0.002, -0.02, 0.03), LIKELY),
-        (ALIKE, Interval(0.03, 0.005, 0.05), UNLIKELY),
-        (ALIKE, Interval(0.03, 0.02, 0.05), REVERSED),
+        (LESS, Interval(0.0, 0.0, 0.0), ALIKE),
+        (LESS, Interval(0.0, -0.01, 0.01), UNLIKELY),
+        (LESS, Interval(0.0, math.nan, math.nan), ALIKE),
+        (NEAR, Interval(0.002, -0.004, 0.008), HELD),
+        (NEAR, Interval(0.002, -0.02, 0.03), LIKELY),
+        (NEAR, Interval(0.03, 0.005, 0.05), UNLIKELY),
+        (NEAR, Interval(0.03, 0.02, 0.05), REVERSED),
+        (NEAR, Interval(0.0, 0.0, 0.0), HELD),
     ],
 )
 def test_an_outcome_is_the_direction_and_whether_it_is_beyond_chance(

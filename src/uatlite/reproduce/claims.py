@@ -9,11 +9,12 @@ from uatlite.reproduce.declaration import Claim, Declaration, find_cell
 from uatlite.reproduce.grid import Cell, Grid
 from uatlite.reproduce.measured import Measured, combine, difference
 
-HELD, LIKELY, UNLIKELY, REVERSED, UNKNOWN = (
+HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNKNOWN = (
     "held",
     "same direction, within chance",
     "opposite direction, within chance",
     "reversed",
+    "no difference at all",
     "not run",
 )
 
@@ -124,6 +125,8 @@ def outcome_of(claim: Claim, here: Interval) -> str:
         sure = inside if agrees else outside
     else:
         sure = low > 0 or high < 0 or low == high
+    if claim.relation in ("<", ">") and not any(round(value, 9) for value in (here.point, low, high)):
+        return ALIKE
     if agrees:
         return HELD if sure else LIKELY
     return REVERSED if sure else UNLIKELY
@@ -150,6 +153,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     asked = [verdict for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
     if not asked:
         return ""
-    counts = {outcome: sum(one.outcome == outcome for one in asked) for outcome in (HELD, LIKELY, UNLIKELY, REVERSED)}
+    outcomes = (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE)
+    counts = {outcome: sum(one.outcome == outcome for one in asked) for outcome in outcomes}
     told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"Of {len(asked)} comparisons that the paper claims: {told}."

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from uatlite.report.figures import Figure
 from uatlite.report.page import style_sheet, template
-from uatlite.reproduce.claims import HELD, LIKELY, REVERSED, UNKNOWN, UNLIKELY, summary
+from uatlite.reproduce.claims import ALIKE, HELD, LIKELY, REVERSED, UNKNOWN, UNLIKELY, summary
 from uatlite.reproduce.run import Reproduction
 from uatlite.reproduce.settings import Settings
 from uatlite.reproduce.texts import interval, number, printed, signed
 
-MARKS = {HELD: "right", LIKELY: "", UNLIKELY: "", REVERSED: "wrong", UNKNOWN: ""}
+MARKS = {HELD: "right", LIKELY: "", UNLIKELY: "", REVERSED: "wrong", ALIKE: "", UNKNOWN: ""}
 """outcome -> the class that colours it"""
 
 
