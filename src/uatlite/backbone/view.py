@@ -106,15 +106,21 @@ def _build(model: PreTrainedModel) -> View:
 
 
 def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> bool:
-    """Whether the head's reading of the first token alone is certain: only known modules, and no hook that may look."""
+    """Whether the head's reading of the first token alone is certain: only known modules, and no hook that may look.
+
+    transformers' own hooks stay on a model that was once asked for hidden states; they look when it is asked again.
+    """
     known = all(
-        type(module).__module__.partition(".")[0] in _KNOWN
-        and not module._forward_hooks
-        and not module._forward_pre_hooks
+        _is_known(part)
         for module in model.modules()
+        for part in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
     )
     summary = getattr(model.config, "summary_type", "first")
     return architecture.narrow is not None and known and summary == "first" and not model.config.chunk_size_feed_forward
+
+
+def _is_known(part: object) -> bool:
+    return str(getattr(part, "__module__", "")).partition(".")[0] in _KNOWN
 
 
 def _shadow(module: nn.Module, memo: dict[int, nn.Module]) -> nn.Module:
