@@ -65,7 +65,6 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """While this is entered questions are answered; at the end those that were accepted are answered first."""
         queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
-        threads = torch.get_num_threads()
         if self._workers > 1:
             torch.set_num_threads(1)
         loops = [asyncio.create_task(queue.run()) for queue in queues]
@@ -78,7 +77,8 @@ class Service:
                 queue.close()
             await asyncio.gather(*loops)
             self._executor.shutdown()
-            torch.set_num_threads(threads)
+            if self._workers > 1:
+                torch.set_num_threads(self._workers)
 
     @property
     def ready(self) -> bool:
