@@ -30,6 +30,8 @@ import httpx
 import numpy as np
 
 ROUNDS = 5
+WARM = 600
+"""requests before the overload, so that most lengths of text have their masks"""
 TOLERANCE = 1e-5
 WORDS = ("the", "a", "film", "story", "and", "is", "was", "not", "very", "good", "bad", "plot", "scene", "never")
 
@@ -206,7 +208,7 @@ async def send_at(address: str, texts: list[str], rate: float, seconds: float) -
 def overload(model: str, texts: list[str], speed: float, seconds: float) -> None:
     """Three times what the service can do, a small queue, memory sampled meanwhile; then a request that must be met."""
     with served(model, "--waiting", "128") as (address, pid):
-        asyncio.run(ask_all(address, list(enumerate(texts[:200])), 32))
+        asyncio.run(ask_all(address, list(enumerate(texts[:WARM])), 32))
         before, seen, done = memory(pid), [], threading.Event()
 
         def watch() -> None:
@@ -220,7 +222,8 @@ def overload(model: str, texts: list[str], speed: float, seconds: float) -> None
         watcher.join()
         print(f"3x overload for {seconds:.0f} s: statuses {dict(load.statuses)}")
         print(
-            f"memory before {before:.0f} MB, during {min(seen):.0f} to {max(seen):.0f} MB, after {memory(pid):.0f} MB"
+            f"memory before {before:.0f} MB, during {' '.join(f'{one:.0f}' for one in seen[::5])}, "
+            f"after {memory(pid):.0f} MB"
         )
         begun = time.perf_counter()
         reply = httpx.post(f"{address}/predict", json={"texts": [texts[0]]}, timeout=60, trust_env=False)
