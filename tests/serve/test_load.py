@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.serve.limits import Limits
@@ -47,6 +49,38 @@ def test_concurrent_clients_share_batches_and_get_the_offline_answers(
         assert reply["label"] == offline.label
         assert reply["abstain"] == offline.abstain
         assert reply["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
+
+
+def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
+    classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
+) -> None:
+    """With texts that are cut: a tokenizer is set to cut and then asked to, which two threads must not do at once."""
+    together = threading.Barrier(2, timeout=20)
+
+    class Meeting(Held):
+        def predict(self, texts: list[Any], **options: Any) -> Any:
+            if len(self.read) < 2:
+                self.read.append(len(texts))
+                together.wait()  # passes only if two batches are under way at the same time
+            return self._classifier.predict(texts, **options)
+
+    texts = [f"{text} " * (1 + 40 * (place % 3)) for place, text in enumerate(made_texts(48, seed=5))]
+
+    async def check() -> list[Any]:
+        service = Service(Meeting(classifier, 0.0), Limits(batch=4))  # type: ignore[arg-type]
+        async with service.running():
+            assert torch.get_num_threads() == 1
+            return [found[0] for found in await asyncio.gather(*(service.predict([text]) for text in texts))]
+
+    torch.set_num_threads(2)
+    try:
+        answers = asyncio.run(check())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    for answer, offline in zip(answers, classifier.predict(texts), strict=True):
+        assert answer.label == offline.label
+        assert answer.probabilities == pytest.approx(offline.probabilities, abs=1e-6)
 
 
 def test_overload_is_refused_at_once_with_a_time_to_come_again(

@@ -115,8 +115,9 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
         for module in model.modules()
         for part in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
     )
-    summary = getattr(model.config, "summary_type", "first")
-    return architecture.narrow is not None and known and summary == "first" and not model.config.chunk_size_feed_forward
+    in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
+    first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
+    return architecture.narrow is not None and known and first
 
 
 def _is_known(part: object) -> bool:
