@@ -23,7 +23,7 @@ def number(value: float | None, decimals: int) -> str:
 
 def here(cell: Cell) -> str:
     """'0.123 ± 0.004 (0.101–0.145)': the mean over seeds, their deviation, the interval over rows."""
-    if cell.measured is None:
+    if cell.measured is None or math.isnan(cell.measured.point):
         return MISSING
     text = number(cell.measured.point, cell.decimals)
     if cell.measured.deviation is not None:
