@@ -209,7 +209,7 @@ def masks(rounds: int) -> None:
 def precision(rounds: int, directory: str | None) -> None:
     """The variance over seeds of the mean logits: stratified masks against independent ones, on real text."""
     model, tokenizer, note = real_model(directory)
-    texts = real_texts(24)
+    texts = real_texts(48)
     encoded = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
     seeds = range(4 * rounds)
 

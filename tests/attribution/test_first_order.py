@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from uatlite.attribution import case as case_module
 from uatlite.attribution.analytic import propagate
 from uatlite.attribution.case import Case, Silent, forwards, without_noise
 from uatlite.attribution.first_order import first_order
@@ -15,6 +16,7 @@ from uatlite.attribution.layers import attribute
 from uatlite.attribution.output import output_weights
 from uatlite.attribution.parts import part_index
 from uatlite.backbone.seams import intervene
+from uatlite.backbone.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.noise import Fired, Texts
@@ -179,3 +181,17 @@ def test_no_texts_give_empty_values(shared: Tiny, texts: Callable[..., Encoded])
     none = {name: value[:0] for name, value in texts((4,)).items()}
     found = propagate(shared("bert"), none, CONFIG)
     assert (found.logits.shape, found.contributions.shape, found.components.shape) == ((0, 3), (0, 4), (0, 2, 2))
+
+
+NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
+
+
+@pytest.mark.parametrize("architecture", NARROW, indirect=True)
+def test_a_narrow_last_layer_gives_what_the_whole_one_does(model, encoded, monkeypatch):
+    """y reads the first token alone, so no dropout at another one of the last layer moves it."""
+    config = UATConfig(penalty=2.0, rates=DropoutRates(0.15, 0.2, 0.3, 0.25))
+    narrow = propagate(model, encoded, config)
+    monkeypatch.setattr(case_module, "view_of", lambda model: replace(view_of(model), narrows=False))
+    whole = propagate(model, encoded, config)
+    for name in ("logits", "variance", "contributions", "components", "tokens", "token_uncertainty"):
+        torch.testing.assert_close(getattr(narrow, name), getattr(whole, name), rtol=1e-4, atol=1e-6)

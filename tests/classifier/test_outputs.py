@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from uatlite.backbone.plain import noting_its_encoder
 from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.outputs import noting_its_encoder, pool, run
+from uatlite.classifier.outputs import pool, run
 from uatlite.classifier.outputs import read_by_head as read
 
 

@@ -91,7 +91,8 @@ def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:
         inputs = {name: chunk.take(value) for name, value in case.inputs.items()}
         real = inputs["attention_mask"].flatten(0, -2)
         texts = Texts.of(inputs["input_ids"].flatten(0, -2), real, per_input=False)
-        folded = FoldedPasses(case.config, texts, real.bool(), range(1), noise=recorder)
+        narrow = case.view.narrow_layer(from_the_left=texts.positions is None)
+        folded = FoldedPasses(case.config, texts, real.bool(), range(1), noise=recorder, narrow_layer=narrow)
         with intervene(folded):
             logits = case.view.model(**inputs, return_dict=True).logits.float()
         y = (output_weights(output, logits.detach()) * logits).sum()
@@ -121,8 +122,8 @@ def _terms(
             continue
         if squares.ndim == 4:
             squares = squares.sum(dim=1)  # (rows, heads, query, key): over heads, and below over keys
-        terms = squares.sum(dim=-1)  # (rows, tokens), or (rows,) after pooling
+        terms = squares.sum(dim=-1)  # (rows, tokens), the first alone in a narrow layer, or (rows,) after pooling
         if terms.ndim == 2:
-            tokens += terms
+            tokens[:, : terms.shape[1]] += terms
         place += terms.view(shape[0], -1).sum(dim=1)
     return parts, tokens.view(shape)

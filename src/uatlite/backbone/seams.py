@@ -44,8 +44,8 @@ class Intervention(Protocol):
     def at_site(self, site: Site, x: Tensor) -> Tensor:
         """The values at a dropout site, to be replaced by what is returned."""
 
-    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor]:
-        """Attention through the interface: context (rows, heads, tokens, width) and probabilities."""
+    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
+        """Attention through the interface: context (rows, heads, tokens, width), and probabilities where there are."""
 
     def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
         """Attention outside the interface: probabilities (rows, heads, tokens, tokens) after the softmax."""
@@ -83,7 +83,7 @@ def attention_function(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     **_: Any,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor | None]:
     """What transformers' AttentionInterface calls in a view's layers."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:  # grouped-query attention: each key and value head serves several query heads

@@ -45,6 +45,10 @@ class View:
     narrows: bool
     """whether nobody reads the last layer's output but the head, and that its first token only"""
 
+    def narrow_layer(self, *, from_the_left: bool) -> int | None:
+        """The layer that may run for the first token alone, where every text begins at the left; None without one."""
+        return self.layers - 1 if self.narrows and from_the_left else None
+
 
 _VIEWS: WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], View]] = WeakKeyDictionary()
 _LOCK = threading.Lock()

@@ -8,9 +8,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.backbone.checks import check_encoded
+from uatlite.backbone.plain import evaluating
 from uatlite.backbone.view import view_of
 from uatlite.methods import parse_method
-from uatlite.methods.deterministic import BASE
 from uatlite.passes.adaptive import run_passes
 from uatlite.passes.chunks import MEMORY_BUDGET
 from uatlite.passes.config import UATConfig
@@ -23,8 +23,10 @@ Contender = Callable[[PreTrainedModel, Batches, int], None]
 
 def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     """The Hugging Face model in evaluation mode, once."""
-    for batch in batches:
-        BASE.run(model, batch)
+    device = next(model.parameters()).device
+    with torch.inference_mode(), evaluating(model):
+        for batch in batches:
+            model(**{name: value.to(device) for name, value in batch.items()})
 
 
 def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> None:

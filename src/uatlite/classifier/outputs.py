@@ -1,6 +1,5 @@
 """Texts to what the model says of them: the logits of every pass, and where its representations lie."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,18 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.backbone.architectures import ARCHITECTURES
 from uatlite.backbone.checks import unwrap
+from uatlite.backbone.plain import plain
 from uatlite.backbone.tokens import Batch, in_order
 from uatlite.calibration import margin_variance
 from uatlite.classifier.long_texts import Windows, truncated, windowed
 from uatlite.classifier.settings import Settings
 from uatlite.methods import Method
 from uatlite.methods.cascade import Cascade
-from uatlite.methods.deterministic import BASE, Deterministic, evaluating
+from uatlite.methods.deterministic import BASE, Deterministic
 from uatlite.methods.method import Passes
 from uatlite.predictive import Counts, mean_logits
 from uatlite.values import Text
@@ -104,31 +104,9 @@ def _run(
     if not isinstance(method, Deterministic | Cascade) or model.base_model_prefix not in model._modules:
         return method.run(model, inputs), pool(model, inputs)
     seen: list[Any] = []
-    first = BASE.run(noting_its_encoder(model, seen), inputs)
+    first = BASE.run(model, inputs, seen)
     passes = method.run(model, inputs, first) if isinstance(method, Cascade) else first
     return passes, read_by_head(model, seen[0], inputs)
-
-
-def noting_its_encoder(model: PreTrainedModel, seen: list[Any]) -> PreTrainedModel:
-    """A shell around the same modules whose encoder notes its output in `seen`; the model itself is not touched."""
-    shell = copy.copy(model)
-    shell._modules = {**model._modules, model.base_model_prefix: _Noting(model.base_model, seen)}
-    return shell
-
-
-class _Noting(nn.Module):
-    """An encoder that notes what it puts out."""
-
-    def __init__(self, encoder: nn.Module, seen: list[Any]) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.training = encoder.training
-        self._seen = seen
-
-    def forward(self, *args: Any, **inputs: Any) -> Any:
-        output = self.encoder(*args, **inputs)
-        self._seen.append(output)
-        return output
 
 
 def on_cpu(passes: Passes) -> Passes:
@@ -166,11 +144,10 @@ def pool(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     (A mean over tokens would lie nearer to all other means the longer the text is.) None of a model that is no encoder
     with a head, an ensemble say: its shift is then told by scores alone.
     """
-    encoder: Any = unwrap(model).base_model
     device = next(model.parameters()).device
     flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
-    with torch.inference_mode(), evaluating(encoder):
-        output = encoder(**flat)
+    with plain(unwrap(model), flat) as classifier:
+        output = classifier.base_model(**flat)
     return read_by_head(model, output, inputs)
 
 

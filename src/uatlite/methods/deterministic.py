@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,31 +36,18 @@ class Deterministic:
     def to_dict(self) -> dict[str, Any]:
         return {"method": self.name}
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """The model's own logits, as (1, batch, classes)."""
-        import torch
-
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], seen: list[Any] | None = None) -> Passes:
+        """The model's own logits, as (1, batch, classes); what its encoder put out is added to `seen`."""
         from uatlite.backbone.checks import check_classifier, unwrap
+        from uatlite.backbone.plain import noting_its_encoder, plain
 
         check_classifier(unwrap(model))
         device = next(model.parameters()).device
         inputs = {key: value.to(device) for key, value in encoded.items() if key != "labels"}
-        with torch.inference_mode(), evaluating(model):
-            logits: Tensor = model(**inputs).logits
+        with plain(model, inputs) as classifier:
+            watched = classifier if seen is None else noting_its_encoder(classifier, seen)
+            logits: Tensor = watched(**inputs).logits
         return Passes(logits.float()[None])
-
-
-@contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Switch a model to evaluation mode; afterwards every module is in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
 
 
 BASE = Deterministic()

@@ -106,7 +106,7 @@ def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UAT
     ids = texts_inputs["input_ids"].flatten(0, -2)
     real = texts_inputs["attention_mask"].flatten(0, -2)
     texts = Texts.of(ids, real, config.per_input)
-    narrow_layer = view.layers - 1 if view.narrows and texts.positions is None else None
+    narrow_layer = view.narrow_layer(from_the_left=texts.positions is None)
     logits: list[Tensor] = []
     estimates: Tensor | None = None
     for passes in part.blocks:
