@@ -64,7 +64,9 @@ class LogitsOnly(torch.nn.Module):
         self.model = model
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        return self.model(input_ids=input_ids).logits
+        return self.model(
+            input_ids=input_ids, attention_mask=(input_ids != self.model.config.pad_token_id).long()
+        ).logits
 
 
 def torch_uncertainty(model: BertForSequenceClassification, batch: dict[str, torch.Tensor], passes: int) -> Run:

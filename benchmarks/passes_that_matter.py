@@ -8,15 +8,15 @@ Files are JSONL (also .gz) with `text` and `label`. The rows of `--calibrate` fi
 rule; `--test` and `--shift` are only scored. `quality` compares each form with full sampling of the same kind on every
 text: NLL, AURC and ECE with bootstrap intervals, the decisions, the passes. `cost` times them all by turns, in one run,
 on a mixture of test and shift texts in random order, against the Hugging Face model in eval mode over the same texts in
-the batch size that suits it best. `peers` times M=10 against the plain loop, torch-uncertainty and Baal, by the
-contenders of benchmarks/engine.py, for the shapes of MiniLM-L6 and BERT-base, on texts of one length.
+the batch size that suits it best; the plain loop, torch-uncertainty and Baal, the contenders of benchmarks/engine.py, run
+in those batches too. `peers` times them and ours on texts of one length, for the shapes of MiniLM-L6 and BERT-base.
 """
 
 import argparse
 import gzip
-import importlib.util
 import json
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import engine
 from uatlite import UncertaintyClassifier
 from uatlite.backbone.loading import Checkpoint
 from uatlite.backbone.tokens import Tokens, longest, tokenize
@@ -157,12 +158,27 @@ def cost(bench: Bench, methods: dict[str, Method], rounds: int) -> None:
     runs = {"deterministic": partial(deterministic, checkpoint.model, batches, 1)}
     runs |= {name: partial(_run, method, clf.model, own) for name, method in methods.items() if name != "base"}
     runs["uat, forwards one by one"] = partial(sequential, clf.model, own, 10)
+    loops = {name: contender for name, contender in engine.CONTENDERS.items() if contender is not engine.ours}
+    runs |= {name: _over_all(contender, clf.model, batches) for name, contender in loops.items()}
     found = take_turns(runs, "deterministic", rounds)
+    scale = dict.fromkeys(loops, engine.PASSES / engine.LOOPED)
     lengths = f"{np.mean(tokens.lengths):.0f} tokens ({min(tokens.lengths)} to {max(tokens.lengths)})"
     print(f"\n### Cost: {len(texts)} texts of {lengths}, deterministic in batches of {best}, {rounds} rounds\n")
     print("| | cost | texts/s | peak memory, MiB |\n|---|---:|---:|---:|")
     for name, one in found.items():
-        print(f"| {name} | {one.ratio:.2f} | {len(texts) / one.seconds:.1f} | {(one.peak_bytes or 0) / 2**20:.0f} |")
+        ratio, speed = one.ratio * scale.get(name, 1), len(texts) / one.seconds / scale.get(name, 1)
+        print(f"| {name} | {ratio:.2f} | {speed:.1f} | {(one.peak_bytes or 0) / 2**20:.0f} |")
+
+
+def _over_all(contender: Callable[..., engine.Run], model: torch.nn.Module, batches: list) -> Callable[[], None]:
+    """A peer's loop over every batch, of as many passes as are timed of it."""
+    loops = [contender(model, batch, engine.LOOPED) for batch in batches]
+
+    def run() -> None:
+        for loop in loops:
+            loop()
+
+    return run
 
 
 def _cut(tokens: Tokens, size: int) -> list[dict[str, torch.Tensor]]:
@@ -174,25 +190,23 @@ def _run(method: Method, model: torch.nn.Module, batches: list) -> None:
         method.run(model, batch)
 
 
+def _cascade(model: torch.nn.Module, batch: dict[str, torch.Tensor], share: int) -> None:
+    """A deterministic pass over a batch, and the analytic one over its first texts, as if those were in doubt."""
+    parse_method("base").run(model, batch)
+    parse_method("analytic").run(model, {name: value[:share] for name, value in batch.items()})
+
+
 def peers(rounds: int) -> None:
     """M=10 by each contender of benchmarks/engine.py, and ours beside them, as ratios to ours."""
-    spec = importlib.util.spec_from_file_location("engine_benchmark", Path(__file__).with_name("engine.py"))
-    engine = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(engine)
     forms = {"exact (uat)": "uat", "equal precision (fast)": "fast", "analytic": "analytic"}
     for shape, texts, tokens in (("MiniLM-L6", 32, 64), ("BERT-base", 16, 64)):
         model, batch = engine.model_of(shape), engine.batch_of(texts, tokens)
         loops = {name: c for name, c in engine.CONTENDERS.items() if c is not engine.ours}
         runs = {name: contender(model, batch, engine.LOOPED) for name, contender in loops.items()}
         runs |= {name: partial(parse_method(spelling).run, model, batch) for name, spelling in forms.items()}
+        runs["cascade, analytic for a fifth"] = partial(_cascade, model, batch, texts // 5)
         ratios = engine.ratios(runs, engine.deterministic(model, batch), rounds)
         ratios = {name: r * (engine.PASSES / engine.LOOPED if name in loops else 1) for name, r in ratios.items()}
-        # A cascade is a deterministic pass and the second stage for a share of the texts; here a fifth of them.
-        share = texts // 5
-        some = {name: value[:share] for name, value in batch.items()}
-        second = {"second": partial(parse_method("analytic").run, model, some)}
-        found = engine.ratios(second, engine.deterministic(model, batch), rounds)
-        ratios["cascade, analytic for a fifth"] = 1 + found["second"]
         print(f"\n### {shape}, {texts} × {tokens} tokens, M={engine.PASSES}\n")
         print("| ours | cost | faster than " + " | faster than ".join(loops) + " |")
         print("|---|---:|" + "---:|" * len(loops))
