@@ -8,8 +8,8 @@ Files are JSONL (also .gz) with `text` and `label`. The rows of `--calibrate` fi
 rule; `--test` and `--shift` are only scored. `quality` compares each form with full sampling of the same kind on every
 text: NLL, AURC and ECE with bootstrap intervals, the decisions, the passes. `cost` times them all by turns, in one run,
 on a mixture of test and shift texts in random order, against the Hugging Face model in eval mode over the same texts in
-the batch size that suits it best; the plain loop, torch-uncertainty and Baal, the contenders of benchmarks/engine.py, run
-in those batches too. `peers` times them and ours on texts of one length, for the shapes of MiniLM-L6 and BERT-base.
+the batch size that suits it best; the plain loop, torch-uncertainty and Baal (benchmarks/engine.py) run in those
+batches too. `peers` times them and ours on texts of one length, for the shapes of MiniLM-L6 and BERT-base.
 """
 
 import argparse

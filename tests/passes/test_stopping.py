@@ -11,13 +11,16 @@ from uatlite.predictive import mean_logits, softmax
 CAP = 10
 
 
-def simulated(texts: int, classes: int, seed: int, spread: float = 1.0, freedom: float | None = None):
+def simulated(
+    texts: int, classes: int, seed: int, spread: float = 1.0, freedom: float | None = None, trend: float = 0.0
+):
     """Logits (CAP, texts, classes) whose means lie near the decision boundaries of many texts."""
     generator = np.random.default_rng(seed)
     means = generator.normal(scale=0.8, size=(texts, classes))
-    scale = np.full(texts, spread)
+    best = np.sort(means, axis=1)
+    scale = spread * np.exp(trend * (best[:, -1] - best[:, -2]) / 2)
     if freedom is not None:  # each text has a spread of its own, scaled inverse chi-squared
-        scale = spread * np.sqrt(freedom / generator.chisquare(freedom, size=texts))
+        scale *= np.sqrt(freedom / generator.chisquare(freedom, size=texts))
     return means + scale[:, None] * generator.normal(size=(CAP, texts, classes))
 
 
@@ -79,13 +82,36 @@ def test_no_spread_settles_at_once_and_a_tie_never():
     np.testing.assert_array_equal(Stopping().counts(same), [2, CAP])
 
 
-def test_a_learned_prior_is_right_and_saves_passes_at_the_same_rate():
-    logits = simulated(20_000, 2, 4, spread=0.4, freedom=6.0)
-    spread, weight = fit_prior(logits)
-    # the margin of two logits has √2 times their spread
+def test_with_a_prior_the_first_pass_may_do_by_its_spread_alone():
+    logits = simulated(400, 2, 6, spread=0.3)[:1]
+    stopping = Stopping(confidence=0.9, block=4, spread=0.5, weight=7.0, trend=-0.8)
+    assert stopping.looks(CAP) == (1, 4, 8)
+    margin = np.abs(logits[0, :, 0] - logits[0, :, 1])
+    error = np.sqrt(0.25 * np.exp(-0.8 * margin) * (1 - 1 / CAP))
+    settled = stopping.settled(logits, CAP)
+    assert 0 < settled.sum() < 400
+    np.testing.assert_array_equal(settled, t.sf(margin / error, 7) <= 0.1 / 3)
+
+
+def test_the_prior_and_the_passes_count_by_their_degrees_of_freedom():
+    logits = simulated(400, 2, 7)[:4]
+    stopping = Stopping(confidence=0.9, block=4, spread=0.5, weight=6.0, trend=0.3)
+    margin = logits[..., 0] - logits[..., 1]
+    mean = np.abs(margin.mean(axis=0))
+    variance = (6 * 0.25 * np.exp(0.3 * mean) + 3 * margin.var(axis=0, ddof=1)) / 9
+    chance = t.sf(mean / np.sqrt(variance / 4 * (1 - 4 / CAP)), 9)
+    np.testing.assert_array_equal(stopping.settled(logits, CAP), chance <= 0.1 / 3)
+
+
+@pytest.mark.parametrize("trend", [0.0, -0.6, 0.4])
+def test_a_learned_prior_is_right_and_saves_passes_at_the_same_rate(trend):
+    logits = simulated(20_000, 2, 4, spread=0.4, freedom=6.0, trend=trend)
+    spread, weight, found = fit_prior(logits)
+    # the margin of two logits has √2 times their spread; its size is known up to the noise of ten passes
     assert spread == pytest.approx(0.4 * np.sqrt(2), rel=0.05)
     assert weight == pytest.approx(6.0, rel=0.2)
-    plain, learned = Stopping(), Stopping(spread=spread, weight=weight)
+    assert found == pytest.approx(trend, abs=0.05)
+    plain, learned = Stopping(), Stopping(spread=spread, weight=weight, trend=found)
     fewer, more = learned.counts(logits), plain.counts(logits)
     assert fewer.mean() < more.mean() - 0.3
     padded = np.where((np.arange(CAP)[:, None] < fewer)[..., None], logits, np.nan)
@@ -93,9 +119,10 @@ def test_a_learned_prior_is_right_and_saves_passes_at_the_same_rate():
     assert same[fewer < CAP].mean() >= 0.99
 
 
-def test_a_prior_of_texts_that_are_all_alike_or_do_not_vary():
+def test_a_prior_of_texts_that_are_all_alike_do_not_vary_or_are_few():
     assert fit_prior(simulated(5_000, 2, 5, spread=0.3))[1] > 40
-    assert fit_prior(np.ones((CAP, 7, 2))) == (0.0, 0.0)
+    assert fit_prior(np.ones((CAP, 70, 2))) == (0.0, 0.0, 0.0)
+    assert fit_prior(simulated(9, 2, 5)) == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("wrong", [{"confidence": 1.0}, {"confidence": 0.2}, {"block": 1}, {"temperature": 0.0}])

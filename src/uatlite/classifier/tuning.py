@@ -95,8 +95,8 @@ def tune_adaptive(
     """Learn how much passes differ and, where one is to abstain, where answers begin, from all passes of each text."""
     means = whole.mean_logits
     temperature = round(best_temperature(means, labels), _DIGITS)
-    spread, weight = fit_prior(whole.logits)
-    learned: dict[str, Any] = {"spread": round(spread, _DIGITS), "weight": round(weight, _DIGITS)}
+    prior = dict(zip(("spread", "weight", "trend"), fit_prior(whole.logits), strict=True))
+    learned: dict[str, Any] = {name: round(value, _DIGITS) for name, value in prior.items()}
     if boundary is not None:
         probabilities = softmax(means / temperature)
         threshold = boundary(probabilities.max(axis=1), probabilities.argmax(axis=1) != labels)

@@ -12,8 +12,12 @@ a look when the sum of these chances, over all other classes (b = 0, y = top log
 answers above a confidence only, over that boundary too, is at most (1 - confidence)/looks: by the union bound the
 decision differs from that of all M passes with a probability of at most 1 - confidence, however often one looks.
 
-Two or three passes say little about s, so it may borrow strength from other texts (Smyth, 2004): a prior of `weight`
-degrees of freedom around the variance `spread`², both learned from validation texts by `fit_prior`.
+Few passes say little about s, so it may borrow strength from other texts (Smyth, 2004): a prior of `weight` degrees of
+freedom around a variance that hangs on how decided a text is,
+
+    spread² · exp(trend · |ȳ|),
+
+all three learned from validation texts by `fit_prior`. With it a text may stop after a single pass.
 """
 
 from dataclasses import dataclass
@@ -27,6 +31,8 @@ Floats = NDArray[np.float64]
 
 FEWEST = 2
 """Passes without which there is no spread."""
+FEWEST_TEXTS = 10
+"""Without which nothing is learned of how texts differ."""
 LARGEST_WEIGHT = 100.0
 """Degrees of freedom of a prior beyond which all texts have the same spread for all one can tell."""
 
@@ -44,9 +50,11 @@ class Stopping:
     temperature: float = 1.0
     """by which logits are divided for that confidence"""
     spread: float = 0.0
-    """the standard deviation that a contrast of the logits usually has over passes"""
+    """the standard deviation that a contrast of the logits usually has over passes, where its mean is 0"""
     weight: float = 0.0
     """degrees of freedom that `spread` counts for; 0 where it is not known"""
+    trend: float = 0.0
+    """how the logarithm of that variance changes with each logit that the mean is away from 0"""
 
     def __post_init__(self) -> None:
         if not 0.5 < self.confidence < 1:
@@ -60,8 +68,9 @@ class Stopping:
             )
 
     def looks(self, cap: int) -> tuple[int, ...]:
-        """After how many passes a text may stop before the cap."""
-        return tuple(range(self.block, cap, self.block))
+        """After how many passes a text may stop before the cap; after a single one where the prior says how they differ."""
+        first = (1,) if self.weight > 0 and cap > 1 else ()
+        return (*first, *range(self.block, cap, self.block))
 
     def settled(self, logits: Floats, cap: int) -> NDArray[np.bool_]:
         """Which texts may stop, from the logits (passes, texts, classes) of their first passes: (texts,)."""
@@ -108,33 +117,38 @@ class Stopping:
         count = len(values)
         own = count - 1
         freedom = self.weight + own
-        variance = (self.weight * self.spread**2 + own * values.var(axis=0, ddof=1)) / freedom
-        error = np.sqrt(variance / count * (1 - count / cap))
-        distance = np.abs(values.mean(axis=0) - boundary)
+        mean = values.mean(axis=0)
+        usual = self.spread**2 * np.exp(self.trend * np.abs(mean))
+        found = values.var(axis=0, ddof=1) if own else 0.0
+        error = np.sqrt((self.weight * usual + own * found) / freedom / count * (1 - count / cap))
+        distance = np.abs(mean - boundary)
         # Without any spread the mean is where it is; on the boundary itself it may still be decided either way.
         errors_away = np.divide(distance, error, out=np.where(distance > 0, np.inf, 0.0), where=error > 0)
         return np.asarray(student.sf(errors_away, freedom))
 
 
-def fit_prior(logits: Floats) -> tuple[float, float]:
-    """`spread` and `weight` from the logits of all passes of validation texts, (passes, texts, classes).
+def fit_prior(logits: Floats) -> tuple[float, float, float]:
+    """`spread`, `weight` and `trend` from the logits of all passes of validation texts, (passes, texts, classes).
 
-    With d = passes - 1 and s² the variance of the top-2 margin of each text, log s² has the variance
-    ψ'(d/2) + ψ'(weight/2) over texts and the mean log spread² + ψ(d/2) - log(d/2) - ψ(weight/2) + log(weight/2).
+    With d = passes - 1 and s² the variance of the top-2 margin y of each text, log s² has over texts the mean
+    log spread² + trend·|ȳ| + ψ(d/2) - log(d/2) - ψ(weight/2) + log(weight/2) and the variance ψ'(d/2) + ψ'(weight/2).
     """
     from scipy.optimize import brentq
     from scipy.special import digamma, polygamma
 
     best = np.argsort(-logits.mean(axis=0), axis=1, kind="stable")[:, :2]
     pair = np.take_along_axis(logits, best[None], axis=2)
-    variance = (pair[..., 0] - pair[..., 1]).var(axis=0, ddof=1)
+    margins = pair[..., 0] - pair[..., 1]
+    variance, sizes = margins.var(axis=0, ddof=1), margins.mean(axis=0)
     half = (len(logits) - 1) / 2
     logs = np.log(variance[variance > 0]) - digamma(half) + np.log(half)
-    if len(logs) < FEWEST:
-        return 0.0, 0.0
-    excess = float(logs.var(ddof=1) - polygamma(1, half))
+    if len(logs) < FEWEST_TEXTS:
+        return 0.0, 0.0, 0.0
+    trend, at_zero = np.polyfit(sizes[variance > 0], logs, 1)
+    residuals = logs - at_zero - trend * sizes[variance > 0]
+    excess = float((residuals**2).sum() / (len(logs) - 2) - polygamma(1, half))
     half_weight = LARGEST_WEIGHT / 2
     if excess > polygamma(1, half_weight):
         half_weight = brentq(lambda x: polygamma(1, x) - excess, 1e-3, half_weight)
-    spread = np.exp(logs.mean() + digamma(half_weight) - np.log(half_weight)) ** 0.5
-    return float(spread), 2 * float(half_weight)
+    spread = np.exp(at_zero + digamma(half_weight) - np.log(half_weight)) ** 0.5
+    return float(spread), 2 * float(half_weight), float(trend)
