@@ -2,11 +2,13 @@
 
     python benchmarks/predict_memory.py            # 10 thousand and 100 thousand rows
     python benchmarks/predict_memory.py 10000 1000000
+    python benchmarks/predict_memory.py --method cascade:then=adaptive
 
 The model is a BERT of two layers with random weights, so that the time goes into reading, tokenizing and writing,
 which is what is measured. Each size runs in a process of its own; peak memory is what the kernel says of it.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -20,7 +22,7 @@ WORDS = 200
 SIZES = (10_000, 100_000)
 
 
-def make_classifier(directory: Path) -> None:
+def make_classifier(directory: Path, method: str) -> None:
     """A calibrated tiny classifier, so that the rule, the distances and the shift check are measured too."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
@@ -39,7 +41,7 @@ def make_classifier(directory: Path) -> None:
         max_position_embeddings=64,
         initializer_range=0.3,
     )
-    classifier = UncertaintyClassifier(BertForSequenceClassification(config).eval(), tokenizer, "uat:samples=2")
+    classifier = UncertaintyClassifier(BertForSequenceClassification(config).eval(), tokenizer, method)
     texts = made_texts(300)
     labels = classifier.predict(texts).predicted
     labels[::5] = 1 - labels[::5]
@@ -84,9 +86,9 @@ def peak() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def main(sizes: tuple[int, ...]) -> None:
+def main(sizes: list[int], method: str) -> None:
     with tempfile.TemporaryDirectory() as place:
-        make_classifier(Path(place) / "model")
+        make_classifier(Path(place) / "model", method)
         print(f"{'rows':>10} {'loaded, MB':>11} {'peak, MB':>9} {'rows/s':>7}")
         for size in sizes:
             source = Path(place) / f"{size}.jsonl"
@@ -109,4 +111,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--measure"]:
         measure(*sys.argv[2:])
     else:
-        main(tuple(int(size) for size in sys.argv[1:]) or SIZES)
+        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("rows", nargs="*", type=int, default=SIZES, help="rows of each file")
+        parser.add_argument("--method", default="uat:samples=2", help="as `uatlite methods` spells it")
+        arguments = parser.parse_args()
+        main(arguments.rows, arguments.method)

@@ -68,7 +68,7 @@ class Stopping:
             )
 
     def looks(self, cap: int) -> tuple[int, ...]:
-        """After how many passes a text may stop before the cap; after a single one where the prior says how they differ."""
+        """After how many passes a text may stop before the cap; after one where the prior says how passes differ."""
         first = (1,) if self.weight > 0 and cap > 1 else ()
         return (*first, *range(self.block, cap, self.block))
 
