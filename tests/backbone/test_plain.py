@@ -92,6 +92,25 @@ def test_a_compiled_model_runs_compiled(tiny, texts):
         assert classifier is compiled
 
 
+class AdaptedForSequenceClassification(torch.nn.Module):
+    """As adapter libraries wrap a classifier: its configuration, and its modules one level down."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+        self.config = model.config
+
+    def forward(self, **inputs):
+        return self.inner(**inputs)
+
+
+def test_a_wrapper_with_the_models_configuration_runs_itself(shared, texts):
+    wrapped, inputs = AdaptedForSequenceClassification(shared("bert")), texts((9, 5))
+    with plain(wrapped, inputs) as classifier:
+        assert classifier is wrapped
+    assert torch.equal(run(wrapped, inputs), own(shared("bert"), inputs))
+
+
 def test_new_weights_are_seen(tiny, texts):
     """A view shares the parameters: what training or another seed puts there is what runs."""
     model, inputs = tiny("bert"), texts((9, 5))

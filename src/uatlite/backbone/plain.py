@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from uatlite.backbone.architectures import ARCHITECTURES
 from uatlite.backbone.seams import AttentionInput, intervene
 from uatlite.backbone.sites import EMBEDDINGS, Site
-from uatlite.backbone.view import View, view_of
+from uatlite.backbone.view import View, is_known, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """What a model may attend by for PyTorch's fused attention to stand in for it; others run as they are."""
@@ -51,7 +51,7 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View | None:
     """The view whose last layer may run for the first token alone; None where the model should run itself."""
     row = ARCHITECTURES.get(getattr(getattr(model, "config", None), "model_type", ""))
-    if row is None or row.narrow is None or _has_a_way_of_its_own(model):
+    if row is None or row.narrow is None or not is_known(type(model)) or _has_a_way_of_its_own(model):
         return None
     mask = inputs.get("attention_mask")
     if mask is not None and not bool(mask[..., 0].all()):  # the first token is padding

@@ -115,7 +115,7 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     transformers' own hooks stay on a model that was once asked for hidden states; they look when it is asked again.
     """
     known = all(
-        _is_known(part)
+        is_known(part)
         for module in model.modules()
         for part in (type(module), *module._forward_hooks.values(), *module._forward_pre_hooks.values())
     )
@@ -124,7 +124,8 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     return architecture.narrow is not None and known and first
 
 
-def _is_known(part: object) -> bool:
+def is_known(part: object) -> bool:
+    """Whether a class or function is PyTorch's, transformers' or our own."""
     return str(getattr(part, "__module__", "")).partition(".")[0] in _KNOWN
 
 
