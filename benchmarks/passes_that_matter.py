@@ -44,6 +44,7 @@ FULL["cascade, analytic for a fifth"] = "analytic"
 FORMS = ("base", "uat", "fast", "analytic", "cascade", "cascade:then=analytic")
 SCORES = ("nll", "aurc", "ece")
 BATCH_SIZES = (8, 16, 32, 64, 128)
+CONFIDENCES = (0.99, 0.95, 0.9)
 CALIBRATION_ROWS = 2000
 """at most; `--rows` is about the test rows"""
 
@@ -108,7 +109,7 @@ def fifths(bench: Bench) -> dict[str, Method]:
     return {f"cascade, {then} for a fifth": bench.sending_on(then, 0.2) for then in ("fast", "analytic")}
 
 
-def quality(bench: Bench) -> dict[str, Method]:
+def quality(bench: Bench) -> None:
     """NLL, AURC and ECE of every form on both sets, beside full sampling, and the passes that were spent."""
     methods = {name: bench.tuned(name) for name in FORMS} | fifths(bench)
     for name in ("test", "shift"):
@@ -123,27 +124,26 @@ def quality(bench: Bench) -> dict[str, Method]:
             inside = all(found[form][s].point <= full[s].high for s in ("aurc", "ece"))
             spent = bench.outputs(name, method).passes.mean()
             print(f"| {form} | {spent:.2f} | {cells} | {'yes' if inside else '**no**'} ({FULL.get(form, 'fast')}) |")
-    methods["adaptive"] = adaptive(bench)
-    return methods
+    adaptive(bench)
 
 
-def adaptive(bench: Bench) -> Method:
+def adaptive(bench: Bench) -> None:
     """Mean passes, and how often label and answer/abstain are those of all passes, at a threshold for 80 % coverage."""
     whole = bench.outputs("calibrate", at_cap(parse_method("adaptive")))  # type: ignore[arg-type]
-    print(f"\n### Adaptive passes, at most {len(whole.logits)}\n\n| decision | set | mean passes | equal decisions |")
-    print("|---|---|---:|---:|")
+    print(f"\n### Adaptive passes, at most {len(whole.logits)}\n")
+    print("| decision | confidence | set | mean passes | equal decisions |\n|---|---:|---|---:|---:|")
     for decision, share in (("label", None), ("label and answer (80 % coverage)", 0.2)):
         boundary = None if share is None else (lambda scores, errors, share=share: float(np.quantile(scores, share)))
-        labels, asked = bench.labels("calibrate"), parse_method("adaptive")
-        found = tune(asked, lambda m: bench.outputs("calibrate", m), labels, boundary=boundary).method
-        assert isinstance(found, Adaptive)
-        for name in ("test", "shift"):
-            every = bench.outputs(name, at_cap(found)).logits
-            counts = found.stopping.counts(every)
-            own = np.where((np.arange(len(every))[:, None] < counts)[..., None], every, np.nan)
-            same = _decisions(mean_logits(own, counts), found) == _decisions(every.mean(axis=0), found)
-            print(f"| {decision} | {name} | {counts.mean():.2f} | {same.mean():.2%} |", flush=True)
-    return found
+        for confidence in CONFIDENCES:
+            labels, asked = bench.labels("calibrate"), parse_method(f"adaptive:confidence={confidence}")
+            found = tune(asked, lambda m: bench.outputs("calibrate", m), labels, boundary=boundary).method
+            assert isinstance(found, Adaptive)
+            for name in ("test", "shift"):
+                every = bench.outputs(name, at_cap(found)).logits
+                counts = found.stopping.counts(every)
+                own = np.where((np.arange(len(every))[:, None] < counts)[..., None], every, np.nan)
+                same = _decisions(mean_logits(own, counts), found) == _decisions(every.mean(axis=0), found)
+                print(f"| {decision} | {confidence} | {name} | {counts.mean():.2f} | {same.mean():.2%} |", flush=True)
 
 
 def _decisions(means: np.ndarray, method: Adaptive) -> np.ndarray:
