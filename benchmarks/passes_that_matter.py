@@ -123,7 +123,8 @@ def quality(bench: Bench) -> None:
             full = found[FULL.get(form, "fast")]
             inside = all(found[form][s].point <= full[s].high for s in ("aurc", "ece"))
             spent = bench.outputs(name, method).passes.mean()
-            print(f"| {form} | {spent:.2f} | {cells} | {'yes' if inside else '**no**'} ({FULL.get(form, 'fast')}) |")
+            verdict = "" if form == FULL.get(form) else f"{'yes' if inside else '**no**'} ({FULL.get(form, 'fast')})"
+            print(f"| {form} | {spent:.2f} | {cells} | {verdict} |")
     adaptive(bench)
 
 
