@@ -55,8 +55,11 @@ def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
 def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     order: list[str] = []
     runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}  # type: ignore[misc]
-    found = take_turns(runs, "base", 2)
+    told: list[str] = []
+    found = take_turns(runs, "base", 2, told.append)
     assert order == ["base", "a", "b"] + 2 * ["base", "a", "base", "b", "base"]
+    assert told[0] == "warming up: base"
+    assert told[-1] == "round 2 of 2: b"
     assert set(found) == {"base", "a", "b"}
 
 

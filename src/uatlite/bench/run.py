@@ -12,7 +12,7 @@ from uatlite.backbone.loading import Checkpoint
 from uatlite.backbone.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.bench.contenders import BASELINE, CONTENDERS, GROW_WITH_PASSES, Batches
 from uatlite.bench.results import Curve, Results
-from uatlite.bench.timing import Run, exponent, seconds, take_turns
+from uatlite.bench.timing import Run, Tell, exponent, seconds, take_turns
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.values import Text
 
@@ -23,8 +23,6 @@ LENGTHS = (16, 32, 64, 128, 256)
 CURVE_TEXTS = 16
 """Texts at each point of a curve over passes or length; those over length are cut or repeated to it."""
 CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic")
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -49,16 +47,14 @@ def run_bench(checkpoint: Checkpoint, texts: Sequence[Text], plan: Plan, tell: T
         raise InputError("there are no texts to time; give a file with some.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
     tell("finding the batch size at which the deterministic pass is fastest")
-    sizes = _over_batch(checkpoint, tokens, plan)
+    sizes = _over_batch(checkpoint, tokens, plan, tell)
     batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
     batches = _batches(tokens, batch)
-    tell(f"timing {len(plan.contenders)} contenders by turns, {plan.rounds} rounds")
-    timed = take_turns(_runs(checkpoint, batches, plan, plan.contenders), BASELINE, plan.rounds)
+    timed = take_turns(_runs(checkpoint, batches, plan, plan.contenders), BASELINE, plan.rounds, tell)
     curves = [sizes]
     if plan.curves:
-        for name, measure in (("passes", _over_passes), ("tokens", _over_tokens), ("texts", _over_texts)):
-            tell(f"timing how costs grow with {name}")
-            curves.append(measure(checkpoint, tokens, plan))
+        for measure in (_over_passes, _over_tokens, _over_texts):
+            curves.append(measure(checkpoint, tokens, plan, tell))
     return Results(
         model=checkpoint.name,
         texts=len(texts),
@@ -83,10 +79,11 @@ def _runs(checkpoint: Checkpoint, batches: Batches, plan: Plan, names: Sequence[
     return {name: partial(CONTENDERS[name], checkpoint.model, batches, plan.passes) for name in chosen}
 
 
-def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, Run]], rounds: int) -> Curve:
+def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, Run]], rounds: int, tell: Tell) -> Curve:
     """Time the same contenders at each size; the fastest of the rounds, as what is fitted is a growth and no ratio."""
     taken: dict[str, list[float]] = {}
     for size in sizes:
+        tell(f"how costs grow with {over}: {size}")
         runs = runs_at(size)
         for run in runs.values():
             run()
@@ -100,22 +97,24 @@ def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, R
     return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
 
 
-def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
     sizes = [size for size in BATCH_SIZES if size <= max(len(tokens), BATCH_SIZES[0])]
     names = [BASELINE] if not plan.curves else [BASELINE, "UAT folded"]
-    return _curve("batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds)
+    return _curve(
+        "batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds, tell
+    )
 
 
-def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
     batches = _batches(tokens, CURVE_TEXTS, tokens.by_length()[-CURVE_TEXTS:])
 
     def runs_at(passes: int) -> dict[str, Run]:
         return {name: partial(CONTENDERS[name], checkpoint.model, batches, passes) for name in GROW_WITH_PASSES}
 
-    return _curve("passes", PASSES, runs_at, plan.rounds)
+    return _curve("passes", PASSES, runs_at, plan.rounds, tell)
 
 
-def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
     """Real tokens of the longest texts, cut or repeated to each length."""
     most = longest(checkpoint.model, checkpoint.tokenizer)
     lengths = [length for length in LENGTHS if length <= most]
@@ -128,10 +127,10 @@ def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
         batch = {name: value[..., places] for name, value in inputs.items()}
         return _runs(checkpoint, [batch], plan, CURVE_CONTENDERS)
 
-    return _curve("tokens", lengths, runs_at, plan.rounds)
+    return _curve("tokens", lengths, runs_at, plan.rounds, tell)
 
 
-def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
+def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
     """The texts once, twice and four times over."""
     every = list(range(len(tokens)))
     some = every[: max(1, len(every) // 4)]
@@ -140,7 +139,7 @@ def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: Plan) -> Curve:
         batches = [batch for _ in range(size // len(some)) for batch in _batches(tokens, CURVE_TEXTS, some)]
         return _runs(checkpoint, batches, plan, CURVE_CONTENDERS)
 
-    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds)
+    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds, tell)
 
 
 def _machine() -> dict[str, str]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 Run = Callable[[], None]
+Tell = Callable[[str], None]
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -25,19 +26,25 @@ class Timed:
     """the most memory it needed beyond what was in use before it; None where the system does not say"""
 
 
-def take_turns(runs: Mapping[str, Run], baseline: str, rounds: int) -> dict[str, Timed]:
+def take_turns(
+    runs: Mapping[str, Run], baseline: str, rounds: int, tell: Tell = lambda doing: None
+) -> dict[str, Timed]:
     """Time every run in each round, the baseline around each of them, after one round to warm up.
 
-    Memory is measured in the warm-up: later nothing is new.
+    Memory is measured in the warm-up: later nothing is new. `tell` hears what runs.
     """
-    peaks = {name: peak_of(run) for name, run in runs.items()}
+    peaks: dict[str, int | None] = {}
+    for name, run in runs.items():
+        tell(f"warming up: {name}")
+        peaks[name] = peak_of(run)
     taken: dict[str, list[float]] = {name: [] for name in runs}
     ratios: dict[str, list[float]] = {name: [] for name in runs} | {baseline: [1.0]}
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         taken[baseline].append(seconds(runs[baseline]))
         for name, run in runs.items():
             if name == baseline:
                 continue
+            tell(f"round {number} of {rounds}: {name}")
             taken[name].append(seconds(run))
             taken[baseline].append(seconds(runs[baseline]))
             before, after = taken[baseline][-2:]
