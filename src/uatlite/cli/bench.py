@@ -26,7 +26,10 @@ def bench(
     text: Annotated[str, typer.Option(help="Column of the text, of a pair's first, or of the question.")] = "text",
     text_pair: Annotated[str | None, typer.Option(help="Column of a pair's second text.")] = None,
     options: Annotated[str | None, typer.Option(help="Column of a question's options, for multiple choice.")] = None,
-    rows: Annotated[int, typer.Option(help="Texts that are timed, the first so many.")] = ROWS,
+    rows: Annotated[
+        int,
+        typer.Option(help="Texts that are timed, the first so many; all in all about 500 plain passes over them."),
+    ] = ROWS,
     passes: Annotated[int, typer.Option(help="M, of the contenders that do not have a number of their own.")] = 10,
     rounds: Annotated[int, typer.Option(help="How often each contender is timed; medians are shown.")] = 3,
     threads: Annotated[int | None, typer.Option(help="Threads that PyTorch may use; all cores by default.")] = None,
