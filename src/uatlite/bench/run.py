@@ -10,7 +10,7 @@ import torch
 
 from uatlite.backbone.loading import Checkpoint
 from uatlite.backbone.tokens import BATCH_TOKENS, Tokens, longest, tokenize
-from uatlite.bench.contenders import BASELINE, CONTENDERS, GROW_WITH_PASSES, Batches
+from uatlite.bench.contenders import BASELINE, CONTENDERS, GROW_WITH_PASSES, Batches, Inputs
 from uatlite.bench.results import Curve, Results
 from uatlite.bench.timing import Run, Tell, exponent, seconds, take_turns
 from uatlite.errors import ConfigurationError, InputError
@@ -20,8 +20,8 @@ BATCH_SIZES = (8, 16, 32, 64, 128)
 """Of which the deterministic pass takes the one it is fastest at: the comparison is with its best."""
 PASSES = (2, 4, 8, 16)
 LENGTHS = (16, 32, 64, 128, 256)
-CURVE_TEXTS = 16
-"""Texts at each point of a curve over passes or length; those over length are cut or repeated to it."""
+CURVE_TEXTS, CURVE_TOKENS = 16, 32
+"""Texts at each point of a curve over passes or length, and their tokens in the one over passes."""
 CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic")
 
 
@@ -106,7 +106,8 @@ def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) 
 
 
 def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
-    batches = _batches(tokens, CURVE_TEXTS, tokens.by_length()[-CURVE_TEXTS:])
+    most = longest(checkpoint.model, checkpoint.tokenizer)
+    batches = [_of_length(tokens, min(CURVE_TOKENS, most))]
 
     def runs_at(passes: int) -> dict[str, Run]:
         return {name: partial(CONTENDERS[name], checkpoint.model, batches, passes) for name in GROW_WITH_PASSES}
@@ -115,19 +116,20 @@ def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell)
 
 
 def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
-    """Real tokens of the longest texts, cut or repeated to each length."""
     most = longest(checkpoint.model, checkpoint.tokenizer)
     lengths = [length for length in LENGTHS if length <= most]
-    rows = tokens.by_length()[-CURVE_TEXTS:]
-    inputs = tokens.pad(rows)
-    fewest = min(tokens.lengths[row] for row in rows)
 
     def runs_at(length: int) -> dict[str, Run]:
-        places = torch.arange(length) % fewest
-        batch = {name: value[..., places] for name, value in inputs.items()}
-        return _runs(checkpoint, [batch], plan, CURVE_CONTENDERS)
+        return _runs(checkpoint, [_of_length(tokens, length)], plan, CURVE_CONTENDERS)
 
     return _curve("tokens", lengths, runs_at, plan.rounds, tell)
+
+
+def _of_length(tokens: Tokens, length: int) -> Inputs:
+    """A batch of the longest texts, cut or repeated to so many real tokens."""
+    rows = tokens.by_length()[-CURVE_TEXTS:]
+    places = torch.arange(length) % min(tokens.lengths[row] for row in rows)
+    return {name: value[..., places] for name, value in tokens.pad(rows).items()}
 
 
 def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: Plan, tell: Tell) -> Curve:
