@@ -48,31 +48,52 @@ class Noise(Protocol):
 
 
 class MultiplierCache:
-    """The multipliers used last, up to a number of bytes; shared by all calls, as they are pure values."""
+    """The multipliers used last, up to a number of bytes; shared by all calls, as they are pure values.
+
+    When they are too many, the largest are kept as bits, a quarter of their size, before any is dropped: the passes of
+    long texts take more than there is room for, and finding their masks anew costs as much as the passes.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: OrderedDict[Hashable, Tensor] = OrderedDict()
+        self._whole: set[Hashable] = set()
         self._bytes = 0
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Tensor | None:
+        """The value as it was put, or where it is not 0."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
 
-    def put(self, key: Hashable, value: Tensor) -> None:
+    def put(self, key: Hashable, value: Tensor, *, shrinks: bool = False) -> None:
+        """Keep a value; with `shrinks` its zeros say all that one needs to know."""
         with self._lock:
             if key not in self._entries and value.nbytes <= self._limit:
                 self._entries[key] = value
                 self._bytes += value.nbytes
+                if shrinks:
+                    self._whole.add(key)
             while self._bytes > self._limit:
-                self._bytes -= self._entries.popitem(last=False)[1].nbytes
+                self._make_room()
+
+    def _make_room(self) -> None:
+        if self._whole:
+            key = max(self._whole, key=lambda key: self._entries[key].nbytes)
+            with torch.inference_mode(False):
+                bits = self._entries[key] != 0
+            self._bytes -= self._entries[key].nbytes - bits.nbytes
+            self._entries[key] = bits
+            self._whole.remove(key)
+        else:
+            self._bytes -= self._entries.popitem(last=False)[1].nbytes
 
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._whole.clear()
             self._bytes = 0
 
 
@@ -135,12 +156,13 @@ class DropoutNoise:
 
     def hidden(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
-        return self._place(self._multiplier(site, rate, _hidden_shape(like), like, self._passes)[:, :, 0], like)
+        whole = self._multiplier(site, rate, _hidden_shape(like), like, self._passes)[:, :, 0]
+        return _scaled(self._place(whole, like), rate, like)
 
     def every_pass(self, site: str, rate: float, like: Tensor) -> Tensor:
         """As `hidden`, but of all passes of the configuration, not only of those of this forward."""
-        every = range(self._config.samples)
-        return self._place(self._multiplier(site, rate, _hidden_shape(like), like, every)[:, :, 0], like)
+        whole = self._multiplier(site, rate, _hidden_shape(like), like, range(self._config.samples))[:, :, 0]
+        return _scaled(self._place(whole, like), rate, like)
 
     def moments(self, site: str, rate: float, like: Tensor) -> tuple[Tensor, Tensor]:
         """The `running_moments` of `every_pass`: each (passes + 1, rows or 1, tokens, width)."""
@@ -170,14 +192,14 @@ class DropoutNoise:
         whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
         at = self._texts.positions
         if at is None:
-            return whole[..., :queries, :tokens]
+            return _scaled(whole[..., :queries, :tokens], rate, like)
         shared = whole.shape[1] == 1
         chosen = [whole[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
-        return torch.stack(chosen, dim=1)
+        return _scaled(torch.stack(chosen, dim=1), rate, like)
 
     def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For one vector a text (rows, width): (passes, rows or 1, width)."""
-        return self._multiplier(site, rate, (1, 1, like.shape[-1]), like, self._passes)[:, :, 0, 0]
+        return _scaled(self._multiplier(site, rate, (1, 1, like.shape[-1]), like, self._passes)[:, :, 0, 0], rate, like)
 
     def table(self, site: str, rate: float, like: Tensor) -> Tensor:
         """For a table that a whole forward shares (entries, width): one pass, and one text if draws are per input."""
@@ -185,7 +207,7 @@ class DropoutNoise:
         return self._one(Draw(self._config.seed, site, rate, text), (1, *like.shape), like, self._passes)[0, 0, 0]
 
     def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range) -> Tensor:
-        """(passes, rows or 1, streams, positions, units)"""
+        """(passes, rows or 1, streams, positions, units), or which of them are kept, to be `_scaled` once cut."""
         if self._texts.hashes is not None:
             draws = (Draw(self._config.seed, site, rate, text) for text in self._texts.hashes)
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
@@ -194,7 +216,7 @@ class DropoutNoise:
         known = CACHE.get(key)
         if known is None:
             known = self._one(draw, shape, like, passes)
-            CACHE.put(key, known)
+            CACHE.put(key, known, shrinks=True)
         return known
 
     def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
@@ -205,6 +227,11 @@ class DropoutNoise:
         with torch.inference_mode(False):  # so that a cached value can also take part in a backward pass
             multiplier = torch.from_numpy(keep).to(device=like.device, dtype=like.dtype)
             return multiplier.div_(1 - draw.rate).unsqueeze(1)
+
+
+def _scaled(multiplier: Tensor, rate: float, like: Tensor) -> Tensor:
+    """A multiplier as it is, or made of the bits that are left of it."""
+    return multiplier if multiplier.dtype != torch.bool else multiplier.to(like.dtype).div_(1 - rate)
 
 
 def _hidden_shape(like: Tensor) -> Shape:
