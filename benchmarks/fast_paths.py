@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -47,7 +48,7 @@ def forward_of(kind: str, change: Callable[[torch.nn.Module], torch.nn.Module]) 
         return run
     config, real = UATConfig.fast(), batch["attention_mask"]
     view = view_of(model)
-    changed_view = type("View", (), {"model": change(view.model)})
+    changed_view = replace(view, model=change(view.model))
     texts = Texts.of(batch["input_ids"], real, per_input=False)
 
     def run_folded() -> torch.Tensor:

@@ -38,8 +38,15 @@ from uatlite.methods.adaptive import Adaptive
 from uatlite.metrics import bootstrap
 from uatlite.predictive import mean_logits
 
-FULL = {"fast": "fast", "cascade": "fast", "cascade:then=analytic": "analytic", "analytic": "analytic", "uat": "uat"}
-FULL["cascade, analytic for a fifth"] = "analytic"
+FULL = {
+    "fast": "fast",
+    "cascade": "fast",
+    "cascade, fast for a fifth": "fast",
+    "cascade:then=analytic": "analytic",
+    "cascade, analytic for a fifth": "analytic",
+    "analytic": "analytic",
+    "uat": "uat",
+}
 """form -> the sampling on every text that it must keep up with"""
 FORMS = ("base", "uat", "fast", "analytic", "cascade", "cascade:then=analytic")
 SCORES = ("nll", "aurc", "ece")

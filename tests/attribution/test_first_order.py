@@ -9,9 +9,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.attribution import case as case_module
+from uatlite.attribution import first_order as first_order_module
 from uatlite.attribution.analytic import propagate
 from uatlite.attribution.case import Case, Silent, forwards, without_noise
-from uatlite.attribution.first_order import first_order
+from uatlite.attribution.first_order import Recorder, first_order
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.output import output_weights
 from uatlite.attribution.parts import part_index
@@ -190,7 +191,18 @@ NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
 def test_a_narrow_last_layer_gives_what_the_whole_one_does(model, encoded, monkeypatch):
     """y reads the first token alone, so no dropout at another one of the last layer moves it."""
     config = UATConfig(penalty=2.0, rates=DropoutRates(0.15, 0.2, 0.3, 0.25))
+    seen = []
+
+    class Watched(Recorder):
+        def perturb(self, call, x):
+            seen.append((call.name, x.shape[1])) if call.site.role == "feed_forward" else None
+            return super().perturb(call, x)
+
+    monkeypatch.setattr(first_order_module, "Recorder", Watched)
     narrow = propagate(model, encoded, config)
+    begins_left = bool(encoded["attention_mask"][:, 0].all())
+    last = f"{model.config.num_hidden_layers - 1}.feed_forward.0"
+    assert all((tokens == 1) == (name == last and begins_left) for name, tokens in seen)
     monkeypatch.setattr(case_module, "view_of", lambda model: replace(view_of(model), narrows=False))
     whole = propagate(model, encoded, config)
     for name in ("logits", "variance", "contributions", "components", "tokens", "token_uncertainty"):

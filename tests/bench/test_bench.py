@@ -52,6 +52,20 @@ def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
         assert path.stat().st_size > 1000
 
 
+def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:
+    kept: list[Results] = []
+
+    def tell(doing: str) -> None:
+        if doing == "how costs grow with tokens: 16":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), tell, kept.append)
+    assert [[curve.over for curve in one.curves] for one in kept] == [["batch"], ["batch", "passes"]]
+    assert set(kept[0].contenders) == {"deterministic", "fast"}
+    assert not any(module.training for module in checkpoint.model.modules())
+
+
 def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     order: list[str] = []
     runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}  # type: ignore[misc]

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -24,6 +24,8 @@ CURVE_TEXTS, CURVE_TOKENS = 16, 32
 """Texts at each point of a curve over passes or length, and their tokens in the one over passes."""
 CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic")
 
+Keep = Callable[[Results], None]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -41,21 +43,21 @@ class Plan:
             )
 
 
-def run_bench(checkpoint: Checkpoint, texts: Sequence[Text], plan: Plan, tell: Tell = lambda _: None) -> Results:
-    """Time the contenders on texts, by turns in one run."""
+def run_bench(
+    checkpoint: Checkpoint,
+    texts: Sequence[Text],
+    plan: Plan,
+    tell: Tell = lambda doing: None,
+    keep: Keep = lambda results: None,
+) -> Results:
+    """Time the contenders on texts, by turns in one run; `keep` gets what is found as soon as it is."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
     tell("finding the batch size at which the deterministic pass is fastest")
     sizes = _over_batch(checkpoint, tokens, plan, tell)
     batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
-    batches = _batches(tokens, batch)
-    timed = take_turns(_runs(checkpoint, batches, plan, plan.contenders), BASELINE, plan.rounds, tell)
-    curves = [sizes]
-    if plan.curves:
-        for measure in (_over_passes, _over_tokens, _over_texts):
-            curves.append(measure(checkpoint, tokens, plan, tell))
-    return Results(
+    results = Results(
         model=checkpoint.name,
         texts=len(texts),
         tokens=sum(tokens.lengths),
@@ -63,9 +65,16 @@ def run_bench(checkpoint: Checkpoint, texts: Sequence[Text], plan: Plan, tell: T
         rounds=plan.rounds,
         batch=batch,
         machine=_machine(),
-        contenders=timed,
-        curves=tuple(curves),
+        contenders=take_turns(
+            _runs(checkpoint, _batches(tokens, batch), plan, plan.contenders), BASELINE, plan.rounds, tell
+        ),
+        curves=(sizes,),
     )
+    keep(results)
+    for measure in (_over_passes, _over_tokens, _over_texts) if plan.curves else ():
+        results = replace(results, curves=(*results.curves, measure(checkpoint, tokens, plan, tell)))
+        keep(results)
+    return results
 
 
 def _batches(tokens: Tokens, size: int, rows: Sequence[int] | None = None) -> Batches:

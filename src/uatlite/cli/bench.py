@@ -10,6 +10,7 @@ from rich.console import Console
 from uatlite.cli.predict import INPUT_HELP
 
 if TYPE_CHECKING:
+    from uatlite.bench import Results
     from uatlite.values import Text
 
 ROWS = 256
@@ -47,12 +48,15 @@ def bench(
     plan = Plan(passes=passes, rounds=rounds)
     chosen = _texts(texts, rows, text, text_pair, options)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+
+    def keep(results: "Results") -> None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "bench.json").write_text(json.dumps(results.to_dict(), indent=2) + "\n", encoding="utf-8")
+        (output / "bench.md").write_text("\n".join(results.lines()) + "\n", encoding="utf-8")
+        save(results, output)
+
     with console.status("loading") as status:
-        results = run_bench(load_checkpoint(model), chosen, plan, lambda doing: status.update(f"{doing} …"))
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "bench.json").write_text(json.dumps(results.to_dict(), indent=2) + "\n", encoding="utf-8")
-    (output / "bench.md").write_text("\n".join(results.lines()) + "\n", encoding="utf-8")
-    save(results, output)
+        results = run_bench(load_checkpoint(model), chosen, plan, lambda doing: status.update(f"{doing} …"), keep)
     for line in results.lines():
         typer.echo(line)
     console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}", highlight=False, soft_wrap=True)
