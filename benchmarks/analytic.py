@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from uatlite.calibration import make_calibrator, margin_variance
-from uatlite.experiments.comparison import compare
-from uatlite.experiments.contenders import parse_contenders
-from uatlite.metrics import METRICS
-from uatlite.metrics.intervals import Estimate
-from uatlite.metrics.rows import Rows
+from uatlite.lab.evaluate.compare import compare
+from uatlite.lab.evaluate.contenders import parse_contenders
+from uatlite.metrics.bootstrap import METRICS, Estimate
+from uatlite.metrics.ranking import Rows
+from uatlite.predictive import checked_margin_variance as margin_variance
+from uatlite.trust.auto import make_calibrator
 
 CONTENDERS = "uat+ts,analytic+its,analytic+ts,uat+its,base+ts"
 SCORES = ("accuracy", "nll", "ece", "aurc")

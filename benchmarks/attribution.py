@@ -23,8 +23,7 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
-from uatlite.attribution.analytic import propagate
-from uatlite.attribution.layers import Attribution, attribute
+from uatlite.attribution.layers import Attribution, attribute, propagate
 from uatlite.passes.config import UATConfig
 
 CONFIG = UATConfig()

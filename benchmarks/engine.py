@@ -22,7 +22,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.passes.noise import DropoutNoise
+from uatlite.passes.masks import DropoutNoise
 
 SHAPES = {
     "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
@@ -236,7 +236,7 @@ def real_model(directory: str | None):
     """A fine-tuned checkpoint, or the embedded MiniLM-L6 under a random head of fixed seed."""
     note = "fine-tuned checkpoint"
     if directory is None:
-        from uatlite.backbone.embedded import embedded_backbone
+        from uatlite.model.load import embedded_backbone
 
         directory, note = str(embedded_backbone()), "MiniLM-L6 weights under a random head"
     torch.manual_seed(0)
@@ -245,7 +245,7 @@ def real_model(directory: str | None):
 
 
 def real_texts(count: int) -> list[str]:
-    from uatlite.data.loading import load
+    from uatlite.text.tasks import load
 
     return [str(example.text) for example in load("rotten-tomatoes", "test", limit=count).examples]
 

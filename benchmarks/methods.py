@@ -30,20 +30,20 @@ from transformers import (
     TrainingArguments,
 )
 
-from uatlite.backbone.embedded import embedded_backbone
-from uatlite.backbone.loading import Checkpoint, load_checkpoint
-from uatlite.data.labels import align_task
-from uatlite.data.loading import load
-from uatlite.data.tasks import find_task
-from uatlite.experiments.comparison import Score
-from uatlite.experiments.contenders import Contender, parse_contenders
-from uatlite.experiments.evaluate import Outcomes, Resampling, fit_calibrators, outcomes_of, score_set
-from uatlite.experiments.predict import Prepared, predict, prepare
-from uatlite.experiments.store import Predictions, Store
-from uatlite.methods import Method
-from uatlite.training.fitting import PLAIN
-from uatlite.training.methods import Job, parse_fitting, train_method
-from uatlite.training.recipe import DEMO
+from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.contenders import Contender, parse_contenders
+from uatlite.lab.evaluate.outcomes import Outcomes, Resampling, fit_calibrators, outcomes_of, score_set
+from uatlite.lab.evaluate.predict import Prepared, predict, prepare
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.store import StoredPredictions as Predictions
+from uatlite.lab.train.methods import TrainingJob as Job
+from uatlite.lab.train.methods import parse_fitting, train_method
+from uatlite.lab.train.recipe import DEMO, PLAIN
+from uatlite.methods.method import Method
+from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
+from uatlite.text.catalogue import find_task
+from uatlite.text.examples import align_task
+from uatlite.text.tasks import load
 from uatlite.values import Dataset
 
 TASK, SHIFT = "rotten-tomatoes", "movie-reviews-imdb"

@@ -31,7 +31,9 @@ import torch
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.classification import MulticlassCalibrationError
 
-from uatlite.metrics import accuracy, aurc, brier, ece, nll
+from uatlite.metrics.accuracy import accuracy, brier, nll
+from uatlite.metrics.calibration import ece
+from uatlite.metrics.selective import aurc
 
 LABELS = ["entailment", "neutral", "contradiction"]
 TOLERANCE = 1e-6

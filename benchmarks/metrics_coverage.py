@@ -13,7 +13,7 @@ import argparse
 
 import numpy as np
 
-from uatlite.metrics import METRICS, bootstrap
+from uatlite.metrics.bootstrap import METRICS, bootstrap
 from uatlite.predictive import softmax
 
 SETTINGS = {"well calibrated": 1.0, "slightly overconfident": 1.2, "overconfident": 2.0}

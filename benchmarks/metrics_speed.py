@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from uatlite.metrics import METRICS, bootstrap
+from uatlite.metrics.bootstrap import METRICS, bootstrap
 from uatlite.predictive import softmax
 
 

@@ -26,17 +26,18 @@ import torch
 
 import engine
 from uatlite import UncertaintyClassifier
-from uatlite.backbone.loading import Checkpoint
-from uatlite.backbone.tokens import Tokens, longest, tokenize
-from uatlite.bench.contenders import deterministic, sequential
-from uatlite.bench.timing import seconds, take_turns
-from uatlite.calibration import make_calibrator
-from uatlite.classifier.outputs import Outputs, run
-from uatlite.classifier.tuning import Stages, at_cap, tune
-from uatlite.methods import Method, parse_method
-from uatlite.methods.adaptive import Adaptive
-from uatlite.metrics import bootstrap
+from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.spending import Stages, at_cap, tune
+from uatlite.lab.bench import deterministic, sequential
+from uatlite.lab.bench_timing import seconds, take_turns
+from uatlite.methods.method import Method
+from uatlite.methods.registry import parse_method
+from uatlite.methods.sampling import Adaptive
+from uatlite.metrics.bootstrap import bootstrap
+from uatlite.model.load import Checkpoint
+from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.predictive import mean_logits
+from uatlite.trust.auto import make_calibrator
 
 FULL = {
     "fast": "fast",

@@ -27,7 +27,7 @@ def make_classifier(directory: Path, method: str) -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-    from uatlite.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifier import UncertaintyClassifier
 
     torch.manual_seed(0)
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -67,8 +67,9 @@ def measure(model: str, source: str, output: str) -> None:
     """Score one file in this process and print peak memory, in MB, before and after, and the seconds."""
     import torch
 
-    from uatlite.classifier import UncertaintyClassifier
-    from uatlite.scoring import Job, score_file
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.scoring.job import Job
+    from uatlite.scoring.run import score_file
 
     torch.set_num_threads(1)
     classifier = UncertaintyClassifier.from_pretrained(model)

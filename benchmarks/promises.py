@@ -15,13 +15,10 @@ from functools import cached_property
 import numpy as np
 from scipy.special import softmax
 
-from uatlite.decision import (
-    allowed_errors,
-    label_sets,
-    summarise,
-    target_risk,
-)
-from uatlite.decision.guarantee import Start, first_share, lowest_in_sequence, upper_quantile
+from uatlite.trust.label_sets import label_sets
+from uatlite.trust.promise import Start, first_share, lowest_in_sequence, target_risk, upper_quantile
+from uatlite.trust.rule import allowed_errors
+from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95
 CLASSES = 3

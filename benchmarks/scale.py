@@ -58,9 +58,9 @@ def make_minilm(directory: Path) -> None:
 
 
 def rate(place: Path, count: int) -> float:
-    from uatlite.classifier import UncertaintyClassifier
-    from uatlite.scale import Cluster, score_file
-    from uatlite.scoring import Job, Progress
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.scoring.job import Job, Progress
+    from uatlite.scoring.on_ray import Cluster, score_file
 
     times: list[tuple[float, int]] = []
 
@@ -171,9 +171,8 @@ def reading(place: Path) -> None:
     """Rows a second that the one reader cuts into blocks, pickled and with their digests: what it can feed at most."""
     import pickle
 
-    from uatlite.scoring import Job
-    from uatlite.scoring.blocks import blocks
-    from uatlite.scoring.reading import Accepted, read_items
+    from uatlite.scoring.blocks import Accepted, blocks, read_items
+    from uatlite.scoring.job import Job
 
     rows = 100_000
     make_rows(place / "rows.jsonl", rows)

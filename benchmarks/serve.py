@@ -54,7 +54,7 @@ def made_texts(count: int) -> list[str]:
 def read_texts(file: str | None, count: int) -> list[str]:
     if file is None:
         return made_texts(count)
-    from uatlite.data.reading import Row, read_rows
+    from uatlite.text.rows import Row, read_rows
 
     texts = [str(row.values["text"]) for row in read_rows(file) if isinstance(row, Row)]
     return [texts[i % len(texts)] for i in range(count)]
@@ -131,7 +131,7 @@ async def ask_all(address: str, texts: list[tuple[int, str]], clients: int) -> L
 
 def throughput(model: str, texts: list[str], clients: int) -> float:
     """Rounds of the offline engine and of the service over the same texts; the speed that the service reached."""
-    from uatlite.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifier import UncertaintyClassifier
 
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(texts[:32], check_shift=False)

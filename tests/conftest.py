@@ -28,7 +28,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 
 Encoded = dict[str, Tensor]
 

@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from uatlite.attribution.analytic import propagate as propagate
     from uatlite.attribution.layers import attribute as attribute
-    from uatlite.backbone.view import dropout_sites as dropout_sites
+    from uatlite.attribution.layers import propagate as propagate
     from uatlite.classifier.classifier import UncertaintyClassifier as UncertaintyClassifier
-    from uatlite.classifier.prediction import Predictions as Predictions
+    from uatlite.classifier.predictions import Predictions as Predictions
     from uatlite.errors import UATLiteError as UATLiteError
+    from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
     from uatlite.passes.config import UATConfig as UATConfig
     from uatlite.passes.engine import Samples as Samples
@@ -23,14 +23,14 @@ __version__ = "0.1.0"
 # public name -> the module that defines it
 _HOME = {
     "DropoutRates": "uatlite.passes.config",
-    "Predictions": "uatlite.classifier.prediction",
+    "Predictions": "uatlite.classifier.predictions",
     "Samples": "uatlite.passes.engine",
     "UATConfig": "uatlite.passes.config",
     "UATLiteError": "uatlite.errors",
     "UncertaintyClassifier": "uatlite.classifier.classifier",
     "attribute": "uatlite.attribution.layers",
-    "dropout_sites": "uatlite.backbone.view",
-    "propagate": "uatlite.attribution.analytic",
+    "dropout_sites": "uatlite.model.view",
+    "propagate": "uatlite.attribution.layers",
     "sample": "uatlite.passes.engine",
 }
 

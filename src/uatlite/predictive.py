@@ -3,6 +3,8 @@
 Two means over passes are in use, on purpose. The prediction is the softmax of the *mean logits*. The entropies,
 the mutual information and the variance are about the passes' *probabilities* p_m and their mean, because only there
 does the entropy split into an expected part and a part that the passes disagree about.
+
+The variance of the margin over passes: what the input temperature reads.
 """
 
 import math
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.errors import ConfigurationError, InputError
+from uatlite.values import FloatArray, check_passes
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -158,3 +161,16 @@ def check_logits(logits: ArrayLike, temperature: float) -> Floats:
     if not (np.isfinite(temperature) and temperature > 0):
         raise ConfigurationError(f"temperature={temperature} is not allowed: above 0; 1 changes nothing.")
     return values
+
+
+def checked_margin_variance(pass_logits: ArrayLike, counts: Counts | None = None) -> FloatArray:
+    """`predictive.margin_variance` of checked logits of two passes or more: (passes, rows, classes) to (rows,).
+
+    Where rows have different numbers of passes, `counts` (rows,), a row with a single one has the variance 0.
+    """
+    if counts is None:
+        return margin_variance(check_passes(pass_logits, minimum=2))
+    logits = np.asarray(pass_logits, dtype=np.float64)
+    for passes, rows in groups(counts):
+        check_passes(logits[:passes, rows], minimum=1)
+    return margin_variance(logits, counts)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from uatlite.attribution import sampled
+from uatlite.attribution import layers as sampled
 
 
 @pytest.fixture(autouse=True)

@@ -8,19 +8,23 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution import case as case_module
+from uatlite.attribution import first_order as case_module
 from uatlite.attribution import first_order as first_order_module
-from uatlite.attribution.analytic import propagate
-from uatlite.attribution.case import Case, Silent, forwards, without_noise
-from uatlite.attribution.first_order import Recorder, first_order
-from uatlite.attribution.layers import attribute
-from uatlite.attribution.output import output_weights
-from uatlite.attribution.parts import part_index
-from uatlite.backbone.seams import intervene
-from uatlite.backbone.view import view_of
+from uatlite.attribution.first_order import (
+    Case,
+    Recorder,
+    Silent,
+    first_order,
+    forwards,
+    output_weights,
+    part_index,
+    without_noise,
+)
+from uatlite.attribution.layers import attribute, propagate
+from uatlite.model.view import intervene, view_of
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.noise import Fired, Texts
+from uatlite.passes.masks import Fired, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]

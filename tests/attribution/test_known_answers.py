@@ -8,11 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from uatlite.attribution import layers
-from uatlite.attribution.case import Case
-from uatlite.backbone.architectures import BERT
-from uatlite.backbone.seams import current
-from uatlite.backbone.sites import EMBEDDINGS, HEAD, Site, Sites
-from uatlite.backbone.view import View
+from uatlite.attribution.first_order import Case
+from uatlite.model.architectures import BERT
+from uatlite.model.view import EMBEDDINGS, HEAD, Site, Sites, View, current
 from uatlite.passes.config import DropoutRates, UATConfig
 
 LAYERS = 2

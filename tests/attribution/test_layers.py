@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, forwards, without_noise
+from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
-from uatlite.attribution.output import output_weights
-from uatlite.backbone.sites import EMBEDDINGS, Site
-from uatlite.backbone.view import dropout_sites
 from uatlite.errors import ConfigurationError
+from uatlite.model.view import EMBEDDINGS, Site, dropout_sites
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import sample
-from uatlite.passes.noise import DropoutNoise, Fired, Texts
+from uatlite.passes.masks import DropoutNoise, Fired, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]

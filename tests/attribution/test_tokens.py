@@ -9,9 +9,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
 
-from uatlite.attribution.analytic import propagate
-from uatlite.attribution.tokens import attribute_tokens, replacement_id, tokens_of
-from uatlite.attribution.words import words_of
+from uatlite.attribution.layers import propagate
+from uatlite.attribution.words import attribute_tokens, replacement_id, tokens_of, words_of
 from uatlite.errors import InputError
 from uatlite.passes.config import DropoutRates, UATConfig
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 
 CLASSES = ("bad", "fair", "good")
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.calibration import predictive_of
-from uatlite.classifier.outputs import Outputs
-from uatlite.decision import SCORES
-from uatlite.decision.division import FITTING_SHARE
+from uatlite.classifier.calibrate import predictive_of
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.run import Outputs
 from uatlite.errors import CalibrationError
+from uatlite.trust.promise import FITTING_SHARE
+from uatlite.trust.rule import SCORES
 
 Build = Callable[..., UncertaintyClassifier]
 Labelled = Callable[..., tuple[list[str], list[str]]]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from uatlite.backbone.tokens import longest, tokenize
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.model.tokens import longest, tokenize
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.predictive import predict

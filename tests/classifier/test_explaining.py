@@ -6,8 +6,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from uatlite.attribution import attention_shift, attribute, attribute_tokens
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.attribution.attention import attention_shift
+from uatlite.attribution.layers import attribute
+from uatlite.attribution.words import attribute_tokens
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.values import Choices

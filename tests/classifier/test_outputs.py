@@ -7,10 +7,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from uatlite.backbone.plain import noting_its_encoder
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.outputs import pool, run
-from uatlite.classifier.outputs import read_by_head as read
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.run import pool, run
+from uatlite.classifier.run import read_by_head as read
+from uatlite.model.plain import noting_its_encoder
 
 
 def read_by_head(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

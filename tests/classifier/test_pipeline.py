@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from transformers import pipeline
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ModelError
 
 

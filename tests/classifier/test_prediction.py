@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from uatlite.classifier import Prediction, Predictions, UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.predictions import Prediction, Predictions
 
 
 @pytest.fixture

@@ -6,14 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.outputs import Outputs
-from uatlite.classifier.tuning import SHARES, Stages, tune_adaptive, tune_cascade
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.run import Outputs
+from uatlite.classifier.spending import CASCADE_SHARES as SHARES
+from uatlite.classifier.spending import Stages, tune_adaptive, tune_cascade
 from uatlite.errors import CalibrationError, ConfigurationError
-from uatlite.methods import parse_method
-from uatlite.methods.adaptive import Adaptive
 from uatlite.methods.cascade import Cascade
-from uatlite.metrics import aurc, ece
+from uatlite.methods.registry import parse_method
+from uatlite.methods.sampling import Adaptive
+from uatlite.metrics.calibration import ece
+from uatlite.metrics.selective import aurc
 from uatlite.predictive import softmax
 
 Build = Callable[..., UncertaintyClassifier]
@@ -131,7 +133,7 @@ def test_one_answer_in_any_company_and_in_windows(build: Build, texts_of: Callab
 
 def test_windows_that_stopped_stand_with_their_mean(build: Build, texts_of: Callable[..., list[str]]) -> None:
     """A text's prediction is the softmax of the mean over windows of each window's own mean logits."""
-    from uatlite.classifier.long_texts import windowed
+    from uatlite.model.tokens import windowed
 
     texts = texts_of(12, longest=60)
     clf = build("adaptive:confidence=0.6", windows=True, max_length=16)

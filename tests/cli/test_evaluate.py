@@ -14,7 +14,7 @@ import pytest
 
 from uatlite.cli import main
 from uatlite.errors import UATLiteError
-from uatlite.experiments.store import Store
+from uatlite.lab.evaluate.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
 

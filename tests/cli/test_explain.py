@@ -8,7 +8,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 from transformers.utils import logging
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.cli import main
 
 

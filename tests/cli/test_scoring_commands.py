@@ -11,8 +11,8 @@ from transformers import BertTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from uatlite.cli import main
-from uatlite.cli.bar import ScoringBar, describe
-from uatlite.scoring import Progress
+from uatlite.cli.bars import ScoringBar, describe
+from uatlite.scoring.job import Progress
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ def test_an_unknown_name():
 def test_importing_the_package_imports_no_heavy_library():
     """Nor do the errors, the settings and the table of architectures, which a command line needs at once."""
     code = (
-        "import sys, uatlite, uatlite.errors, uatlite.passes.config, uatlite.backbone.architectures, uatlite.metrics;"
+        "import sys, uatlite, uatlite.errors, uatlite.passes.config, uatlite.model.architectures, uatlite.metrics;"
         "heavy = {'torch', 'transformers', 'pandas', 'pyarrow', 'datasets', 'sklearn', 'matplotlib'};"
         "heavy &= set(sys.modules);"
         "assert not heavy, heavy"

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.backbone.loading import load_checkpoint
-from uatlite.methods import Method
-from uatlite.training import Recipe
-from uatlite.training.methods import FITTINGS, Job, train_method
+from uatlite.lab.train.methods import FITTINGS, train_method
+from uatlite.lab.train.methods import TrainingJob as Job
+from uatlite.lab.train.recipe import Recipe
+from uatlite.methods.method import Method
+from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example, Text
 
 QUICK = Recipe(learning_rate=2e-3, warmup_steps=1, batch_size=4, epochs=1)  # 10 steps: two for each snapshot

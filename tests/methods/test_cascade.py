@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
-from uatlite.methods import METHODS, method_from_dict, parse_method
 from uatlite.methods.cascade import SECONDS, Cascade
+from uatlite.methods.registry import METHODS, method_from_dict, parse_method
 from uatlite.predictive import margin_variance, widened
 
 Encoded = dict[str, Tensor]

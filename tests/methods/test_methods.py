@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.attribution.analytic import propagate
-from uatlite.backbone.loading import model_hash
+from uatlite.attribution.layers import propagate
 from uatlite.errors import ConfigurationError
-from uatlite.methods import METHOD_ALIASES, METHODS, Method, method_from_dict, parse_method
+from uatlite.methods.method import Method
+from uatlite.methods.registry import METHOD_ALIASES, METHODS, method_from_dict, parse_method
+from uatlite.model.load import model_hash
 
 Encoded = dict[str, Tensor]
 ModelFor = Callable[..., PreTrainedModel]

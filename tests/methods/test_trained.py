@@ -11,10 +11,10 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from uatlite import UncertaintyClassifier
-from uatlite.backbone.loading import load_checkpoint, model_hash
-from uatlite.backbone.method_weights import FILE, MethodWeights, attach, attached
 from uatlite.errors import ModelError
-from uatlite.methods import METHODS, parse_method
+from uatlite.methods.registry import METHODS, parse_method
+from uatlite.model.load import load_checkpoint, model_hash
+from uatlite.model.weights import FILE, MethodWeights, attach, attached
 
 Encoded = dict[str, Tensor]
 ModelFor = Callable[..., PreTrainedModel]

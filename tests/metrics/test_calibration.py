@@ -8,8 +8,7 @@ from scipy.stats import foldnorm
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics import adaptive_ece, classwise_ece, debiased_ece, ece, mce, smooth_ece
-from uatlite.metrics.smooth import NARROWEST
+from uatlite.metrics.calibration import NARROWEST, adaptive_ece, classwise_ece, debiased_ece, ece, mce, smooth_ece
 
 
 def bins_of(values: np.ndarray, gaps: np.ndarray, bins: int = 15) -> list[np.ndarray]:

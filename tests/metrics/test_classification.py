@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from uatlite.metrics import accuracy, macro_f1
+from uatlite.metrics.accuracy import accuracy, macro_f1
 
 
 def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case) -> None:

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from uatlite.errors import InputError
-from uatlite.metrics import aupr, auroc, error_aupr, error_auroc, error_fpr95, fpr95
+from uatlite.metrics.accuracy import aupr, auroc, error_aupr, error_auroc, error_fpr95, fpr95
 
 
 def scikit_fpr95(positives: np.ndarray, scores: np.ndarray) -> float:

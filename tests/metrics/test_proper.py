@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import brier_score_loss, log_loss
 
-from uatlite.metrics import brier, brier_calibration, brier_refinement, nll
+from uatlite.metrics.accuracy import brier, brier_calibration, brier_refinement, nll
 
 
 def test_nll_and_brier_are_those_of_scikit_learn(case) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import uatlite.metrics
-from uatlite.metrics import METRICS, coverage_at, ece
+from uatlite.metrics.bootstrap import METRICS
+from uatlite.metrics.calibration import ece
+from uatlite.metrics.selective import coverage_at
 
 FIXED = ["accuracy", "ece", "nll", "brier", "aurc", "coverage_at", "accuracy_at", "bootstrap", "paired_bootstrap"]
 

@@ -8,23 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.metrics import (
+from uatlite.metrics.accuracy import DETECTION, accuracy, check_detection, fpr95, nll
+from uatlite.metrics.bootstrap import (
     METRICS,
     Interval,
-    accuracy,
     bootstrap,
-    debiased_ece,
-    delta_ece,
     detection_bootstrap,
-    ece,
-    fpr95,
-    nll,
+    draw_counts,
     paired_bootstrap,
     shift_bootstrap,
 )
-from uatlite.metrics.detection import DETECTION, check_detection
-from uatlite.metrics.intervals import draw_counts
-from uatlite.metrics.rows import Rows
+from uatlite.metrics.calibration import debiased_ece, delta_ece, ece
+from uatlite.metrics.ranking import Rows
 
 CONFIDENCES = [0.4, 0.5, 0.6, 2 / 3, 0.8, 1.0]
 
@@ -166,7 +161,7 @@ def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch) -> No
     whole = found(0)
     assert found(0) == whole
     assert found(1) != whole
-    monkeypatch.setattr("uatlite.metrics.intervals.CHUNK", 7 * len(smooth_case[1]))
+    monkeypatch.setattr("uatlite.metrics.bootstrap.CHUNK", 7 * len(smooth_case[1]))
     for name, interval in found(0).items():
         assert (interval.low, interval.high) == pytest.approx((whole[name].low, whole[name].high), abs=1e-12)
 

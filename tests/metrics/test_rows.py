@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from uatlite.errors import InputError
-from uatlite.metrics import METRICS, coverage_at, ece
-from uatlite.metrics.rows import SUM_TOLERANCE, Rows
+from uatlite.metrics.bootstrap import METRICS
+from uatlite.metrics.calibration import ece
+from uatlite.metrics.ranking import SUM_TOLERANCE, Rows
+from uatlite.metrics.selective import coverage_at
 
 GOOD = np.array([[0.7, 0.3], [0.4, 0.6]])
 

@@ -9,16 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics import (
-    accuracy,
-    accuracy_at,
-    augrc,
-    aurc,
-    count_at,
-    coverage_at,
-    e_aurc,
-    risk_at_coverage,
-)
+from uatlite.metrics.accuracy import accuracy
+from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
 
 
 def ranked_errors(case) -> np.ndarray:

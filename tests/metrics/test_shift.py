@@ -2,7 +2,7 @@
 
 import pytest
 
-from uatlite.metrics import delta_ece, ece, robustness_score
+from uatlite.metrics.calibration import delta_ece, ece, robustness_score
 
 
 def test_the_two_scores_by_their_definition(smooth_case, tied_case) -> None:

@@ -22,9 +22,8 @@ from transformers.masking_utils import eager_mask
 
 from uatlite import UATConfig
 from uatlite.passes import engine
-from uatlite.passes.chunks import Chunk
-from uatlite.passes.masks import MASKS, Draw
-from uatlite.passes.noise import DropoutNoise, Fired
+from uatlite.passes.engine import Chunk
+from uatlite.passes.masks import MASKS, Draw, DropoutNoise, Fired
 
 KEY = "plain_reference"
 _BERT = {

@@ -5,8 +5,8 @@ import torch
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.errors import ConfigurationError
-from uatlite.passes import adaptive
-from uatlite.passes.adaptive import sample_adaptively
+from uatlite.passes import engine as adaptive
+from uatlite.passes.engine import sample_adaptively
 from uatlite.passes.stopping import Stopping
 
 RATES = DropoutRates(0.1, 0.1, 0.1, 0.1)

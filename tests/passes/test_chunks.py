@@ -9,11 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from uatlite import UATConfig, sample
-from uatlite.backbone.view import view_of
 from uatlite.errors import ConfigurationError
+from uatlite.model.view import view_of
 from uatlite.passes import engine
-from uatlite.passes.chunks import CACHED_BYTES, MOST_PADDING, plan_chunks, token_bytes
-from uatlite.passes.noise import CACHE
+from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, plan_chunks, token_bytes
+from uatlite.passes.masks import CACHE
 
 
 def mask_of(lengths: list[int], tokens: int = 40) -> torch.Tensor:

@@ -152,7 +152,8 @@ def test_from_json_refuses_what_is_no_object(text):
 
 
 def test_the_registries_have_the_names_that_the_settings_allow():
-    from uatlite.passes import gates, masks, uncertainty
+    from uatlite.passes import gates, masks
+    from uatlite.passes import gates as uncertainty
 
     assert set(gates.FORMS) == set(c.FORMS)
     assert set(masks.MASKS) == set(c.MASKS)

@@ -7,8 +7,8 @@ import torch
 from transformers import BertForSequenceClassification
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.backbone.view import view_of
 from uatlite.errors import ModelError
+from uatlite.model.view import view_of
 from uatlite.passes import engine
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.passes import noise
-from uatlite.passes.noise import MultiplierCache
+from uatlite.passes import masks as noise
+from uatlite.passes.masks import MultiplierCache
 
 RATES = DropoutRates(0.15, 0.2, 0.3, 0.25)
 CONFIGS = {

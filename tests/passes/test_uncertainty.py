@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.passes import uncertainty
+from uatlite.passes import gates as uncertainty
 from uatlite.passes.config import STATISTICS, UNCERTAINTIES
-from uatlite.passes.uncertainty import closed_form, from_samples
+from uatlite.passes.gates import closed_form, from_samples
 
 RATE = 0.2
 EMBEDDING = DropoutRates(embedding=RATE, attention=0.0, feed_forward=0.0, classifier=0.0)

@@ -1,10 +1,11 @@
-"""A classifier to score with, in small blocks."""
+"""A classifier to score with, in small blocks; and a Ray of two processes on this machine, with a file to score."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.scoring import blocks
 
 BLOCK = 16
@@ -22,3 +23,74 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of `BLOCK` rows."""
     monkeypatch.setattr(blocks.blocks, "__defaults__", (BLOCK, blocks.BLOCK_CHARACTERS))
     return BLOCK
+
+
+NOT_TESTED = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"
+
+
+@pytest.fixture(scope="module")
+def cluster_here() -> Iterator[None]:
+    """Two workers' worth of Ray; `uatlite.scoring` finds that it is connected and starts none of its own."""
+    ray = pytest.importorskip("ray", reason=NOT_TESTED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_worker_niceness", "0")  # workers are otherwise the last to run on a busy machine
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(
+            num_cpus=2,
+            include_dashboard=False,
+            object_store_memory=100 * 2**20,
+            _node_ip_address="127.0.0.1",
+            log_to_driver=False,
+        )
+        yield
+        ray.shutdown()
+
+
+@pytest.fixture
+def rows_to_score(made_texts: Callable[..., list[str]], tmp_path: Path) -> Callable[[int], Path]:
+    """`rows_to_score(rows)`: a CSV file of random texts with ids r0, r1, ... and a column to keep."""
+
+    def write(rows: int) -> Path:
+        path = tmp_path / "in.csv"
+        lines = [f"r{place},{text},{place % 5}" for place, text in enumerate(made_texts(rows))]
+        path.write_text("\n".join(["id,text,stars", *lines]) + "\n")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def descendants() -> Callable[..., list[int]]:
+    """`descendants(pid, named="")`: processes that a process started, and theirs, whose command line has that name."""
+
+    def find(ancestor: int, named: str = "") -> list[int]:
+        parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
+        found = [pid for pid in parents if ancestor in _line(pid, parents)]
+        return [pid for pid in found if named in _command(pid)]
+
+    return find
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, IndexError):
+        return None  # gone meanwhile
+
+
+def _line(pid: int, parents: dict[int, int]) -> list[int]:
+    line = []
+    while (pid := parents.get(pid, 0)) and pid not in line:
+        line.append(pid)
+    return line
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""

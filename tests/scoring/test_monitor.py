@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from uatlite.decision import summarise
-from uatlite.scoring.monitor import ShiftMonitor, hashed
+from uatlite.scoring.run import ShiftMonitor, hashed
+from uatlite.trust.shift import summarise
 
 REFERENCE = summarise(np.random.default_rng(0).random(200))
 

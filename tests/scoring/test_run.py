@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.data.reading import Row, read_rows
-from uatlite.data.schema import Layout
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.scoring import Job, Progress, score_file
+from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.run import score_file
+from uatlite.text.rows import Row, read_rows
+from uatlite.text.schema import Layout
 
 Texts = Callable[..., list[str]]
 

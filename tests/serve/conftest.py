@@ -14,10 +14,9 @@ import uvicorn
 from starlette.testclient import TestClient
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.serve.app import create_app
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"

@@ -6,11 +6,10 @@ from collections.abc import Callable
 import pytest
 from starlette.testclient import TestClient
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.classifier.prediction import MEASURES
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.predictions import MEASURES
 from uatlite.serve.app import create_app
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 JSON = {"content-type": "application/json"}
 
@@ -113,7 +112,8 @@ def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestCl
 
 
 def test_the_curve_is_the_one_of_the_metrics(client: TestClient) -> None:
-    from uatlite.metrics import accuracy, aurc
+    from uatlite.metrics.accuracy import accuracy
+    from uatlite.metrics.selective import aurc
 
     confidence = [0.9, 0.8, 0.8, 0.7, 0.6, 0.55]
     right = [True, False, True, True, False, True]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.metrics import aurc
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.metrics.selective import aurc
 
 SHOT = {"width": 1280, "height": 900}
 PATIENCE = 120_000

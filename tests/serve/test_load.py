@@ -12,9 +12,8 @@ import httpx
 import pytest
 import torch
 
-from uatlite.classifier import UncertaintyClassifier
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.serve.service import Limits, Service
 
 Ask = Callable[..., httpx.Response]
 

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError
 from uatlite.serve.app import create_app
-from uatlite.serve.limits import Limits
-from uatlite.serve.protection import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
-from uatlite.serve.service import Service
+from uatlite.serve.http import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
+from uatlite.serve.service import Limits, Service
 
 TOKEN = "correct-horse-battery"
 TEXTS = {"texts": ["a1"]}

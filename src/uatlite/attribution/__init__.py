@@ -1,10 +1,8 @@
-"""Where predictive variance comes from: layers, components, tokens, and what modulation does to attention."""
+"""Where predictive variance comes from: layers, components, words, and what modulation does to attention."""
 
-from uatlite.attribution.analytic import Propagation, propagate
 from uatlite.attribution.attention import AttentionShift, attention_shift
-from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
-from uatlite.attribution.tokens import TokenAttribution, attribute_tokens, tokens_of
-from uatlite.attribution.words import words_of
+from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute, propagate
+from uatlite.attribution.words import TokenAttribution, attribute_tokens, tokens_of, words_of
 from uatlite.values import Word, WordAttribution
 
 __all__ = [

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, Silent, forwards
-from uatlite.backbone.sites import Site
+from uatlite.attribution.first_order import Case, Silent, forwards
 from uatlite.errors import ConfigurationError
+from uatlite.model.view import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.noise import DropoutNoise, Fired, Noise, Texts
+from uatlite.passes.masks import DropoutNoise, Fired, Noise, Texts
 
 
 @dataclass(frozen=True)

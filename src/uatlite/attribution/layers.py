@@ -1,19 +1,186 @@
-"""Which layers and components the variance of a classifier's output comes from."""
+"""The sampled estimators of where Var(y) comes from, over parts of the network in forward order.
 
-from collections.abc import Mapping
+`total_variance` is the law of total variance. With S_k = Var(E[y | masks of parts 0..k]) part k contributes
+S_k - S_(k-1), and the contributions sum to Var(y). Take two independent sets of masks A and B, and let y_k be the
+output under A's masks in parts 0..k and B's above. y = y_last and y_k share all masks up to part k and no other, so
+Cov(y, y_k) = S_k, and
+
+    S_k - S_(k-1) = Cov(y, y_k - y_(k-1))
+
+where the difference, both terms of which have B's masks above, takes most of the sampling error away. y_(-1) is B
+alone: S_(-1) = 0, and its term is kept because it takes the same error from the first part.
+
+`isolated` is the paper's V^(l): the variance of y when only one part drops anything.
+
+Which layers and components the variance of a classifier's output comes from.
+
+UAT-Lite without sampling: logits, their margin's variance and its sources from one forward and backward pass.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, without_noise
-from uatlite.attribution.first_order import first_order
-from uatlite.attribution.output import output_weights
-from uatlite.attribution.parts import COMPONENTS, Part, components_of, layer_names, sum_by_layer
-from uatlite.attribution.sampled import SAMPLED
+from uatlite.attribution.first_order import (
+    COMPONENTS,
+    Case,
+    MakeNoise,
+    Part,
+    components_of,
+    first_order,
+    layer_names,
+    output_weights,
+    pair_up,
+    run,
+    split_layers,
+    sum_by_layer,
+    whole_layers,
+    without_noise,
+)
 from uatlite.errors import ConfigurationError, check_choice
+from uatlite.model.view import Site
 from uatlite.passes.config import UATConfig
+from uatlite.passes.masks import DropoutNoise, Fired, Texts
+
+BLOCK = 10
+"""Passes that run in one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Sampled values and their standard errors, of one shape."""
+
+    value: Tensor
+    error: Tensor
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Estimate":
+        """Both of them rearranged."""
+        return Estimate(change(self.value), change(self.error))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Where Var(y) comes from."""
+
+    layers: Estimate
+    """(batch, layers + 2)"""
+    components: Estimate | None
+    """(batch, layers, 2); None where they were not asked for"""
+    total: Estimate
+    """Var(y) with all noise on: (batch,)"""
+
+
+class SharedUpTo:
+    """Dropout whose masks are those of passes A in the parts that are shared and those of passes B elsewhere."""
+
+    def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[Part]) -> None:
+        self._a = DropoutNoise(config, texts, a)
+        self._b = DropoutNoise(config, texts, b)
+        self._shared = shared
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._a.rate(site, layer)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        is_shared = any(part.holds(call.site.component, call.layer) for part in self._shared)
+        return (self._a if is_shared else self._b).perturb(call, x)
+
+
+class Isolated:
+    """Dropout in one part alone."""
+
+    def __init__(self, config: UATConfig, texts: Texts, passes: range, part: Part) -> None:
+        self._dropout = DropoutNoise(config, texts, passes)
+        self._part = part
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._dropout.rate(site, layer) if self._part.holds(site.component, layer) else 0.0
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        return self._dropout.perturb(call, x)
+
+
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
+    """The contributions to Var(y), which they sum to, from `samples` pairs of passes for each part that is live."""
+
+    def sharing(shared: Sequence[Part]) -> MakeNoise:
+        return lambda texts, a: SharedUpTo(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
+
+    parts = split_layers(case.view.layers) if split else whole_layers(case.view.layers)
+    lives = _lives(parts, live)
+    prefixes = [parts[:end] for end, alive in enumerate(lives, start=1) if alive]
+    y = _sample(case, weights, samples, [sharing(()), *(sharing(prefix) for prefix in prefixes)])
+    # A part without noise has the y_k of the part before it: its contribution is exactly 0, and nothing was run for it.
+    y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
+    steps = covariance(y[-1], y[1:] - y[:-1]).map(torch.t)
+    both = torch.cat([y[0], y[-1]])
+    total = covariance(both, both)
+    if not split:
+        return Sampled(steps, None, total)
+    y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # where the embedding block, each layer and the head end
+    return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
+
+
+def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
+    """The variance of y with only one layer, or one component of one, stochastic; `samples` passes for each."""
+
+    def alone(part: Part) -> MakeNoise:
+        return lambda texts, passes: Isolated(case.config, texts, passes, part)
+
+    layers = case.view.layers
+    parts = [*whole_layers(layers), *(split_layers(layers)[1:-1] if split else ())]
+    lives = _lives(parts, live)
+    makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
+    y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
+    found = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
+    components = found.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
+    return Sampled(found.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
+
+
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[Part], bool], Sampled]] = {
+    "total-variance": total_variance,
+    "isolated": isolated,
+}
+
+
+def _lives(parts: Sequence[Part], live: Collection[Part]) -> list[bool]:
+    """Whether each part has a component that drops anything."""
+    return [any(part.contains(other) for other in live) for part in parts]
+
+
+def covariance(a: Tensor, b: Tensor) -> Estimate:
+    """The unbiased covariance over samples (..., samples, batch), and its standard error: (..., batch)."""
+    samples = a.shape[-2]
+    products = (a - a.mean(dim=-2, keepdim=True)) * (b - b.mean(dim=-2, keepdim=True))
+    return Estimate(products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5)
+
+
+def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
+    """y (noises, samples, batch) under every noise, block of passes by block."""
+    blocks = [[_outputs(case, weights, block, maker) for maker in makers] for block in _blocks(samples)]
+    return torch.stack([torch.cat(rows) for rows in zip(*blocks, strict=True)])
+
+
+def _blocks(samples: int) -> Iterator[range]:
+    return (range(start, min(start + BLOCK, samples)) for start in range(0, samples, BLOCK))
+
+
+def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Tensor:
+    """y = Σ_c w_c·logit_c of some passes: (passes, batch), in double precision for the sums to come."""
+    return (run(case, passes, noise).double() * weights).sum(dim=-1)
+
+
+def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
+    """From values of the live parts (live parts, batch) to (batch, parts), 0 for the others."""
+    whole = values.new_zeros((len(lives), values.shape[-1]))
+    whole[torch.tensor(lives, device=values.device)] = values
+    return whole.T
+
 
 ESTIMATORS = (*SAMPLED, "delta")
 
@@ -122,4 +289,70 @@ def _sampled(case: Case, estimator: str, output: str | int, samples: int, split:
         contribution_errors=found.layers.error.float(),
         component_errors=None if found.components is None else found.components.error.float(),
         total_error=found.total.error.float(),
+    )
+
+
+@dataclass(frozen=True)
+class Propagation:
+    """A prediction without dropout and the first-order variance that dropout would give its margin."""
+
+    logits: Tensor
+    """(batch, classes)"""
+    variance: Tensor
+    """σ² of the margin, the top-1 minus the top-2 logit: (batch,)"""
+    contributions: Tensor
+    """σ² by layer, embeddings, layers 1 .. L, head: (batch, layers + 2)"""
+    components: Tensor
+    """of attention and of feed-forward within each layer: (batch, layers, 2)"""
+    tokens: Tensor
+    """σ² by token; the head's part, after pooling, belongs to none: (batch, [choices,] tokens)"""
+    token_uncertainty: Tensor
+    """closed-form U of each token: (batch, [choices,] tokens)"""
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The names of the columns of `contributions`."""
+        return layer_names(self.components.shape[1])
+
+    @property
+    def shares(self) -> Tensor:
+        """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
+        return shares_of(self.contributions)
+
+    def attribution(self) -> Attribution:
+        """The same as `attribute(..., estimator="delta", output="margin")`, without another pass."""
+        return Attribution(
+            estimator="delta",
+            output="margin",
+            samples=0,
+            predicted=self.logits.argmax(dim=-1),
+            contributions=self.contributions,
+            components=self.components,
+            total=self.variance,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        plain = {name: value.tolist() for name, value in self.__dict__.items()}
+        return {**plain, "layers": list(self.layers), "component_names": list(COMPONENTS)}
+
+
+def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None) -> Propagation:
+    """One forward pass without dropout, attention gated by closed-form U, and one backward pass from the margin.
+
+    With y the top-1 minus the top-2 logit and g its gradient with respect to the multipliers of each dropout site,
+
+        σ² = Σ over sites Σ g²·p/(1-p)
+
+    is the first-order variance of the margin under the configuration's dropout. The model is left untouched, and no
+    gradient is left on it. `samples`, `masks` and `seed` of the configuration do nothing here.
+    """
+    found = first_order(Case.of(model, encoded, config), "margin")
+    return Propagation(
+        logits=found.logits,
+        variance=found.parts.sum(dim=-1),
+        contributions=sum_by_layer(found.parts),
+        components=components_of(found.parts),
+        tokens=found.tokens,
+        token_uncertainty=found.token_uncertainty,
     )

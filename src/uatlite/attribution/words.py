@@ -1,11 +1,22 @@
-"""Word pieces merged to words, special tokens kept apart."""
+"""Word pieces merged to words, special tokens kept apart.
 
+What each token and word does: its uncertainty, its share of the variance, what masking it does to the confidence.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.values import Word
+from uatlite.attribution.first_order import Case, first_order, without_noise
+from uatlite.attribution.layers import Propagation
+from uatlite.errors import InputError
+from uatlite.passes.config import UATConfig
+from uatlite.values import Word, WordAttribution
 
 _STARTS = ("▁", "Ġ")
 """What SentencePiece and byte-level BPE put before a piece that begins a word."""
@@ -74,3 +85,140 @@ def _words(
         text = own[0] if special[begin] else tokenizer.convert_tokens_to_string(own).strip()
         words.append(Word(text, tokens, special[begin]))
     return words
+
+
+@dataclass(frozen=True)
+class TokenAttribution:
+    """What the tokens and words of each text of a batch do."""
+
+    predicted: Tensor
+    """the class that the pass without dropout predicts: (batch,)"""
+    confidence: Tensor
+    """its probability: (batch,)"""
+    uncertainty: Tensor
+    """closed-form U of each token, 0 at padding: (batch, [choices,] tokens)"""
+    variance: Tensor
+    """the first-order variance of y by token: (batch, [choices,] tokens)"""
+    total: Tensor
+    """the first-order Var(y), the head's part, which belongs to no token, included: (batch,)"""
+    words: tuple[tuple[WordAttribution, ...], ...]
+    """the words of each text in order"""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        tensors = {name: value.tolist() for name, value in self.__dict__.items() if isinstance(value, Tensor)}
+        return {**tensors, "words": [[asdict(word) for word in text] for text in self.words]}
+
+
+def attribute_tokens(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    config: UATConfig | None = None,
+    *,
+    output: str | int = "predicted",
+    occlusion: bool = True,
+) -> TokenAttribution:
+    """Attribute uncertainty to tokens and words by one forward and one backward pass; the model is left untouched.
+
+    A token's variance is the sum of its terms of the delta method; those of attention belong to the query token (see
+    `uatlite.attribution.first_order`). With `occlusion`, a forward pass for each word, all pieces of which are
+    replaced by the mask token, says how the predicted class's probability changes.
+    """
+    case = Case.of(model, encoded, config)
+    found = first_order(case, output)
+    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.parts.sum(dim=-1))
+    return _attribute(case, tokenizer, encoded, sources, occlusion)
+
+
+def tokens_of(
+    propagation: Propagation,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    config: UATConfig | None = None,
+    *,
+    occlusion: bool = True,
+) -> TokenAttribution:
+    """`attribute_tokens` of the margin from what `propagate` found: no pass but those of occlusion."""
+    found = propagation
+    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.variance)
+    return _attribute(Case.of(model, encoded, config), tokenizer, encoded, sources, occlusion)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What one forward and one backward pass say of tokens."""
+
+    logits: Tensor
+    """(batch, classes)"""
+    variance: Tensor
+    """(batch, [choices,] tokens)"""
+    uncertainty: Tensor
+    """(batch, [choices,] tokens)"""
+    total: Tensor
+    """(batch,)"""
+
+
+def _attribute(
+    case: Case,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    sources: Sources,
+    occlusion: bool,
+) -> TokenAttribution:
+    words = words_of(tokenizer, encoded)
+    confidence, predicted = sources.logits.softmax(dim=-1).max(dim=-1)
+    masked = {}
+    if occlusion:
+        embeddings = case.view.model.get_input_embeddings().num_embeddings
+        masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer, embeddings))
+    texts = []
+    for row, text in enumerate(words):
+        changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
+        values = sources.uncertainty[row].flatten(), sources.variance[row].flatten(), float(sources.total[row])
+        texts.append(tuple(_attributed(word, *values, change) for word, change in zip(text, changes, strict=True)))
+    return TokenAttribution(
+        predicted, confidence, sources.uncertainty, sources.variance, sources.total, words=tuple(texts)
+    )
+
+
+def _attributed(
+    word: Word, uncertainty: Tensor, variance: Tensor, total: float, change: float | None
+) -> WordAttribution:
+    """A word's values from those of all tokens (tokens,) of its text."""
+    pieces = list(word.tokens)
+    own = float(variance[pieces].sum())
+    return WordAttribution(word, float(uncertainty[pieces].mean()), own, own / total if total > 0 else 0.0, change)
+
+
+def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
+    """What a masked token is replaced by: the mask token, or where there is none the unknown one, or padding.
+
+    A token that the tokenizer has and the model has not, with its number of `embeddings`, is none.
+    """
+    for name in ("mask_token_id", "unk_token_id", "pad_token_id"):
+        found = getattr(tokenizer, name, None)
+        if found is not None and found < embeddings:
+            return int(found)
+    raise InputError(
+        f"{type(tokenizer).__name__} has no mask, unknown or padding token to replace a word by. "
+        "Set tokenizer.mask_token, or call with occlusion=False."
+    )
+
+
+def _masked_confidence(
+    case: Case, words: list[tuple[Word, ...]], predicted: Tensor, replacement: int
+) -> dict[tuple[int, int], float]:
+    """For each text and word that is not special, the predicted class's probability when the word is masked."""
+    places = [(row, i) for row, text in enumerate(words) for i, word in enumerate(text) if not word.special]
+    if not places:
+        return {}
+    rows = torch.tensor([row for row, _ in places], device=predicted.device)
+    inputs = {name: value[rows].clone() for name, value in case.inputs.items()}
+    flat = inputs["input_ids"].view(len(rows), -1)
+    for variant, (row, i) in enumerate(places):
+        flat[variant, list(words[row][i].tokens)] = replacement
+    logits = without_noise(replace(case, inputs=inputs)).logits
+    confidence = logits.softmax(dim=-1).gather(1, predicted[rows, None])[:, 0]
+    return dict(zip(places, confidence.tolist(), strict=True))

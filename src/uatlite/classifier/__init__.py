@@ -1,9 +1,8 @@
-"""The tool that a user meets: a checkpoint and a few hundred labelled rows to a decision."""
+"""The product in Python: a checkpoint and a few hundred labelled rows become calibrated, explained decisions."""
 
-from uatlite.classifier.calibration import Calibration
+from uatlite.classifier.calibrate import Calibration, Figures
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
-from uatlite.classifier.figures import Figures
-from uatlite.classifier.prediction import Prediction, Predictions
+from uatlite.classifier.predictions import Prediction, Predictions
 
 __all__ = ["Calibration", "Explanation", "Figures", "Prediction", "Predictions", "UncertaintyClassifier"]

@@ -10,28 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.backbone.checks import check_classifier, unwrap
-from uatlite.backbone.loading import load_checkpoint, model_hash
-from uatlite.backbone.tokens import longest
-from uatlite.classifier import calibration as calibrating
-from uatlite.classifier import explaining, pipeline, saving
-from uatlite.classifier.calibration import Calibration, Wishes, predictive_of
-from uatlite.classifier.choosing import choose
-from uatlite.classifier.estimator import ScikitLearnManners
+from uatlite.classifier import adapters as pipeline
+from uatlite.classifier import calibrate as calibrating
+from uatlite.classifier import explanation as explaining
+from uatlite.classifier import saving
+from uatlite.classifier.adapters import ScikitLearnManners
+from uatlite.classifier.calibrate import Calibration, Figures, Wishes, measure, predictive_of
 from uatlite.classifier.explanation import Explanation
-from uatlite.classifier.figures import Figures, measure
-from uatlite.classifier.inputs import check_text, check_texts, class_indices, option_names
-from uatlite.classifier.outputs import Outputs, run
-from uatlite.classifier.prediction import Predictions
+from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.run import Outputs, run
 from uatlite.classifier.settings import Settings, method_of, seed_of, tokenizer_fingerprint
-from uatlite.classifier.tuning import TOLERANCE, check_rows, needs_tuning, tune
-from uatlite.decision import trust
+from uatlite.classifier.spending import TOLERANCE, check_rows, choose, needs_tuning, tune
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.methods import Method
-from uatlite.methods.adaptive import Adaptive
 from uatlite.methods.cascade import Cascade
+from uatlite.methods.method import Method
+from uatlite.methods.sampling import Adaptive
+from uatlite.model.architectures import check_classifier, unwrap
+from uatlite.model.load import load_checkpoint, model_hash
+from uatlite.model.tokens import longest
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import Floats, summarise
+from uatlite.text.examples import check_text, check_texts, class_indices, option_names
+from uatlite.trust.rule import trust
 from uatlite.values import Text
 
 Config = UATConfig | Method | str | None

@@ -6,15 +6,14 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.backbone.method_weights import attached
-from uatlite.backbone.tokens import tokenize
-from uatlite.classifier.long_texts import TOKENIZING
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.methods import METHODS, Method, method_from_dict, parse_method
-from uatlite.methods.adaptive import Adaptive
 from uatlite.methods.cascade import Cascade
-from uatlite.methods.sampling import Sampling
+from uatlite.methods.method import Method
+from uatlite.methods.registry import METHODS, method_from_dict, parse_method
+from uatlite.methods.sampling import Adaptive, Sampling
 from uatlite.methods.trained import TrainedMethod
+from uatlite.model.tokens import TOKENIZING, tokenize
+from uatlite.model.weights import attached
 from uatlite.passes.config import UATConfig
 
 DEFAULT_METHOD = "fast"

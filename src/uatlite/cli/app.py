@@ -4,21 +4,11 @@ from typing import Annotated
 
 import typer
 
-from uatlite.cli.bench import bench
-from uatlite.cli.calibrate import calibrate
-from uatlite.cli.demo import demo
-from uatlite.cli.evaluate import EXAMPLES as EVALUATE_EXAMPLES
-from uatlite.cli.evaluate import evaluate
-from uatlite.cli.explain import explain
-from uatlite.cli.methods import methods
-from uatlite.cli.predict import predict
-from uatlite.cli.report import report
-from uatlite.cli.reproduce import EXAMPLES as REPRODUCE_EXAMPLES
-from uatlite.cli.reproduce import reproduce
-from uatlite.cli.serve import serve
-from uatlite.cli.sites import sites
-from uatlite.cli.tasks import tasks
-from uatlite.cli.train import train
+from uatlite.cli.lab import EXAMPLES as EVALUATE_EXAMPLES
+from uatlite.cli.lab import evaluate, methods, report, tasks, train
+from uatlite.cli.product import calibrate, explain, predict, serve, sites
+from uatlite.cli.tours import EXAMPLES as REPRODUCE_EXAMPLES
+from uatlite.cli.tours import bench, demo, reproduce
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",

@@ -7,20 +7,16 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.methods.adaptive import ADAPTIVE, Adaptive
-from uatlite.methods.analytic import ANALYTIC, Analytic
-from uatlite.methods.deterministic import BASE
-from uatlite.methods.mc_dropout import MC_COMPONENT, MC_GLOBAL, MC_UNIFORM
 from uatlite.methods.method import Passes
-from uatlite.methods.own_settings import differences, take
-from uatlite.methods.sampling import Sampling
-from uatlite.methods.uat import FAST, UAT
-from uatlite.passes.config import UATConfig
+from uatlite.methods.one_pass import ANALYTIC, BASE, Analytic
+from uatlite.methods.sampling import ADAPTIVE, FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Adaptive, Sampling
+from uatlite.passes.config import UATConfig, differences, take
 from uatlite.predictive import margin_variance, widened
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
+
 
 Second = Sampling | Analytic | Adaptive
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-    from uatlite.attribution.analytic import Propagation
+    from uatlite.attribution.layers import Propagation
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,21 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from uatlite.errors import ConfigurationError
-from uatlite.methods.adaptive import ADAPTIVE, Adaptive
-from uatlite.methods.analytic import ANALYTIC, Analytic
+from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.cascade import CASCADE, Cascade
-from uatlite.methods.deterministic import BASE
-from uatlite.methods.ensemble import ENSEMBLE, SNAPSHOT
-from uatlite.methods.laplace import LAPLACE
-from uatlite.methods.mc_dropout import MC_COMPONENT, MC_GLOBAL, MC_UNIFORM
+from uatlite.methods.last_layer import LAPLACE, SNGP, VI_LAST_LAYER
 from uatlite.methods.method import Method
-from uatlite.methods.sampling import Sampling
-from uatlite.methods.sngp import SNGP
-from uatlite.methods.swag import SWAG
-from uatlite.methods.trained import TrainedMethod
-from uatlite.methods.uat import FAST, UAT
-from uatlite.methods.vi_last_layer import VI_LAST_LAYER
+from uatlite.methods.one_pass import ANALYTIC, BASE, Analytic
+from uatlite.methods.sampling import ADAPTIVE, FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Adaptive, Sampling
+from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG, TrainedMethod
 from uatlite.passes.config import UATConfig
 
 METHODS: dict[str, Method] = {
@@ -54,3 +46,29 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     if isinstance(method, TrainedMethod):
         return method.from_dict(values)
     return method
+
+
+def parse_method(text: str) -> Method:
+    """The method that is spelt 'name' or 'name:setting=value,...'; its `name` is the canonical spelling of it."""
+    key, settings = split_spelling(text)
+    return METHODS[key].changed(**settings) if settings else METHODS[key]
+
+
+def split_spelling(text: str) -> tuple[str, dict[str, str]]:
+    """The key in `METHODS` of a spelling 'name:setting=value,...', and its settings as they are spelt."""
+    name, colon, rest = (part.strip() for part in text.partition(":"))
+    key = METHOD_ALIASES.get(name, name)
+    if key not in METHODS:
+        allowed = [*METHODS, *METHOD_ALIASES]
+        raise ConfigurationError(
+            f"There is no method {name!r}; there are {', '.join(allowed)}.{nearest(name, allowed)}"
+        )
+    settings: dict[str, str] = {}
+    for item in rest.split(",") if colon else ():
+        setting, equals, value = (part.strip() for part in item.partition("="))
+        if not (setting and equals and value):
+            raise ConfigurationError(f"{item!r} in {text!r} is not a setting; spell it as in 'uat:gate=k,penalty=1.0'.")
+        if setting in settings:
+            raise ConfigurationError(f"{text!r} sets {setting!r} twice.")
+        settings[setting] = value
+    return key, settings

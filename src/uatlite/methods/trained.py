@@ -1,4 +1,17 @@
-"""What methods with weights of their own share: settings as fields, and weights that are found in the model."""
+"""What methods with weights of their own share: settings as fields, and weights that are found in the model.
+
+Deep ensembles (Lakshminarayanan et al., 2017) and snapshot ensembles (Huang et al., 2017): one pass for each member.
+
+The first member is the model itself. The others are its method weights `members` (members - 1, parameters), each all
+parameters of a model in one vector.
+
+SWA-Gaussian (Maddox et al., 2019): weights drawn from a Gaussian around the average of a training's last steps.
+
+The model itself has the average θ. Its method weights are the variances s² (parameters,) and the last K deviations
+d_k (K, parameters) from the running average, and a draw is
+
+    θ + sqrt(scale)·(s·z / √2 + Σ_k d_k·y_k / sqrt(2(K - 1))),   z, y ~ N(0, I).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +19,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from uatlite.errors import ConfigurationError
-from uatlite.methods.settings import change_fields, field_names, spell_fields
+from uatlite.errors import ConfigurationError, ModelError
+from uatlite.methods.method import Passes
+from uatlite.methods.one_pass import BASE
+from uatlite.passes.config import change_fields, field_names, spell_fields
 
 if TYPE_CHECKING:
-    from uatlite.backbone.method_weights import MethodWeights
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+    from uatlite.model.weights import MethodWeights
 
 
 @dataclass(frozen=True)
@@ -55,3 +73,104 @@ def at_least(method: TrainedMethod, **lowest: float) -> None:
     for name, low in lowest.items():
         if getattr(method, name) < low:
             raise ConfigurationError(f"{method.key}: {name}={getattr(method, name)} is not {low} or more.")
+
+
+@dataclass(frozen=True)
+class Ensemble(TrainedMethod):
+    """Models of one architecture that were fine-tuned independently."""
+
+    key: ClassVar[str] = "ensemble"
+    summary: ClassVar[str] = "models fine-tuned independently of each other, one pass of each"
+    stochastic: ClassVar[bool] = False
+
+    members: int = 5
+
+    def __post_init__(self) -> None:
+        at_least(self, members=1)
+
+    @property
+    def passes(self) -> int:
+        return self.members
+
+    @property
+    def knows_variance(self) -> bool:
+        return self.members > 1
+
+    def as_trained(self, weights: MethodWeights) -> Self:
+        return replace(self, members=1 + len(weights.tensors["members"]))
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        """Logits (members, batch, classes) of the first so many members."""
+        import torch
+
+        from uatlite.model.weights import weights_for, with_parameters
+
+        weights = weights_for(model, self.key)
+        vectors = weights.tensors["members"]
+        if self.members > 1 + len(vectors):
+            raise ModelError(
+                f"{self.name} asks for {self.members} members and this model has {1 + len(vectors)}: "
+                f"ask for {self.key}:members={1 + len(vectors)}, or train more of them."
+            )
+        others = weights.made(model, self.key, lambda: [with_parameters(model, vector) for vector in vectors])
+        members = [model, *others[: self.members - 1]]
+        return Passes(torch.cat([BASE.run(member, encoded).logits for member in members]))
+
+
+@dataclass(frozen=True)
+class Snapshot(Ensemble):
+    """The weights at the ends of the cycles of one training."""
+
+    key: ClassVar[str] = "snapshot"
+    summary: ClassVar[str] = "an ensemble from one training with a cyclic learning rate, one pass for each cycle"
+
+
+ENSEMBLE, SNAPSHOT = Ensemble(), Snapshot()
+
+
+@dataclass(frozen=True)
+class Swag(TrainedMethod):
+    """`samples` draws of all weights, the same for every text; they are kept until another seed is asked for."""
+
+    key: ClassVar[str] = "swag"
+    summary: ClassVar[str] = "weights drawn from a Gaussian around the average of the last training steps"
+
+    samples: int = 10
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(self, samples=1, scale=0.0)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.scale > 0
+
+    @property
+    def passes(self) -> int:
+        return self.samples
+
+    @property
+    def knows_variance(self) -> bool:
+        return self.samples > 1
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        """Logits (samples, batch, classes)."""
+        import torch
+
+        from uatlite.model.heads import draw
+        from uatlite.model.weights import flat_parameters, weights_for, with_parameters
+
+        weights = weights_for(model, self.key)
+
+        def drawn() -> list[PreTrainedModel]:
+            mean, spread = flat_parameters(model), weights.tensors
+            return [
+                with_parameters(model, draw(mean, spread, self.seed, number, self.scale))
+                for number in range(self.samples)
+            ]
+
+        models = weights.made(model, self, drawn)
+        return Passes(torch.cat([BASE.run(one, encoded).logits for one in models]))
+
+
+SWAG = Swag()

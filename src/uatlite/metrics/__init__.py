@@ -3,14 +3,39 @@
 Probabilities are (rows, classes), labels (rows,). `METRICS` lists them all with the direction that is better.
 """
 
-from uatlite.metrics.calibration import adaptive_ece, classwise_ece, debiased_ece, ece, mce
-from uatlite.metrics.classification import accuracy, macro_f1
-from uatlite.metrics.detection import aupr, auroc, error_aupr, error_auroc, error_fpr95, fpr95
-from uatlite.metrics.intervals import Interval
+from uatlite.metrics.accuracy import (
+    accuracy,
+    aupr,
+    auroc,
+    brier,
+    brier_calibration,
+    brier_refinement,
+    error_aupr,
+    error_auroc,
+    error_fpr95,
+    fpr95,
+    macro_f1,
+    nll,
+)
+from uatlite.metrics.bootstrap import (
+    METRICS,
+    Interval,
+    bootstrap,
+    detection_bootstrap,
+    paired_bootstrap,
+    shift_bootstrap,
+)
+from uatlite.metrics.calibration import (
+    adaptive_ece,
+    classwise_ece,
+    debiased_ece,
+    delta_ece,
+    ece,
+    mce,
+    robustness_score,
+    smooth_ece,
+)
 from uatlite.metrics.metric import Metric
-from uatlite.metrics.proper import brier, brier_calibration, brier_refinement, nll
-from uatlite.metrics.registry import METRICS
-from uatlite.metrics.resampling import bootstrap, detection_bootstrap, paired_bootstrap, shift_bootstrap
 from uatlite.metrics.selective import (
     accuracy_at,
     augrc,
@@ -20,8 +45,6 @@ from uatlite.metrics.selective import (
     e_aurc,
     risk_at_coverage,
 )
-from uatlite.metrics.shift import delta_ece, robustness_score
-from uatlite.metrics.smooth import smooth_ece
 
 __all__ = [
     "METRICS",

@@ -9,8 +9,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.metrics.ranking import Floats
-from uatlite.metrics.rows import Rows
+from uatlite.metrics.ranking import Floats, Rows
 
 Statistic = Callable[[Floats], Floats]
 """Counts (resamples, rows) -> values (resamples,). A count says how often a row is repeated; the value equals

@@ -8,8 +8,7 @@ import numpy as np
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.metric import Statistic, mean_of, metric, ratio
-from uatlite.metrics.ranking import Floats
-from uatlite.metrics.rows import Rows
+from uatlite.metrics.ranking import Floats, Rows
 
 
 @metric("lower")

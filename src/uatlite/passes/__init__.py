@@ -1,1 +1,1 @@
-"""Tokens to logits of every pass: rates, masks, token uncertainty, gates, the engine."""
+"""From tokens to the logits of every pass: configuration, masks, gates, the forward, the engine, when to stop."""

@@ -5,12 +5,11 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from uatlite.backbone.seams import AttentionInput
-from uatlite.backbone.sites import EMBEDDINGS, HEAD, Site
-from uatlite.passes import uncertainty as u
+from uatlite.model.view import EMBEDDINGS, HEAD, AttentionInput, Site
+from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
-from uatlite.passes.noise import DropoutNoise, Fired, Noise, Texts
+from uatlite.passes.masks import DropoutNoise, Fired, Noise, Texts
 
 
 class FoldedPasses:

@@ -7,16 +7,26 @@ on. A unit's 32 random bits are
 
 with `mix` a bijection of 32-bit words and the two keys from BLAKE2 of everything else. Attention takes the query
 position, the key position as the unit, and the head as a part of the key.
+
+Dropout multipliers for a folded batch, from counter-based masks: 0 where a unit is dropped, 1/(1-p) where kept.
 """
 
 import hashlib
-from collections.abc import Callable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from uatlite.errors import InputError
+from uatlite.model.view import Site
+from uatlite.passes.config import UATConfig
+from uatlite.passes.gates import running_moments
 
 Words = NDArray[np.uint32]
 Keep = NDArray[np.bool_]
@@ -121,3 +131,232 @@ def _permutation(draw: Draw, total: int) -> NDArray[np.intp]:
     """A permutation of the passes, another for each seed and site."""
     ranks = _bits(draw, "order", 0, np.arange(total, dtype=np.uint32))
     return np.argsort(ranks, kind="stable").argsort()
+
+
+CACHE_BYTES = 512 * 2**20
+_SMALLEST_BUCKET = 16
+# Roles whose input is a fresh tensor that nobody else reads, so that it may be overwritten.
+_FRESH = ("embedding", "probabilities", "output", "feed_forward")
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One call of a dropout site in a forward, and its rate."""
+
+    site: Site
+    layer: int
+    """EMBEDDINGS, HEAD, or which of the layers that the forward goes through, also where layers share a site"""
+    call: int
+    """how often the layer called a site of this role before"""
+    rate: float
+
+    @property
+    def name(self) -> str:
+        """What the masks of this call hang on."""
+        return f"{self.layer}.{self.site.role}.{self.call}"
+
+
+class Noise(Protocol):
+    """What happens to the values at each call of a site while some passes run folded."""
+
+    def rate(self, site: Site, layer: int) -> float:
+        """The drop probability of a site when `layer` calls it; 0 where nothing is dropped."""
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        """The values (passes · texts, ...) at a call, or the table that a forward shares, after the noise."""
+
+
+class MultiplierCache:
+    """The multipliers used last, up to a number of bytes; shared by all calls, as they are pure values.
+
+    When they are too many, the largest are kept as bits, a quarter of their size, before any is dropped: the passes of
+    long texts take more than there is room for, and finding their masks anew costs as much as the passes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[Hashable, Tensor] = OrderedDict()
+        self._whole: set[Hashable] = set()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> Tensor | None:
+        """The value as it was put, or where it is not 0."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Hashable, value: Tensor, *, shrinks: bool = False) -> None:
+        """Keep a value; with `shrinks` its zeros say all that one needs to know."""
+        with self._lock:
+            if key not in self._entries and value.nbytes <= self._limit:
+                self._entries[key] = value
+                self._bytes += value.nbytes
+                if shrinks:
+                    self._whole.add(key)
+            while self._bytes > self._limit:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        if self._whole:
+            key = max(self._whole, key=lambda key: self._entries[key].nbytes)
+            with torch.inference_mode(False):
+                bits = self._entries[key] != 0
+            self._bytes -= self._entries[key].nbytes - bits.nbytes
+            self._entries[key] = bits
+            self._whole.remove(key)
+        else:
+            self._bytes -= self._entries.popitem(last=False)[1].nbytes
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._whole.clear()
+            self._bytes = 0
+
+
+CACHE = MultiplierCache(CACHE_BYTES)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the masks of a chunk depend on besides the configuration: where each text begins, and what it says."""
+
+    positions: Tensor | None
+    """(rows, tokens): each token's position counted from the text's first; None where every text begins at 0"""
+    hashes: tuple[bytes, ...] | None
+    """one digest a row for draws per input; None for masks that all texts share"""
+
+    @classmethod
+    def of(cls, input_ids: Tensor, attention_mask: Tensor, per_input: bool) -> "Texts":
+        """From (rows, tokens) ids and mask."""
+        tokens = attention_mask.shape[-1]
+        starts = attention_mask.bool().int().argmax(dim=-1)
+        positions = None
+        if bool(starts.any()):
+            positions = (torch.arange(tokens, device=starts.device) - starts[:, None]).clamp_min(0)
+        hashes = None
+        if per_input:
+            rows = zip(input_ids.cpu(), attention_mask.cpu().bool(), strict=True)
+            hashes = tuple(text_hash(ids[real].numpy()) for ids, real in rows)
+        return cls(positions, hashes)
+
+
+class DropoutNoise:
+    """The multipliers of one folded forward: passes `passes` of `config.samples` over the rows of `texts`."""
+
+    def __init__(self, config: UATConfig, texts: Texts, passes: range) -> None:
+        self._config = config
+        self._texts = texts
+        self._passes = passes
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._config.rates.of(site.component, site.own_rate)
+
+    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        if call.rate == 0:
+            return x
+        multiplier = self._multiplier_at(call, x)
+        if call.site.role == "position":
+            return x * multiplier
+        unfolded = x.reshape(len(self._passes), -1, *x.shape[1:])
+        if call.site.role in _FRESH and not torch.is_grad_enabled() and unfolded.data_ptr() == x.data_ptr():
+            unfolded.mul_(multiplier)
+            return x
+        return (unfolded * multiplier).reshape(x.shape)
+
+    def _multiplier_at(self, call: Fired, x: Tensor) -> Tensor:
+        if call.site.role == "position":
+            return self.table(call.name, call.rate, x)
+        if call.site.role == "probabilities":
+            return self.attention(call.name, call.rate, x)
+        return self.pooled(call.name, call.rate, x) if x.ndim == 2 else self.hidden(call.name, call.rate, x)
+
+    def hidden(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
+        whole = self._multiplier(site, rate, _hidden_shape(like), like, self._passes)[:, :, 0]
+        return _scaled(self._place(whole, like), rate, like)
+
+    def every_pass(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """As `hidden`, but of all passes of the configuration, not only of those of this forward."""
+        whole = self._multiplier(site, rate, _hidden_shape(like), like, range(self._config.samples))[:, :, 0]
+        return _scaled(self._place(whole, like), rate, like)
+
+    def moments(self, site: str, rate: float, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The `running_moments` of `every_pass`: each (passes + 1, rows or 1, tokens, width)."""
+        shape, every = _hidden_shape(like), range(self._config.samples)
+        key = ("moments", *self._key(Draw(self._config.seed, site, rate), shape, like, every))
+        known = None if self._texts.hashes else CACHE.get(key)
+        if known is None:
+            keep = self._multiplier(site, rate, shape, like, every)[:, :, 0] > 0
+            with torch.inference_mode(False):
+                known = torch.stack(running_moments(keep.clone(), rate))
+            if not self._texts.hashes:
+                CACHE.put(key, known)
+        std, mean = known
+        return self._place(std, like), self._place(mean, like)
+
+    def _place(self, whole: Tensor, like: Tensor) -> Tensor:
+        """Cut (..., rows or 1, bucket, width) to the batch's tokens, each at its position in its text."""
+        if self._texts.positions is None:
+            return whole[:, :, : like.shape[-2]]
+        rows = torch.arange(whole.shape[1], device=whole.device)[:, None]
+        return whole[:, rows, self._texts.positions]
+
+    def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens)."""
+        heads, queries, tokens = like.shape[1:]
+        bucket = _bucket(tokens)
+        whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
+        at = self._texts.positions
+        if at is None:
+            return _scaled(whole[..., :queries, :tokens], rate, like)
+        shared = whole.shape[1] == 1
+        chosen = [whole[:, 0 if shared else row][..., p[:, None], p[None, :]] for row, p in enumerate(at)]
+        return _scaled(torch.stack(chosen, dim=1), rate, like)
+
+    def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For one vector a text (rows, width): (passes, rows or 1, width)."""
+        return _scaled(self._multiplier(site, rate, (1, 1, like.shape[-1]), like, self._passes)[:, :, 0, 0], rate, like)
+
+    def table(self, site: str, rate: float, like: Tensor) -> Tensor:
+        """For a table that a whole forward shares (entries, width): one pass, and one text if draws are per input."""
+        text = b"".join(self._texts.hashes or ())
+        return self._one(Draw(self._config.seed, site, rate, text), (1, *like.shape), like, self._passes)[0, 0, 0]
+
+    def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range) -> Tensor:
+        """(passes, rows or 1, streams, positions, units), or which of them are kept, to be `_scaled` once cut."""
+        if self._texts.hashes is not None:
+            draws = (Draw(self._config.seed, site, rate, text) for text in self._texts.hashes)
+            return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
+        draw = Draw(self._config.seed, site, rate)
+        key = self._key(draw, shape, like, passes)
+        known = CACHE.get(key)
+        if known is None:
+            known = self._one(draw, shape, like, passes)
+            CACHE.put(key, known, shrinks=True)
+        return known
+
+    def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
+        return self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device
+
+    def _one(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> Tensor:
+        keep = MASKS[self._config.masks](draw, passes, self._config.samples, shape)
+        with torch.inference_mode(False):  # so that a cached value can also take part in a backward pass
+            multiplier = torch.from_numpy(keep).to(device=like.device, dtype=like.dtype)
+            return multiplier.div_(1 - draw.rate).unsqueeze(1)
+
+
+def _scaled(multiplier: Tensor, rate: float, like: Tensor) -> Tensor:
+    """A multiplier as it is, or made of the bits that are left of it."""
+    return multiplier if multiplier.dtype != torch.bool else multiplier.to(like.dtype).div_(1 - rate)
+
+
+def _hidden_shape(like: Tensor) -> Shape:
+    return 1, _bucket(like.shape[-2]), like.shape[-1]
+
+
+def _bucket(tokens: int) -> int:
+    """Lengths share the masks of the next power of two, so that few shapes are cached."""
+    return max(_SMALLEST_BUCKET, 1 << (tokens - 1).bit_length())

@@ -1,7 +1,6 @@
-"""Scoring files: rows in, rows out, in bounded memory, each row exactly once however often the run was killed."""
+"""Whole files: rows in, rows out, in bounded memory, each row exactly once however often the run was killed."""
 
-from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.job import Job, Progress, Summary
 from uatlite.scoring.run import score_file
-from uatlite.scoring.summary import Summary
 
 __all__ = ["Job", "Progress", "Summary", "score_file"]

@@ -1,4 +1,7 @@
-"""The addresses of the service, and the layers that every request passes."""
+"""What OpenAPI says beyond the types: the limits of this very service, and its token.
+
+The addresses of the service, and the layers that every request passes.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
@@ -8,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.staticfiles import StaticFiles
@@ -15,14 +19,10 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
-from uatlite.serve import refusals
-from uatlite.serve.bodies import BoundedBodies
-from uatlite.serve.checking import checked, checked_one
-from uatlite.serve.counting import Counted
-from uatlite.serve.curve import risk_coverage
-from uatlite.serve.inspecting import Inspection
-from uatlite.serve.protection import Protection
-from uatlite.serve.refusals import Refusal, invalid, overloaded
+from uatlite.serve import http as refusals
+from uatlite.serve.counters import Counted
+from uatlite.serve.http import OPEN, BoundedBodies, Protection, Refusal, invalid, overloaded
+from uatlite.serve.inspector import Inspection
 from uatlite.serve.schema import (
     Answer,
     CurveRequest,
@@ -36,8 +36,43 @@ from uatlite.serve.schema import (
     Shift,
     Status,
 )
-from uatlite.serve.service import Service, plain
-from uatlite.serve.specification import describe
+from uatlite.serve.service import Limits, Service, checked, checked_one, plain, risk_coverage
+
+
+def describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
+    """Let the specification of an application state its limits."""
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(
+                get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+            )
+            _bound(made["components"]["schemas"], limits)
+            if secured:
+                _secure(made)
+        return made
+
+    api.openapi = openapi  # type: ignore[method-assign]  # how FastAPI says to extend it
+
+
+def _bound(schemas: dict[str, Any], limits: Limits) -> None:
+    texts = schemas["PredictRequest"]["properties"]["texts"]
+    texts["maxItems"] = limits.texts
+    one = schemas["ExplainRequest"]["properties"]["text"]
+    for kinds, most in ((texts["items"]["oneOf"], limits.characters), (one["oneOf"], limits.explained)):
+        for kind in kinds:
+            if kind.get("type") == "string":
+                kind |= {"minLength": 1, "maxLength": most}
+
+
+def _secure(specification: dict[str, Any]) -> None:
+    specification["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, methods in specification["paths"].items():
+        if path not in OPEN:
+            for operation in methods.values():
+                operation["security"] = [{"token": []}]
+
 
 Reply = TypeVar("Reply")
 

@@ -4,11 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from uatlite.classifier import Prediction
-from uatlite.classifier.prediction import MEASURES
-from uatlite.decision import SCORES
+from uatlite.classifier.predictions import MEASURES, Prediction
 from uatlite.passes.config import GATES
-from uatlite.serve.refusals import KINDS
+from uatlite.serve.http import KINDS
+from uatlite.trust.rule import SCORES
 from uatlite.values import Choices, Text
 
 MOST_SAMPLES = 64

@@ -1,33 +1,157 @@
-"""A classifier behind bounded queues and worker threads."""
+"""How much the service takes at once. Every queue, body and wait has a bound, so that no client can fill the memory.
+
+Texts of a request, checked against the limits and the model before anything waits for the model.
+
+The risk–coverage curve of rows that a client classified and knows the truth of.
+
+A classifier behind bounded queues and worker threads.
+"""
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from uatlite import __version__
-from uatlite.backbone.checks import unwrap
-from uatlite.classifier import Prediction, UncertaintyClassifier
-from uatlite.classifier.prediction import MEASURES
-from uatlite.decision import AbstentionRule, ShiftReport, trust
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.predictions import MEASURES, Prediction
 from uatlite.errors import ConfigurationError, InputError
+from uatlite.metrics.ranking import Ranking
+from uatlite.model.architectures import unwrap
 from uatlite.passes.config import GATES
 from uatlite.serve.batching import Batcher
-from uatlite.serve.counting import Counts
-from uatlite.serve.inspecting import Inspection, inspect, used
-from uatlite.serve.limits import Limits
-from uatlite.serve.refusals import Refusal, invalid, overloaded
-from uatlite.serve.schema import ExplainResponse, Rule, ServedModel
-from uatlite.values import Choices, Text
+from uatlite.serve.counters import Counts
+from uatlite.serve.http import Refusal, invalid, overloaded
+from uatlite.serve.inspector import Inspection, inspect, used
+from uatlite.serve.schema import CurveResponse, ExplainResponse, Question, Rule, ServedModel, text_of
+from uatlite.text.examples import text_fault
+from uatlite.trust.rule import AbstentionRule, trust
+from uatlite.trust.shift import ShiftReport
+from uatlite.values import Choices, Text, strings
 
-Question = TypeVar("Question")
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What is beyond these is refused at once, with a status that says so."""
+
+    body: int = 2**20
+    """bytes of a request's body"""
+    texts: int = 128
+    """texts of a request"""
+    characters: int = 20_000
+    """characters of a text, all parts of a pair or a question together"""
+    explained: int = 2_000
+    """characters of a text that is explained: attention grows with the square of its tokens"""
+    batch: int = 32
+    """texts that the model reads at once"""
+    waiting: int = 512
+    """texts that wait for the model; a request that does not fit is refused"""
+    explaining: int = 8
+    """explanations that wait"""
+    gather: float = 0.005
+    """seconds that a text waits for others to share its batch"""
+    deadline: float = 30.0
+    """seconds in which a request is answered or given up"""
+    requests: int = 1024
+    """requests at the same time"""
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value = getattr(self, name)
+            least = 0 if name == "gather" else 1
+            whole = name not in ("gather", "deadline")
+            kinds = int if whole else int | float
+            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < float("inf"):
+                what = "a whole number" if whole else "a number"
+                raise ConfigurationError(f"{name}={value!r} is not {what} of {least} or more.")
+        if self.waiting < self.texts:
+            raise ConfigurationError(
+                f"waiting={self.waiting} is less than texts={self.texts}: the largest request could never be taken. "
+                "Raise waiting, or lower texts."
+            )
+
+
+MOST_FAULTS = 10
+"""Fields that a refusal names; a client repairs its way of asking and not one text after the other."""
+
+
+def checked(
+    given: Sequence[str | tuple[str, str] | Question], classifier: UncertaintyClassifier, limits: Limits
+) -> list[Text]:
+    """The texts that a classifier takes, or a refusal that names the first that it does not."""
+    if len(given) > limits.texts:
+        raise Refusal(422, fields=[("texts", f"{len(given)} texts, where at most {limits.texts} are taken at once")])
+    texts = [text_of(one) for one in given]
+    faults = [
+        (f"texts[{place}]", fault)
+        for place, text in enumerate(texts)
+        for fault in _faults(text, classifier, limits.characters)
+    ]
+    if faults:
+        raise Refusal(422, fields=faults[:MOST_FAULTS])
+    return texts
+
+
+def checked_one(given: str | tuple[str, str] | Question, classifier: UncertaintyClassifier, limits: Limits) -> Text:
+    """The text to explain, or a refusal."""
+    text = text_of(given)
+    for fault in _faults(text, classifier, limits.explained):
+        raise Refusal(422, fields=[("text", fault)])
+    return text
+
+
+def _faults(text: Text, classifier: UncertaintyClassifier, most: int) -> Iterator[str]:
+    size = sum(len(part) for part in strings(text))
+    if size > most:
+        yield f"{size} characters, where at most {most} are taken"
+        return
+    options = len(classifier.class_names) if classifier.chooses and classifier.calibration_ is not None else None
+    fault = text_fault(text, chooses=classifier.chooses, options=options)
+    if fault is not None:
+        yield fault
+    elif not all(_is_unicode(part) for part in strings(text)):
+        yield "half of a surrogate pair, which is no character"
+
+
+def _is_unicode(part: str) -> bool:
+    try:
+        part.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+MOST_POINTS = 500
+"""Points of a curve that is drawn; more than a screen has cannot be seen."""
+
+
+def risk_coverage(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> CurveResponse:
+    """The curve over the rows from the highest score down, (rows,) each; ties share their errors evenly.
+
+    The area is the mean over k = 1..n of E_k / k, as `uatlite.metrics.aurc` defines it for the confidence.
+    """
+    once, ranks = np.ones((1, len(scores))), np.arange(1, len(scores) + 1)
+    ranking = Ranking.of(scores)
+    kept, errors = ranking.cumulate(once)[0], ranking.cumulate(once, (~right).astype(np.float64))[0]
+    risks = np.interp(ranks, kept, errors) / ranks
+    shown = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), MOST_POINTS)).round().astype(np.intp))
+    return CurveResponse(
+        coverage=(ranks[shown] / len(ranks)).tolist(),
+        risk=risks[shown].tolist(),
+        aurc=float(risks.mean()),
+        accuracy=float(right.mean()),
+    )
+
+
+Asked = TypeVar("Asked")
 Reply = TypeVar("Reply")
 
 
@@ -126,7 +250,7 @@ class Service:
         # An exact test takes milliseconds, in which the event loop would answer nobody.
         return await asyncio.to_thread(calibration.shift.check, scores, distances=known or None)
 
-    async def _ask(self, queue: Batcher[Question, Reply], questions: Sequence[Question]) -> list[Reply]:
+    async def _ask(self, queue: Batcher[Asked, Reply], questions: Sequence[Asked]) -> list[Reply]:
         try:
             return await queue.ask(questions, self.limits.deadline)
         except asyncio.QueueFull:

@@ -1,0 +1,329 @@
+"""How predictions look in a terminal and in a notebook.
+
+What a classifier says of some texts, as a value that reads, slices, prints and becomes a table.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from uatlite.errors import CalibrationError, MissingDependency
+from uatlite.predictive import Floats, Predictive
+from uatlite.trust.rule import AbstentionRule, trust
+from uatlite.trust.shift import ShiftReport
+from uatlite.values import Text, strings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SHOWN = 10
+"""Rows of a table; the rest is counted."""
+WIDTH = 60
+"""Characters of a text."""
+
+
+def as_text(predictions: "Predictions") -> str:
+    """A heading, a table of the first rows, and what the reader must not miss."""
+    cells = _cells(predictions)
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([_heading(predictions), *(lines if len(predictions) else []), *_notes(predictions)])
+
+
+def as_html(predictions: "Predictions") -> str:
+    """The same as a table for a notebook; every string of the user's is escaped."""
+    header, *rows = _cells(predictions)
+    head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(predictions))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
+    return f"<div><p>{escape(_heading(predictions))}</p>{table}{notes}</div>"
+
+
+def describe_one(prediction: "Prediction") -> str:
+    """A line for the decision, a line for each measure."""
+    row = prediction.as_row()
+    lines = [f"{name:<20} {_spelt(value)}" for name, value in row.items()]
+    return "\n".join([f"Prediction of {excerpt(prediction.text)!r}", *lines])
+
+
+def excerpt(text: Text) -> str:
+    """The start of a text on one line; the parts of a pair, or a question and its options, parted by ' | '."""
+    line = " ".join(" | ".join(strings(text)).split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def _heading(predictions: "Predictions") -> str:
+    count = len(predictions)
+    heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(predictions.classes)} classes"
+    if predictions.rule is None or not count:
+        return heading
+    abstained = int(predictions.abstain.sum())
+    return f"{heading}, {abstained:,} abstained ({abstained / count:.1%})"
+
+
+def _cells(predictions: "Predictions") -> list[tuple[str, ...]]:
+    """A header and the first rows; only the columns that say something."""
+    columns = ["label", *(["abstain"] if predictions.rule is not None else [])]
+    columns += ["label_set"] if predictions.sets is not None else []
+    columns += ["confidence", "entropy", "mutual_information"]
+    rows = [prediction.as_row() for prediction in predictions[:SHOWN]]
+    texts = [excerpt(text) for text in predictions.texts[:SHOWN]]
+    table = [(*(_spelt(row[column]) for column in columns), text) for row, text in zip(rows, texts, strict=True)]
+    return [(*(column.replace("_", " ") for column in columns), "text"), *table]
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.1e}"
+    return "{" + ", ".join(value) + "}" if isinstance(value, list) else str(value)
+
+
+def _notes(predictions: "Predictions") -> list[str]:
+    notes = [f"… and {len(predictions) - SHOWN:,} more"] if len(predictions) > SHOWN else []
+    if predictions.truncated_texts:
+        notes.append(
+            f"{predictions.truncated_texts:,} texts were cut, {predictions.truncated_tokens:,} tokens in all; "
+            "windows=True reads them whole."
+        )
+    if predictions.shift is not None and predictions.shift.shifted:
+        notes.append(predictions.shift.describe())
+    return notes
+
+
+MEASURES = ("confidence", "margin", "entropy", "expected_entropy", "mutual_information", "variance")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions:
+    """Labels, probabilities and uncertainties of texts; rows are texts, in the order in which they were given.
+
+    It is a sequence: `pred[0]` is a `Prediction`, `pred[2:5]` and `pred[pred.abstain]` are Predictions of these texts.
+    As an array it is its labels, which is what scikit-learn's tools ask for.
+    """
+
+    texts: tuple[Text, ...]
+    classes: tuple[str, ...]
+    """what the columns of `probabilities` are called"""
+    predictive: Predictive
+    passes: NDArray[np.int64]
+    """(rows,): how many passes were run for each text"""
+    rule: AbstentionRule | None = None
+    sets: NDArray[np.bool_] | None = None
+    """(rows, classes): True where the class is in the row's label set"""
+    distances: Floats | None = None
+    """(rows,): squared distance from the calibration rows"""
+    outliers: NDArray[np.bool_] | None = None
+    """(rows,): farther out than all but the false-alarm share of calibration rows"""
+    shift: ShiftReport | None = None
+    """whether these texts, all together, are like the calibration rows; None for a selection of them"""
+    truncated_texts: int = 0
+    truncated_tokens: int = 0
+    indices: bool = False
+    """whether labels are columns rather than names"""
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """(rows,): the predicted class of each text, by name (or by column, as the classifier was told)."""
+        return self.predicted if self.indices else np.array(self.classes, dtype=np.str_)[self.predicted]
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """(rows,): the column of the predicted class."""
+        return self.predictive.predicted
+
+    @property
+    def probabilities(self) -> Floats:
+        """(rows, classes): calibrated where the classifier is."""
+        return self.predictive.probabilities
+
+    @property
+    def confidence(self) -> Floats:
+        """(rows,): the probability of the predicted class."""
+        return self.predictive.confidence
+
+    @property
+    def margin(self) -> Floats:
+        """(rows,): the largest probability minus the second largest."""
+        return self.predictive.margin
+
+    @property
+    def entropy(self) -> Floats:
+        """(rows,): of the mean distribution over passes, in nats; the total uncertainty."""
+        return self.predictive.entropy
+
+    @property
+    def expected_entropy(self) -> Floats:
+        """(rows,): the mean entropy of a pass, in nats; the part that lies in the data."""
+        return self.predictive.expected_entropy
+
+    @property
+    def mutual_information(self) -> Floats:
+        """(rows,): entropy minus expected entropy, in nats; what the passes disagree about."""
+        return self.predictive.mutual_information
+
+    @property
+    def variance(self) -> Floats:
+        """(rows,): over passes, of the predicted class's probability; or the margin's, of a method without sampling."""
+        return self.predictive.variance
+
+    @cached_property
+    def abstain(self) -> NDArray[np.bool_]:
+        """(rows,): True where not to answer. Raises where no rule was asked for: silence would read as 'answer'."""
+        if self.rule is None:
+            raise CalibrationError(
+                "there is no rule to abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), "
+                "or target_coverage= or threshold=."
+            )
+        return ~self.rule.answers(trust(self.rule.score, self.predictive))
+
+    @cached_property
+    def label_sets(self) -> list[tuple[str, ...]]:
+        """For each text the labels that conform. Raises where no label sets were asked for."""
+        if self.sets is None:
+            raise CalibrationError(
+                "there are no label sets; ask for them: clf.calibrate(texts, labels, label_sets=0.9)."
+            )
+        return [tuple(name for name, inside in zip(self.classes, row, strict=True) if inside) for row in self.sets]
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, place: int) -> "Prediction": ...
+    @overload
+    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> "Predictions": ...
+    def __getitem__(self, place: Any) -> "Prediction | Predictions":
+        rows = np.arange(len(self))[place]
+        return self._take(rows) if rows.ndim else Prediction(self, int(rows))
+
+    def __iter__(self) -> Iterator["Prediction"]:
+        return (Prediction(self, row) for row in range(len(self)))
+
+    def _take(self, rows: NDArray[np.int64]) -> "Predictions":
+        fields = {name: value[rows] for name, value in vars(self.predictive).items()}
+        return replace(
+            self,
+            texts=tuple(self.texts[row] for row in rows),
+            predictive=Predictive(**fields),
+            passes=self.passes[rows],
+            shift=None,
+            sets=None if self.sets is None else self.sets[rows],
+            distances=None if self.distances is None else self.distances[rows],
+            outliers=None if self.outliers is None else self.outliers[rows],
+        )
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """Each prediction as a flat row of plain values: what `to_pandas` and the command line write."""
+        return (prediction.as_row() for prediction in self)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A table with a row for each text: the text, then what `Prediction.as_row` holds."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingDependency("pandas", "data") from error
+        table = pd.DataFrame(list(self.rows()))
+        table.insert(0, "text", list(self.texts))
+        return table
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.labels, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """What a classifier says of one text."""
+
+    among: Predictions
+    row: int
+
+    @property
+    def text(self) -> Text:
+        return self.among.texts[self.row]
+
+    @property
+    def label(self) -> str | int:
+        """The predicted class."""
+        label: str | int = self.among.labels[self.row].item()
+        return label
+
+    @property
+    def probabilities(self) -> dict[str, float]:
+        """The probability of each class by its name."""
+        return dict(zip(self.among.classes, self.among.probabilities[self.row].tolist(), strict=True))
+
+    @property
+    def confidence(self) -> float:
+        return float(self.among.confidence[self.row])
+
+    @property
+    def margin(self) -> float:
+        return float(self.among.margin[self.row])
+
+    @property
+    def entropy(self) -> float:
+        return float(self.among.entropy[self.row])
+
+    @property
+    def expected_entropy(self) -> float:
+        return float(self.among.expected_entropy[self.row])
+
+    @property
+    def mutual_information(self) -> float:
+        return float(self.among.mutual_information[self.row])
+
+    @property
+    def variance(self) -> float:
+        return float(self.among.variance[self.row])
+
+    @property
+    def passes(self) -> int:
+        """How many passes were run for the text."""
+        return int(self.among.passes[self.row])
+
+    @property
+    def abstain(self) -> bool:
+        """Whether not to answer; raises as `Predictions.abstain` does."""
+        return bool(self.among.abstain[self.row])
+
+    @property
+    def label_set(self) -> tuple[str, ...]:
+        """The labels that conform; raises as `Predictions.label_sets` does."""
+        return self.among.label_sets[self.row]
+
+    def as_row(self) -> dict[str, object]:
+        """label, abstain, label_set, confidence and the other measures, passes, distance, outlier, p_<class> each.
+
+        What was not asked for at calibration (abstain, label_set) or cannot be known (distance, outlier) is left out.
+        """
+        among = self.among
+        row: dict[str, object] = {"label": self.label}
+        if among.rule is not None:
+            row["abstain"] = self.abstain
+        if among.sets is not None:
+            row["label_set"] = list(self.label_set)
+        row |= {name: getattr(self, name) for name in MEASURES}
+        row["passes"] = self.passes
+        if among.distances is not None and among.outliers is not None:
+            row |= {"distance": float(among.distances[self.row]), "outlier": bool(among.outliers[self.row])}
+        return row | {f"p_{name}": value for name, value in self.probabilities.items()}
+
+    def __repr__(self) -> str:
+        return describe_one(self)

@@ -1,0 +1,333 @@
+"""uatlite predict MODEL INPUT -o OUT
+
+uatlite calibrate MODEL DATA -o DIR
+
+uatlite explain MODEL TEXT
+
+uatlite serve MODEL
+
+uatlite sites MODEL
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from uatlite.cli.bars import ScoringBar
+from uatlite.cli.options import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
+from uatlite.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from uatlite.classifier.classifier import UncertaintyClassifier
+
+
+INTERRUPTED = 130
+INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, an address (s3://…), or -."
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="Directory of a model, best one that 'calibrate' wrote, or a hub id.")],
+    input: Annotated[str, typer.Argument(help=INPUT_HELP)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
+    text: Annotated[str, typer.Option(help="Column of the text, of a pair's first, or of the question.")] = "text",
+    text_pair: Annotated[str | None, typer.Option(help="Column of a pair's second text.")] = None,
+    options: Annotated[str | None, typer.Option(help="Column of a question's options, for multiple choice.")] = None,
+    id: Annotated[str, typer.Option(help="Column of the id; without it a row is called file:line.")] = "id",
+    keep: Annotated[
+        list[str] | None, typer.Option(help="Column to carry along to the output; may be repeated.")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="Format of the input where its name does not say it.")] = None,
+    method: Annotated[str | None, typer.Option(help="Method of an uncalibrated model, as in uat:gate=k.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.")] = None,
+    windows: Annotated[
+        bool,
+        typer.Option("--windows", help="Read long texts in overlapping windows; a calibrated model knows by itself."),
+    ] = False,
+    rejects: Annotated[Path | None, typer.Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be scored.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output, or an unfinished run.")] = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = 0.0,
+) -> None:
+    """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.scoring.blocks import estimate_rows
+    from uatlite.scoring.job import Job
+    from uatlite.scoring.run import score_file
+    from uatlite.text.schema import Layout
+
+    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
+    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=tuple(keep or ()))
+    job = Job(input, output, layout, format, rejects, strict=strict, resume=resume, overwrite=overwrite)
+    changed: dict[str, Any] = {"windows": True} if windows else {}
+    if max_length is not None:
+        changed["max_length"] = max_length
+    console = Console(stderr=True)
+    total = estimate_rows(job)
+    name = str(Path(model).absolute()) if Path(model).is_dir() else model
+    load = partial(UncertaintyClassifier.from_pretrained, name, method=method, **changed)
+    classifier = load() if cluster is None else load(device="cpu")
+    try:
+        with ScoringBar(console, total) as bar:
+            if cluster is None:
+                summary = score_file(classifier, job, bar.show)
+            else:
+                from uatlite.scoring import on_ray
+
+                summary = on_ray.score_file(load, job, cluster, bar.show, classifier=classifier)
+    except KeyboardInterrupt:
+        console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
+        raise typer.Exit(INTERRUPTED) from None
+    for line in summary.describe():
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if summary.shift is not None and summary.shift.shifted:
+        console.print("Warning: what calibration promised need not hold for these data.", style="bold yellow")
+    if classifier.calibration_ is None:
+        console.print(
+            f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
+        )
+    console.print(f"Wrote {output} and {job.summary_path.name}", highlight=False, markup=False, soft_wrap=True)
+
+
+def calibrate(
+    model: Annotated[str, typer.Argument(help="Directory of a fine-tuned model, or a hub id.")],
+    data: Annotated[str, typer.Argument(help=f"Labelled rows that the model was not trained on. {INPUT_HELP}")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the calibrated classifier.")],
+    text: Annotated[str, typer.Option(help="Column of the text, of a pair's first, or of the question.")] = "text",
+    text_pair: Annotated[str | None, typer.Option(help="Column of a pair's second text.")] = None,
+    options: Annotated[str | None, typer.Option(help="Column of a question's options, for multiple choice.")] = None,
+    label: Annotated[str, typer.Option(help="Column of the label: a class's name, or its number from 0.")] = "label",
+    label_order: Annotated[
+        str | None, typer.Option(help="What the model's classes are called, in its order: negative,positive")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="Format of the data where their name does not say it.")] = None,
+    target_risk: Annotated[
+        float | None, typer.Option(help="Answer so that at most this share of answers is wrong.")
+    ] = None,
+    target_coverage: Annotated[float | None, typer.Option(help="Answer at least this share of rows.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Answer where the score is above this.")] = None,
+    confidence: Annotated[float, typer.Option(help="The confidence with which --target-risk is promised.")] = 0.95,
+    score: Annotated[
+        str, typer.Option(help="What to abstain by: confidence, margin, entropy, mutual-information, variance.")
+    ] = "confidence",
+    calibrator: Annotated[
+        str,
+        typer.Option(help="auto, none, temperature, input-temperature, platt, vector, histogram or isotonic."),
+    ] = "auto",
+    label_sets: Annotated[
+        float | None, typer.Option(help="Coverage of label sets, as in 0.9; none by default.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="How passes are made, as in fast, cascade, base or uat:gate=k; fast by default.")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Choose the best method that costs at most so many deterministic passes, as in 2.0."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="By how much a cascade's AURC and ECE may exceed those of its second stage on all.")
+    ] = 0.005,
+    seed: Annotated[int, typer.Option(help="Seed of the passes and of the split of the rows.")] = 0,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of a text; by default what the model takes.")
+    ] = None,
+    windows: Annotated[bool, typer.Option("--windows", help="Read long texts in overlapping windows.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+) -> None:
+    """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.errors import DataError
+    from uatlite.scoring.job import read_labelled
+    from uatlite.text.schema import Layout
+
+    if output.is_dir() and any(output.iterdir()) and not overwrite:
+        raise DataError(f"{output} is not empty; give another directory, or --overwrite to write into it.")
+    console = Console(stderr=True)
+    classifier = UncertaintyClassifier.from_pretrained(
+        model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows
+    )
+    if label_order is not None:
+        classifier.rename_classes([name.strip() for name in label_order.split(",")])
+    classes = classifier.class_names or tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
+    rows = read_labelled(data, layout, classes, format=format, strict=strict)
+    with console.status(f"Scoring {len(rows.texts):,} rows …"):
+        classifier.calibrate(
+            rows.texts,
+            rows.labels,
+            target_risk=target_risk,
+            target_coverage=target_coverage,
+            threshold=threshold,
+            confidence=confidence,
+            score=score,
+            calibrator=calibrator,
+            label_sets=label_sets,
+            tolerance=tolerance,
+            budget=budget,
+            seed=seed,
+        )
+    classifier.save_pretrained(output)
+    rows.write_rejects(output / "rejects.jsonl")
+    _tell(console, classifier, len(rows.rejects), output)
+
+
+def _tell(console: Console, classifier: "UncertaintyClassifier", rejected: int, output: Path) -> None:
+    calibration = classifier.calibration_
+    assert calibration is not None
+    lines = calibration.describe()
+    if calibration.rule is None:
+        lines.append("No rule to abstain by was asked for; --target-risk 0.05 makes one.")
+    if rejected:
+        lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
+    if calibration.figures is not None:
+        lines.append(f"On {calibration.figures.basis}:")
+        lines += ["  " + "  ".join(cell.ljust(24) for cell in row).rstrip() for row in calibration.figures.table()]
+    for line in [*lines, f"Wrote {output}"]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+_MORE = "More"
+
+
+def explain(
+    model: Annotated[str, typer.Argument(help="Directory of a model, calibrated or not, or a hub id.")],
+    text: Annotated[str, typer.Argument(help="The text, the first of a pair, or the question.")],
+    pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of a multiple-choice question; repeat for each.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write: .html, .png, .svg or .json.")
+    ] = None,
+    estimator: Annotated[
+        str, typer.Option(help="Of the layers' contributions: delta, isolated or total-variance.")
+    ] = "delta",
+    samples: Annotated[
+        int, typer.Option(help="Passes for each layer and component; delta takes none.", rich_help_panel=_MORE)
+    ] = 200,
+    layer: Annotated[
+        int | None, typer.Option(help="Layer of the attention maps, from 1; else all.", rich_help_panel=_MORE)
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(help="Head of the attention maps, from 1; else all.", rich_help_panel=_MORE)
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Method, as in analytic or uat:gate=k.", rich_help_panel=_MORE)
+    ] = None,
+    uncalibrated: Annotated[
+        bool, typer.Option("--uncalibrated", help="Leave a saved calibration aside.", rich_help_panel=_MORE)
+    ] = False,
+    max_length: Annotated[
+        int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.", rich_help_panel=_MORE)
+    ] = None,
+) -> None:
+    """Show where the uncertainty of one prediction comes from: its words, its layers, its attention."""
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.lab.report.explanation_files import check_target, terminal_view, write_explanation
+    from uatlite.text.examples import as_text
+
+    if output is not None:
+        check_target(output)
+    whole = as_text(text, pair, option or ())
+    progress = Console(stderr=True)
+    with progress.status(f"Reading with {model} …"):
+        changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
+        classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=not uncalibrated, **changed)
+        found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
+        if output is not None:
+            write_explanation(found, output, layer=layer, head=head)
+    Console().print(terminal_view(found))
+    if output is not None:
+        progress.print(f"Wrote {output}", highlight=False, markup=False, soft_wrap=True)
+
+
+PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
+_LIMITS = "Limits"
+
+
+def serve(
+    model: Annotated[str, typer.Argument(help="Directory of a model, best one that 'calibrate' wrote, or a hub id.")],
+    host: Annotated[str, typer.Option(help="Address to bind to; 0.0.0.0 for all of the machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token to ask for; else UATLITE_TOKEN, else none.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Host name that the service goes by; may be repeated.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Method of an uncalibrated model, as in uat:gate=k.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.")] = None,
+    batch: Annotated[int, typer.Option(help="Texts that the model reads at once.", rich_help_panel=_LIMITS)] = 32,
+    gather: Annotated[
+        float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=_LIMITS)
+    ] = 5.0,
+    waiting: Annotated[int, typer.Option(help="Texts that may wait; then 503.", rich_help_panel=_LIMITS)] = 512,
+    deadline: Annotated[float, typer.Option(help="Seconds to answer a request in.", rich_help_panel=_LIMITS)] = 30.0,
+    most_texts: Annotated[int, typer.Option(help="Texts of a request.", rich_help_panel=_LIMITS)] = 128,
+    most_characters: Annotated[int, typer.Option(help="Characters of a text.", rich_help_panel=_LIMITS)] = 20_000,
+    most_bytes: Annotated[int, typer.Option(help="Bytes of a request.", rich_help_panel=_LIMITS)] = 2**20,
+) -> None:
+    """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
+    console = Console(stderr=True)
+    with console.status("Loading …"):
+        run = _imported()
+        from uatlite.classifier.classifier import UncertaintyClassifier
+        from uatlite.serve.http import is_loopback, read_token
+        from uatlite.serve.service import Limits
+
+        limits = Limits(
+            body=most_bytes,
+            texts=most_texts,
+            characters=most_characters,
+            batch=batch,
+            waiting=waiting,
+            gather=gather / 1000,
+            deadline=deadline,
+        )
+        token = read_token(token_file)
+        changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
+        classifier = UncertaintyClassifier.from_pretrained(model, method=method, **changed)
+    if not is_loopback(host) and token is None:
+        console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
+    if classifier.calibration_ is None:
+        console.print(
+            f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
+        )
+
+    def say(address: str) -> None:
+        console.print(f"Serving at {address} (Ctrl-C stops)", highlight=False, soft_wrap=True)
+
+    run(classifier, host=host, port=port, limits=limits, token=token, hosts=allow_host or (), on_start=say)
+
+
+def _imported() -> Callable[..., None]:
+    try:
+        from uatlite.serve.process import serve as run
+    except ModuleNotFoundError as error:
+        if error.name in PACKAGES:
+            raise MissingDependency(error.name, "serve") from error
+        raise
+    return run
+
+
+def sites(model: Annotated[str, typer.Argument(help="Directory of a fine-tuned model, or a hub id.")]) -> None:
+    """List the dropout sites of a model: where units can be dropped, and at which rate it was trained."""
+    from uatlite.model.load import load_checkpoint
+    from uatlite.model.view import dropout_sites
+
+    found = dropout_sites(load_checkpoint(model).model)
+    functional = sum(site.functional for site in found)
+    added = sum(site.added for site in found)
+    typer.echo(str(found))
+    typer.echo(
+        f"\n{len(found)} sites. {functional} are functional: switching Dropout modules to train mode misses them. "
+        f"{added} are added where the model has no dropout of its own."
+    )

@@ -1,1 +1,0 @@
-"""Text in, examples out: files, the hub, tasks, splits, label names, perturbations, linguistic buckets."""

@@ -1,0 +1,1 @@
+"""What shows whether it works: training, evaluation, reports, the paper's tables, benchmarks and the demo."""

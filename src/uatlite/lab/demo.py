@@ -1,0 +1,147 @@
+"""What the demo trains and evaluates on, and how much of it: sizes for at most six minutes on two cores.
+
+The cost is counted in sentences through the model. Training is three or four passes for each sentence, the methods are
+28 passes together for each row of every set, and an IMDb review, cut at `max_length`, is as long as two sentences.
+
+The demo, step by step. Each step leaves its result on the disk and is skipped where that is already there.
+
+DIR/model/               the fine-tuned MiniLM-L6
+    store/  results.*    the logits of every pass; scores as JSON, CSV and Markdown
+    classifier/          the model with its calibration: what `uatlite predict` takes
+    explanations.json    a few texts, word by word
+    report.html figures/ the report
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.lab.evaluate.contenders import parse_contender, parse_contenders
+from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.suite import Watch, evaluate
+from uatlite.lab.report.abstention import abstain, findings
+from uatlite.lab.report.build import build_report
+from uatlite.lab.report.evaluation import open_evaluation
+from uatlite.lab.report.tables import write_results
+from uatlite.lab.report.words import FILE, explain_least_sure
+from uatlite.lab.train.dataset import advancing
+from uatlite.lab.train.fine_tune import fine_tune
+from uatlite.lab.train.recipe import DEMO, Recipe, TrainingRun, finished
+from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
+from uatlite.text.catalogue import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
+from uatlite.text.schema import Task
+from uatlite.text.tasks import load
+
+
+def part_of(task: Task, **shares: tuple[int, int]) -> Task:
+    """A task with its splits narrowed to these hundredths of all rows."""
+    splits = {name: replace(task.splits[name], share=share) for name, share in shares.items()}
+    return replace(task, splits={**task.splits, **splits})
+
+
+# Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test.
+SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 78), test=(85, 91))
+REVIEWS = part_of(MOVIE_REVIEWS_IMDB, test=(99, 100))
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """One demo. Another one, with the same fields, is a small demo of another task."""
+
+    backbone: str = EMBEDDED
+    task: Task = SENTENCES
+    shift: Task = REVIEWS
+    recipe: Recipe = DEMO
+    methods: str = "base,ts,mc,uat,uat+ts,fast+ts,analytic+its"
+    max_length: int = 64
+    target_risk: float = 0.15
+    """what a few hundred calibration rows can promise of a model that errs on one sentence in five"""
+    seed: int = 0
+    plan: Plan = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = Plan(
+            contenders=parse_contenders(self.methods),
+            test=SetChoice(self.task),
+            shifts=(SetChoice(self.shift),),
+            max_length=self.max_length,
+        )
+        object.__setattr__(self, "plan", plan)
+
+
+NOTE = "demo.json"
+"""Says beside the classifier what it was calibrated for; written last."""
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo leaves: the results, what they say in words, and where things are."""
+
+    results: Results
+    findings: tuple[str, ...]
+    report: Path
+    classifier: Path
+
+
+def run_demo(directory: Path, watch: Watch, settings: DemoSettings | None = None) -> Demo:
+    """Run every step that is not done yet, and the report."""
+    settings = settings or DemoSettings()
+    checkpoint = train(directory / "model", settings, watch)
+    results = evaluate(checkpoint, settings.plan, Store(directory / "store"), watch)
+    write_results(results, directory)
+    evaluation = open_evaluation(directory)
+    chosen = abstain(evaluation, target=settings.target_risk)
+    assert chosen is not None  # the plan calibrates, so the store has calibration rows
+    calibrate(checkpoint, chosen.contender, directory / "classifier", settings, watch)
+    watch.begin("explaining", 1)
+    test = load(settings.task, TEST)
+    examples = {example.id: example for example in test.examples}
+    explain_least_sure(checkpoint, chosen, examples, test.labels, directory / FILE)
+    watch.begin("drawing the report", 1)
+    report = build_report(directory, directory, contender=chosen.contender, target_risk=settings.target_risk)
+    return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
+
+
+def train(directory: Path, settings: DemoSettings, watch: Watch) -> Checkpoint:
+    """The fine-tuned model, from the directory if it is there."""
+    rows = load(settings.task, "train")
+    run = TrainingRun.of(settings.backbone, rows, None, settings.recipe, settings.seed)
+    if finished(directory, run) is None:
+        watch.begin("fine-tuning", settings.recipe.steps(len(rows)))
+        watch.at(f"{len(rows):,} sentences")
+        fine_tune(
+            settings.backbone,
+            rows,
+            directory,
+            recipe=settings.recipe,
+            seed=settings.seed,
+            report=advancing(watch.advance),
+        )
+    return load_checkpoint(directory, kind=settings.task.kind)
+
+
+def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, watch: Watch) -> None:
+    """The classifier that the calibration rows chose, saved with a rule that keeps errors at the target."""
+    chosen, rows = parse_contender(contender), load(settings.task, CALIBRATION)
+    note = directory / NOTE
+    wanted = {
+        "model": checkpoint.hash,
+        "rows": rows.fingerprint,
+        "contender": contender,
+        "target_risk": settings.target_risk,
+        "max_length": settings.max_length,
+    }
+    if note.is_file() and json.loads(note.read_text(encoding="utf-8")) == wanted:
+        return
+    watch.begin("calibrating", 1)
+    watch.at(f"{contender}, {len(rows):,} sentences")
+    classifier = UncertaintyClassifier(
+        checkpoint.model, checkpoint.tokenizer, chosen.method, max_length=settings.max_length
+    )
+    labels = [rows.labels[label] for label in rows.gold if label is not None]
+    classifier.calibrate(rows.texts, labels, target_risk=settings.target_risk, calibrator=chosen.calibrator)
+    classifier.save_pretrained(directory)
+    note.write_text(json.dumps(wanted), encoding="utf-8")

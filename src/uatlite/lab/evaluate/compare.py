@@ -1,0 +1,138 @@
+"""Contenders on the same rows: means over seeds, intervals over rows, and who is best beyond chance.
+
+A contender's score is its mean over seeds. Rows are resampled, the same draws for every contender and seed, so each
+difference is paired. One is best only if the interval of its difference from every other excludes 0. That each of
+those must hold keeps the claim at the level of a single one, however many contenders there are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
+from uatlite.metrics.metric import Better, Statistic, at_once
+from uatlite.metrics.ranking import Floats
+
+Estimates = Mapping[str, Mapping[str, Sequence[Estimate]]]
+"""contender -> metric -> one estimate for each seed"""
+Tick = Callable[[float], None]
+"""Told what share of a comparison has been done since it was last called."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One metric of one contender on one set."""
+
+    values: tuple[float, ...]
+    """one for each seed"""
+    low: float
+    high: float
+    """the interval of the mean over seeds, by resampling rows"""
+    difference: Interval | None = None
+    """the mean less that of the first contender, paired; None for the first itself"""
+    best: bool = False
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation over seeds (ddof 1); None for a single one."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """A metric of a contender, its mean over seeds, and that over the resamples (resamples,)."""
+
+    estimate: Estimate
+    resampled: Floats
+
+
+def compare(
+    estimates: Estimates,
+    better: Mapping[str, Better | None],
+    strata: tuple[int, ...],
+    *,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    tick: Tick = lambda share: None,
+) -> dict[str, dict[str, Score]]:
+    """Scores by contender and metric. `better` says in which direction, or None where there is no better."""
+    rows = sum(strata)
+    means = {c: {metric: _mean_over_seeds(seeds) for metric, seeds in of.items()} for c, of in estimates.items()}
+    parts: dict[tuple[str, str], list[Floats]] = {(c, metric): [] for c in means for metric in means[c]}
+    for counts in draw_counts(strata, resamples, seed):
+        for contender, of in means.items():
+            for metric, estimate in of.items():
+                parts[contender, metric].append(estimate.statistic(counts))
+            tick(len(counts) / resamples / len(means))
+    drawn = {key: _Drawn(means[key[0]][key[1]], np.concatenate(values)) for key, values in parts.items()}
+    scores: dict[str, dict[str, Score]] = {contender: {} for contender in estimates}
+    for metric, direction in better.items():
+        of_metric = {contender: drawn[contender, metric] for contender in estimates}
+        compared = _Comparison(of_metric, direction, rows, confidence)
+        for contender, seeds in ((c, of[metric]) for c, of in estimates.items()):
+            values = tuple(at_once(estimate.statistic, rows) for estimate in seeds)
+            scores[contender][metric] = compared.score(contender, values)
+    return scores
+
+
+def _mean_over_seeds(seeds: Sequence[Estimate]) -> Estimate:
+    truths = [estimate.truth for estimate in seeds if estimate.truth is not None]
+    truth = _mean(truths) if len(truths) == len(seeds) else None
+    return Estimate(_mean([estimate.statistic for estimate in seeds]), truth, seeds[0].lowest)
+
+
+def _mean(statistics: Sequence[Statistic]) -> Statistic:
+    def mean(counts: Floats) -> Floats:
+        return np.asarray(np.mean([statistic(counts) for statistic in statistics], axis=0))
+
+    return mean
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """One metric of all contenders on the same resamples of so many rows."""
+
+    drawn: Mapping[str, _Drawn]
+    better: Better | None
+    rows: int
+    confidence: float
+
+    def score(self, contender: str, values: tuple[float, ...]) -> Score:
+        own, first = self.drawn[contender], next(iter(self.drawn))
+        interval = interval_of(own.estimate, own.resampled, self.rows, self.confidence)
+        difference = None if contender == first else self.difference(contender, first)
+        return Score(values, interval.low, interval.high, difference, contender in self.winners)
+
+    def difference(self, one: str, other: str) -> Interval:
+        """The paired interval of one's mean over seeds less the other's."""
+        a, b = self.drawn[one], self.drawn[other]
+        truth = None
+        if a.estimate.truth is not None and b.estimate.truth is not None:
+            truth = _minus(a.estimate.truth, b.estimate.truth)
+        estimate = Estimate(_minus(a.estimate.statistic, b.estimate.statistic), truth)
+        return interval_of(estimate, a.resampled - b.resampled, self.rows, self.confidence)
+
+    @cached_property
+    def winners(self) -> frozenset[str]:
+        """The best contender and those that equal it on every resample, if all others are worse beyond chance."""
+        points = {name: at_once(own.estimate.statistic, self.rows) for name, own in self.drawn.items()}
+        defined = [name for name in points if np.isfinite(points[name])]
+        if self.better is None or not defined:
+            return frozenset()
+        best = (max if self.better == "higher" else min)(defined, key=points.__getitem__)
+        resampled = self.drawn[best].resampled
+        equal = frozenset(name for name in defined if np.array_equal(self.drawn[name].resampled, resampled))
+        others = [name for name in self.drawn if name not in equal]
+        beaten = all(self.difference(best, other).excludes(0.0) for other in others)
+        return equal if others and beaten else frozenset()
+
+
+def _minus(first: Statistic, second: Statistic) -> Statistic:
+    return lambda counts: first(counts) - second(counts)

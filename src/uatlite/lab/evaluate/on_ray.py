@@ -1,0 +1,102 @@
+"""Filling a store of predictions on many machines: each worker takes a piece of a run, computes it and writes it.
+
+The unit is a piece: some rows of one data set, with one method and one seed. `uatlite.experiments` reads the store
+afterwards as if it had filled it itself; its pieces are written whole or not at all, so it can be killed at any time.
+"""
+
+import pickle
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from uatlite.errors import DataError, MissingDependency
+from uatlite.lab.evaluate.contenders import Models
+from uatlite.lab.evaluate.plan import Plan
+from uatlite.lab.evaluate.predict import begin, compute, missing, recipe_of
+from uatlite.lab.evaluate.store import Store, StoredRun
+from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
+from uatlite.model.load import load_checkpoint
+from uatlite.scoring.on_ray import Cluster, connected, our_own
+
+try:
+    import ray
+    from ray.data import ActorPoolStrategy
+except ImportError as error:
+    raise MissingDependency("ray", "ray") from error
+
+MakeJobs = Callable[[], Sequence[StoreJob]]
+"""Makes the jobs anew in a worker: models, data and tokens. It travels there, so it is a `partial` and no closure."""
+
+UNIT, DONE = "unit", "done"
+
+
+def fill(
+    jobs: Sequence[StoreJob],
+    store: Store,
+    advance: Callable[[float], None],
+    *,
+    make_jobs: MakeJobs,
+    cluster: Cluster,
+) -> None:
+    """Compute what a store lacks of some jobs, each piece by some worker of a cluster.
+
+    `make_jobs` makes the same jobs in a worker; `advance` is told of each piece, in passes over a row.
+    """
+    units = [pickle.dumps(unit) for job in jobs for unit in _units(store, job)]
+    if not units:
+        return
+    with connected(cluster) as workers:
+        dataset = ray.data.from_items([{UNIT: unit} for unit in units], override_num_blocks=len(units)).map_batches(
+            Filler,
+            fn_constructor_args=(make_jobs,),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=min(workers, len(units)), max_tasks_in_flight_per_actor=2),
+            num_cpus=1,
+            num_gpus=cluster.gpus_per_worker or None,
+        )
+        try:
+            for row in dataset.iter_rows():
+                advance(row[DONE])
+        except ray.exceptions.RayError as error:
+            raise our_own(error) from error
+
+
+def _units(store: Store, job: StoreJob) -> Iterator[tuple[StoredRun, int, list[int]]]:
+    prepared, method, seed = job
+    run = begin(store, prepared, method, seed)
+    everywhere = replace(run, directory=run.directory.absolute())
+    return ((everywhere, number, rows.tolist()) for number, rows in missing(run, prepared))
+
+
+class Filler:
+    """A worker: holds the models and the data, computes pieces."""
+
+    def __init__(self, make_jobs: MakeJobs) -> None:
+        self._jobs = {
+            recipe_of(prepared, method.seeded(seed), seed).key: (prepared, method.seeded(seed))
+            for prepared, method, seed in make_jobs()
+        }
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """A table of one unit to a table of how much was done."""
+        return pa.table({DONE: [self._fill(*pickle.loads(unit.as_py())) for unit in batch[UNIT]]})
+
+    def _fill(self, run: StoredRun, number: int, rows: list[int]) -> float:
+        key = run.provenance.recipe.key
+        if key not in self._jobs:
+            raise DataError(
+                f"On {socket.gethostname()} the models or the data are not those of the driver: there is no "
+                f"{run.provenance.method} on {run.provenance.set_name} with these. Give every machine the same files."
+            )
+        prepared, method = self._jobs[key]
+        run.write(number, compute(prepared, method, rows))
+        return float(len(rows) * method.passes)
+
+
+def evaluation_jobs(names: Sequence[str], plan: Plan) -> list[StoreJob]:
+    """The jobs of `uatlite evaluate`, from the names of its models."""
+    models = Models.of([load_checkpoint(name, kind=plan.test.task.kind) for name in names])
+    return jobs_of(plan, models, sets_of(plan, models))

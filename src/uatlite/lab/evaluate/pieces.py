@@ -1,0 +1,166 @@
+"""One piece of a run: some rows in one Parquet file, with a checksum of their values in its metadata.
+
+| column | type | |
+|---|---|---|
+| row | int32 | its place in the data set |
+| id | string | |
+| label | int32 or null | index of the gold label |
+| logits | list of lists of float | (passes, classes); as many passes as the row has |
+| passes | int32 or null | passes that were run, where a method spends them by need |
+| margin_variance | float or null | from methods that know it without sampling |
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import MissingDependency, StoreError
+from uatlite.text.write import atomic_file
+
+NO_LABEL = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Some rows of a run."""
+
+    rows: NDArray[np.int32]
+    """(rows,): places in the data set"""
+    ids: tuple[str, ...]
+    labels: NDArray[np.int32]
+    """(rows,); NO_LABEL where there is none"""
+    logits: NDArray[np.float32]
+    """(passes, rows, classes); NaN where a row has fewer passes"""
+    margin_variance: NDArray[np.float32] | None
+    """(rows,), or None where the method does not give it"""
+    seconds: float
+    """how long the method ran"""
+    counts: NDArray[np.int64] | None = None
+    """(rows,): how many passes each row has logits of, where rows differ"""
+    spent: NDArray[np.int32] | None = None
+    """(rows,): how many passes were run for each row, where a method spends them by need"""
+
+    def trimmed(self) -> "Piece":
+        """Without passes that no row has, and without counts where all rows have the same number."""
+        if self.counts is None:
+            return self
+        most = int(self.counts.max())
+        differ = bool((self.counts != most).any())
+        return replace(self, logits=self.logits[:most], counts=self.counts.astype(np.int64) if differ else None)
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of all values but the time."""
+        digest = hashlib.sha256(json.dumps(self.ids).encode())
+        for values in (self.rows, self.labels, self.logits, self.margin_variance):
+            digest.update(b"none" if values is None else str(values.shape).encode())
+            digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
+        for numbers in (self.counts, self.spent):  # pieces from before there were such methods keep their checksums
+            digest.update(b"" if numbers is None else np.ascontiguousarray(numbers).tobytes())
+        return digest.hexdigest()
+
+
+def write_piece(path: Path, piece: Piece) -> None:
+    """Write a piece; the file has its name only when it is whole and on the disk."""
+    pa, pq = _arrow()
+    piece = piece.trimmed()
+    table = pa.table(
+        {
+            "row": pa.array(piece.rows, pa.int32()),
+            "id": pa.array(piece.ids, pa.string()),
+            "label": pa.array(piece.labels, pa.int32(), mask=piece.labels == NO_LABEL),
+            "logits": _nested(pa, piece.logits.transpose(1, 0, 2), piece.counts),
+            "margin_variance": _column(pa, piece.margin_variance, len(piece.ids), pa.float32()),
+            "passes": _column(pa, piece.spent, len(piece.ids), pa.int32()),
+        }
+    )
+    notes = {"uatlite.checksum": piece.checksum, "uatlite.seconds": repr(piece.seconds)}
+    with atomic_file(path) as file:
+        pq.write_table(table.replace_schema_metadata(notes), file, compression="zstd")
+
+
+def read_piece(path: Path) -> Piece:
+    """Read a piece and check it; a StoreError says that the file is broken and what to do."""
+    pa, pq = _arrow()
+    try:
+        table = pq.read_table(path, partitioning=None)
+        piece = _piece(table)
+        checksum = table.schema.metadata[b"uatlite.checksum"].decode()
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is broken ({_first_line(error)}). {_WAY_OUT}") from error
+    if piece.checksum != checksum:
+        raise StoreError(f"{path} is broken: its values are not those of its checksum. {_WAY_OUT}")
+    return piece
+
+
+_WAY_OUT = "Delete it and run the same command again: only its rows are computed anew."
+
+
+def _piece(table: Any) -> Piece:
+    logits, counts = _array(table["logits"])
+    return Piece(
+        rows=table["row"].to_numpy(),
+        ids=tuple(table["id"].to_pylist()),
+        labels=table["label"].fill_null(NO_LABEL).to_numpy(),
+        logits=logits.transpose(1, 0, 2),
+        margin_variance=_values(table, "margin_variance"),
+        seconds=float(table.schema.metadata[b"uatlite.seconds"]),
+        counts=counts,
+        spent=_values(table, "passes"),
+    )
+
+
+def _nested(pa: Any, values: NDArray[np.float32], counts: NDArray[np.int64] | None) -> Any:
+    """(rows, passes, classes) as a column of lists of lists, each row with the passes that it has."""
+    rows, passes, classes = values.shape
+    each = np.full(rows, passes) if counts is None else counts
+    own = np.arange(passes) < each[:, None]
+    flat = pa.array(np.ascontiguousarray(values[own]).reshape(-1), pa.float32())
+    inner = pa.ListArray.from_arrays(pa.array(np.arange(each.sum() + 1, dtype=np.int32) * classes), flat)
+    ends = np.concatenate([[0], np.cumsum(each)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), inner)
+
+
+def _array(column: Any) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
+    """The inverse of `_nested`: (rows, passes, classes), and counts (rows,) where rows differ in their passes."""
+    outer = column.combine_chunks()
+    inner = outer.flatten()
+    counts = outer.value_lengths().to_numpy().astype(np.int64)
+    classes = {*inner.value_lengths().to_pylist()}
+    if len(classes) != 1 or counts.min() < 1:
+        raise ValueError(f"passes of {sorted(classes)} classes")
+    flat = np.asarray(inner.flatten().to_numpy()).reshape(-1, classes.pop())
+    own = np.arange(counts.max()) < counts[:, None]
+    values = np.full((*own.shape, flat.shape[1]), np.nan, dtype=np.float32)
+    values[own] = flat
+    return values, None if own.all() else counts
+
+
+def _column(pa: Any, values: NDArray[Any] | None, rows: int, kind: Any) -> Any:
+    return pa.nulls(rows, kind) if values is None else pa.array(values, kind)
+
+
+def _values(table: Any, name: str) -> NDArray[Any] | None:
+    """A column, or None where the method gave none or the piece is from before there was such a column."""
+    if name not in table.column_names or table[name].null_count:
+        return None
+    values: NDArray[Any] = table[name].to_numpy()
+    return values
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency("pyarrow", "data") from error
+    return pa, pq

@@ -1,0 +1,161 @@
+"""The runner: a data set through a method into the store, piece by piece, going on where it stopped."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from uatlite.errors import InputError
+from uatlite.lab.evaluate.pieces import NO_LABEL, Piece
+from uatlite.lab.evaluate.provenance import Provenance, Recipe, set_name
+from uatlite.lab.evaluate.store import Store, StoredRun
+from uatlite.methods.method import Method, Passes
+from uatlite.model.load import Checkpoint
+from uatlite.model.tokens import Tokens, longest, tokenize
+from uatlite.text.examples import Alignment
+from uatlite.values import Choices, Dataset
+
+PACKAGES = ("uatlite", "torch", "transformers", "numpy")
+
+Advance = Callable[[int], None]
+"""Called with a number of rows whenever so many more were computed and stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A data set ready for a checkpoint: its tokens, and how the model's columns become its classes."""
+
+    checkpoint: Checkpoint
+    dataset: Dataset
+    tokens: Tokens
+    alignment: Alignment
+    task: str
+    perturbation: str | None = None
+
+    @property
+    def set_name(self) -> str:
+        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
+        return set_name(self.task, self.dataset.split, self.perturbation)
+
+
+def prepare(
+    checkpoint: Checkpoint,
+    dataset: Dataset,
+    alignment: Alignment,
+    *,
+    task: str | None = None,
+    perturbation: str | None = None,
+    max_length: int | None = None,
+) -> Prepared:
+    """Tokenize a data set once for all methods and seeds. `task` is its name before it was perturbed."""
+    options = {len(text.options) for text in dataset.texts if isinstance(text, Choices)}
+    if options and options != {len(dataset.labels)}:
+        raise InputError(
+            f"{dataset.name} has questions with {sorted(options)} options; every question must have one for each of "
+            f"its {len(dataset.labels)} labels."
+        )
+    limit = longest(checkpoint.model, checkpoint.tokenizer, max_length)
+    tokens = tokenize(checkpoint.tokenizer, dataset.texts, limit)
+    return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
+
+
+def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance: Advance | None = None) -> StoredRun:
+    """The run of a method over a data set, computed as far as the store does not have it.
+
+    Pieces come in turn, shortest texts first. Whatever ends this early, a finished piece is never computed again.
+    """
+    run = begin(store, prepared, method, seed)
+    if run.complete:
+        return run
+    for number, rows in missing(run, prepared):
+        run.write(number, compute(prepared, method.seeded(seed), rows.tolist()))
+        if advance is not None:
+            advance(len(rows))
+    run.finish()
+    return run
+
+
+def begin(store: Store, prepared: Prepared, method: Method, seed: int) -> StoredRun:
+    """Such a run in the store, with its provenance, whether or not it has pieces yet."""
+    return store.begin(_provenance(prepared, method.seeded(seed), seed))
+
+
+def missing(run: StoredRun, prepared: Prepared) -> Iterator[tuple[int, NDArray[np.int32]]]:
+    """The pieces that a run does not have, or has broken: the number and the rows of each."""
+    planned = enumerate(run.plan(prepared.tokens.by_length()))
+    return ((number, rows) for number, rows in planned if not run.has(number, rows))
+
+
+def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> int:
+    """How many rows of such a run the store does not have yet; broken pieces, found only when read, count as there."""
+    return store.remaining(recipe_of(prepared, method, seed), len(prepared.dataset))
+
+
+def recipe_of(prepared: Prepared, method: Method, seed: int) -> Recipe:
+    """What decides the numbers of such a run; its key says where the store would have it."""
+    return Recipe(
+        model=prepared.checkpoint.hash,
+        data=prepared.dataset.fingerprint,
+        tokens=prepared.tokens.fingerprint,
+        task=prepared.task,
+        split=prepared.dataset.split,
+        perturbation=prepared.perturbation,
+        method=method.to_dict(),
+        seed=seed if method.stochastic else None,
+        columns=prepared.alignment.columns,
+        uatlite=version("uatlite"),
+    )
+
+
+def _provenance(prepared: Prepared, method: Method, seed: int) -> Provenance:
+    dataset, checkpoint = prepared.dataset, prepared.checkpoint
+    return Provenance(
+        recipe=recipe_of(prepared, method, seed),
+        method=method.name,
+        passes=method.passes,
+        model=checkpoint.name,
+        source=dataset.source,
+        rows=len(dataset),
+        labels=dataset.labels,
+        model_labels=tuple(checkpoint.id2label.values()),
+        classes=prepared.alignment.labels,
+        alignment=prepared.alignment.note,
+        out_of_scope=dataset.out_of_scope,
+        truncated_texts=prepared.tokens.truncated_texts,
+        truncated_tokens=prepared.tokens.truncated_tokens,
+        versions={package: version(package) for package in PACKAGES},
+    )
+
+
+def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
+    """One piece: the passes of these rows, which stay in their order because it is that of their length."""
+    started = time.perf_counter()
+    batches = list(prepared.tokens.batches(rows))
+    results = [method.run(prepared.checkpoint.model, batch.inputs) for batch in batches]
+    logits = torch.cat([result.logits for result in results], dim=1).cpu().numpy()
+    seconds = time.perf_counter() - started
+    variance, counts, spent = (_joined(results, name) for name in ("margin_variance", "counts", "spent"))
+    spent = counts if spent is None else spent
+    examples = [prepared.dataset.examples[row] for batch in batches for row in batch.rows]
+    labels = [NO_LABEL if example.label is None else example.label for example in examples]
+    return Piece(
+        rows=np.array([row for batch in batches for row in batch.rows], dtype=np.int32),
+        ids=tuple(example.id for example in examples),
+        labels=np.array(labels, dtype=np.int32),
+        logits=logits.astype(np.float32),
+        margin_variance=None if variance is None else variance.astype(np.float32),
+        seconds=seconds,
+        counts=counts,
+        spent=None if spent is None else spent.astype(np.int32),
+    )
+
+
+def _joined(results: list[Passes], name: str) -> NDArray[Any] | None:
+    """A value of all batches, (rows,); None where the method does not give it."""
+    values = [getattr(result, name) for result in results]
+    return None if values[0] is None else torch.cat(values).detach().cpu().numpy()

@@ -1,0 +1,212 @@
+"""The store: predictions of many runs in one directory of Parquet files, written once, in pieces.
+
+    STORE/run=3f0c…/_run.json            where the numbers come from, written first
+                    piece-00000.parquet  some rows of the run; the file is whole or not there
+                    _complete.json       written last: all pieces are there
+
+Reading needs NumPy and pyarrow, no model and no torch; `pyarrow.dataset.dataset(STORE, partitioning="hive")` reads all
+runs as one table. A run is resumed piece by piece. Two processes that compute the same run write the same
+files, and whoever renames last wins.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import StoreError
+from uatlite.lab.evaluate.pieces import NO_LABEL, Piece, read_piece, write_piece
+from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.predictive import Counts
+from uatlite.text.write import atomic_file
+
+PIECES = 32
+"""About how many files a run becomes: a killed one loses at most this share of its work."""
+FEWEST_ROWS = 16
+"""No piece but the last has fewer rows."""
+
+_RUN, _COMPLETE = "_run.json", "_complete.json"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredPredictions:
+    """A run as arrays, in the order of its data set."""
+
+    provenance: Provenance
+    ids: tuple[str, ...]
+    labels: NDArray[np.int64]
+    """(rows,): indices into `provenance.labels`, NO_LABEL where there is none"""
+    logits: NDArray[np.float32]
+    """(passes, rows, classes of the model); NaN where a row has fewer passes"""
+    margin_variance: NDArray[np.float32] | None
+    """(rows,), where the method gives it without sampling"""
+    seconds: float
+    """how long the method ran, all pieces together"""
+    counts: Counts | None = None
+    """(rows,): how many passes each row has logits of, where rows differ"""
+    spent: NDArray[np.int64] | None = None
+    """(rows,): how many passes were run for each row, where a method spends them by need"""
+
+    def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
+        """Only the rows at these places."""
+
+        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[places]
+
+        return replace(
+            self,
+            ids=tuple(self.ids[place] for place in places),
+            labels=self.labels[places],
+            logits=self.logits[:, places],
+            margin_variance=taken(self.margin_variance),
+            counts=taken(self.counts),
+            spent=taken(self.spent),
+        )
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """One run in the store: its directory and its provenance."""
+
+    directory: Path
+    provenance: Provenance
+
+    @property
+    def piece_rows(self) -> int:
+        """How many rows a piece has; the last one may have fewer."""
+        return max(FEWEST_ROWS, -(-self.provenance.rows // PIECES))
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the whole run has."""
+        return -(-self.provenance.rows // self.piece_rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was finished and no piece has been taken away since."""
+        whole = (self.directory / _COMPLETE).is_file()
+        return whole and all(self.piece_path(number).is_file() for number in range(self.pieces))
+
+    def piece_path(self, number: int) -> Path:
+        return self.directory / f"piece-{number:05}.parquet"
+
+    def plan(self, order: Sequence[int]) -> list[NDArray[np.int32]]:
+        """The rows of each piece, cut from the order in which they are computed."""
+        starts = range(0, len(order), self.piece_rows)
+        return [np.array(order[start : start + self.piece_rows], dtype=np.int32) for start in starts]
+
+    def has(self, number: int, rows: NDArray[np.int32]) -> bool:
+        """Whether a piece is there with these rows; one that is broken is as good as absent and gets written anew."""
+        if not self.piece_path(number).is_file():
+            return False
+        try:
+            return bool(np.array_equal(read_piece(self.piece_path(number)).rows, rows))
+        except StoreError:
+            return False
+
+    def write(self, number: int, piece: Piece) -> None:
+        """Store a piece."""
+        write_piece(self.piece_path(number), piece)
+
+    def finish(self) -> None:
+        """Note that every piece is there."""
+        note = {"rows": self.provenance.rows, "pieces": self.pieces}
+        _write_text(self.directory / _COMPLETE, json.dumps(note) + "\n")
+
+    def read(self) -> StoredPredictions:
+        """All rows, in the order of the data set; an unfinished or broken run is a StoreError."""
+        if not self.complete:
+            raise StoreError(f"{self.directory} is not finished; run the command that began it again to go on.")
+        pieces = [read_piece(self.piece_path(number)) for number in range(self.pieces)]
+        rows = np.concatenate([piece.rows for piece in pieces])
+        order = np.argsort(rows, kind="stable")
+        if not np.array_equal(rows[order], np.arange(self.provenance.rows)):
+            raise StoreError(f"{self.directory} does not hold each row exactly once; delete it and run again.")
+        ids = [name for piece in pieces for name in piece.ids]
+        logits, counts = _join_passes(pieces)
+        return StoredPredictions(
+            provenance=self.provenance,
+            ids=tuple(ids[place] for place in order),
+            labels=np.concatenate([piece.labels for piece in pieces])[order].astype(np.int64),
+            logits=logits[:, order],
+            margin_variance=_join([piece.margin_variance for piece in pieces], order),
+            seconds=sum(piece.seconds for piece in pieces),
+            counts=None if counts is None else counts[order],
+            spent=_join([piece.spent for piece in pieces], order),
+        )
+
+
+class Store:
+    """A directory of runs."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+
+    def begin(self, provenance: Provenance) -> StoredRun:
+        """The run of this recipe, begun now unless it was begun before."""
+        directory = self._home(provenance.recipe)
+        if not (directory / _RUN).is_file():
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(f"{directory} cannot be made: {error.strerror}.") from error
+            _write_text(directory / _RUN, provenance.to_json())
+        return self._open(directory)
+
+    def find(self, recipe: Recipe) -> StoredRun | None:
+        """The finished run of this recipe, if the store has it."""
+        directory = self._home(recipe)
+        run = self._open(directory) if (directory / _RUN).is_file() else None
+        return run if run is not None and run.complete else None
+
+    def remaining(self, recipe: Recipe, rows: int) -> int:
+        """How many of the rows of such a run have no piece yet."""
+        directory = self._home(recipe)
+        if not (directory / _RUN).is_file():
+            return rows
+        run = self._open(directory)
+        sizes = [len(piece) for piece in run.plan(range(rows))]
+        return sum(size for number, size in enumerate(sizes) if not run.piece_path(number).is_file())
+
+    def runs(self) -> list[StoredRun]:
+        """Every run, finished or not, by set, method and seed."""
+        if not self.directory.is_dir():
+            raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` makes DIR/store.")
+        found = [self._open(note.parent) for note in self.directory.glob(f"run=*/{_RUN}")]
+        return sorted(
+            found, key=lambda run: (run.provenance.set_name, run.provenance.method, run.provenance.recipe.key)
+        )
+
+    def _home(self, recipe: Recipe) -> Path:
+        return self.directory / f"run={recipe.key}"
+
+    def _open(self, directory: Path) -> StoredRun:
+        note = directory / _RUN
+        return StoredRun(directory, Provenance.from_json(note.read_text(encoding="utf-8"), str(note)))
+
+
+def _join(values: list[NDArray[Any] | None], order: NDArray[np.int64]) -> NDArray[Any] | None:
+    """A column of all pieces in order; None where one of them has none."""
+    known = [value for value in values if value is not None]
+    return np.concatenate(known)[order] if len(known) == len(values) else None
+
+
+def _join_passes(pieces: list[Piece]) -> tuple[NDArray[np.float32], Counts | None]:
+    """Logits (passes, rows, classes) of all pieces, and counts (rows,) where rows differ in their passes."""
+    counts = [np.full(len(p.ids), len(p.logits)) if p.counts is None else p.counts for p in pieces]
+    most = max(len(piece.logits) for piece in pieces)
+    padded = [np.pad(p.logits, ((0, most - len(p.logits)), (0, 0), (0, 0)), constant_values=np.nan) for p in pieces]
+    joined = np.concatenate(counts)
+    return np.concatenate(padded, axis=1), None if (joined == most).all() else joined
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+__all__ = ["NO_LABEL", "Store", "StoredPredictions", "StoredRun"]

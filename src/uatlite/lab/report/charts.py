@@ -1,0 +1,321 @@
+"""The numbers behind each figure. They are computed here, by the metrics; drawing only draws them.
+
+Each display has `records`: its numbers as flat rows, which are written beside the figure as CSV.
+
+Displays drawn by matplotlib: figures as objects, no pyplot, no state outside of them.
+
+Which figures a report has: for each set the scores, the risk–coverage curves, the thresholds, and reliability.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.lab.evaluate.outcomes import Outcome, SetScores
+from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.figures import (
+    MUTED,
+    RIGHT,
+    WRONG,
+    Record,
+    RenderedFigure,
+    Stroke,
+    figure_of,
+    render,
+    strokes,
+)
+from uatlite.lab.report.tables import heading
+from uatlite.metrics.metric import Statistic, at_once
+from uatlite.metrics.ranking import BINS, Rows, by_confidence
+from uatlite.metrics.selective import accuracy_at, coverage_at, risk_curve
+from uatlite.trust.rule import risk_upper_bound
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+Floats = NDArray[np.float64]
+
+CURVE_POINTS = 200
+"""At most so many points of a curve are kept: more than a screen can show, and few enough for a small page."""
+THRESHOLDS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Confidence against accuracy in the fixed-width bins of the ECE; all (bins,). NaN where a bin is empty."""
+
+    lower: Floats
+    upper: Floats
+    correct: NDArray[np.int64]
+    wrong: NDArray[np.int64]
+    confidence: Floats
+    """the mean of the bin's rows"""
+    accuracy: Floats
+    low: Floats
+    high: Floats
+    """the exact binomial interval of the accuracy"""
+
+    @classmethod
+    def of(cls, outcome: Outcome, *, level: float = 0.95, bins: int = BINS) -> "Reliability":
+        rows = Rows.of(outcome.probabilities, outcome.labels)
+        member = by_confidence(rows, bins).member
+        count, correct = member.sum(axis=0), rows.correct @ member
+        empty = count == 0
+        size = np.where(empty, 1, count)
+        return cls(
+            lower=np.arange(bins) / bins,
+            upper=np.arange(1, bins + 1) / bins,
+            correct=correct.astype(np.int64),
+            wrong=(count - correct).astype(np.int64),
+            confidence=np.where(empty, np.nan, rows.confidence @ member / size),
+            accuracy=np.where(empty, np.nan, correct / size),
+            low=1 - _upper(count - correct, count, level),
+            high=_upper(correct, count, level),
+        )
+
+    def records(self) -> Iterator[Record]:
+        names = tuple(self.__dataclass_fields__)
+        for values in zip(*(getattr(self, name).tolist() for name in names), strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def _upper(hits: Floats, counts: Floats, level: float) -> Floats:
+    """The upper end of the two-sided Clopper–Pearson interval of hits / counts, (bins,); NaN where a count is 0."""
+    side = (1 + level) / 2
+    pairs = zip(hits.astype(int).tolist(), counts.astype(int).tolist(), strict=True)
+    return np.array([risk_upper_bound(hit, count, side) if count else np.nan for hit, count in pairs])
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The error rate of the most confident share of rows, by contender: (coverage, risk), (points,) each."""
+
+    curves: Mapping[str, tuple[Floats, Floats]]
+
+    @classmethod
+    def of(cls, outcomes: Mapping[str, Outcome]) -> "RiskCoverage":
+        return cls({name: _risk_curve(outcome) for name, outcome in outcomes.items()})
+
+    def records(self) -> Iterator[Record]:
+        for name, (coverage, risk) in self.curves.items():
+            for x, y in zip(coverage.tolist(), risk.tolist(), strict=True):
+                yield {"method": name, "coverage": x, "risk": y}
+
+
+def _risk_curve(outcome: Outcome) -> tuple[Floats, Floats]:
+    rows = Rows.of(outcome.probabilities, outcome.labels)
+    kept, errors = (values[0, 1:] for values in risk_curve(rows, np.ones((1, len(rows)))))
+    chosen = np.unique(np.linspace(0, len(kept) - 1, CURVE_POINTS).round().astype(np.intp))
+    return kept[chosen] / len(rows), errors[chosen] / kept[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """What a threshold on the confidence admits, and how much of that is right, by contender; (thresholds,) each."""
+
+    taus: Floats
+    coverage: Mapping[str, Floats]
+    accuracy: Mapping[str, Floats]
+    """NaN where nothing is admitted"""
+
+    @classmethod
+    def of(cls, outcomes: Mapping[str, Outcome]) -> "Thresholds":
+        classes = next(iter(outcomes.values())).probabilities.shape[1]
+        taus = np.linspace(1 / classes, 0.99, THRESHOLDS)
+        rows = {name: Rows.of(outcome.probabilities, outcome.labels) for name, outcome in outcomes.items()}
+        return cls(
+            taus=taus,
+            coverage={name: _at(coverage_at.prepare, own, taus) for name, own in rows.items()},
+            accuracy={name: _at(accuracy_at.prepare, own, taus) for name, own in rows.items()},
+        )
+
+    def records(self) -> Iterator[Record]:
+        for name, coverage in self.coverage.items():
+            for tau, share, right in zip(self.taus, coverage, self.accuracy[name], strict=True):
+                yield {"method": name, "tau": float(tau), "coverage": float(share), "accuracy": float(right)}
+
+
+def _at(prepare: Callable[[Rows, float], Statistic], rows: Rows, taus: Floats) -> Floats:
+    return np.array([at_once(prepare(rows, float(tau)), len(rows)) for tau in taus])
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """One metric with its intervals, as the results have it: contender -> (mean, low, high)."""
+
+    metric: str
+    scores: Mapping[str, tuple[float, float, float]]
+
+    @classmethod
+    def of(cls, one: SetScores, metric: str) -> "Intervals":
+        scores = {name: own[metric] for name, own in one.scores.items()}
+        return cls(metric, {name: (score.mean, score.low, score.high) for name, score in scores.items()})
+
+    def records(self) -> Iterator[Record]:
+        for name, (mean, low, high) in self.scores.items():
+            yield {"metric": self.metric, "method": name, "mean": mean, "low": low, "high": high}
+
+
+Strokes = Mapping[str, Stroke]
+
+
+def draw_reliability(display: Reliability, colour: str) -> "Figure":
+    """Accuracy by confidence above, how many rows lie there below; perfect calibration is the diagonal."""
+    figure, (above, below) = figure_of(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
+    first = display.lower[int(np.argmax(display.correct + display.wrong > 0))]
+    above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+    errors = np.array([display.accuracy - display.low, display.high - display.accuracy])
+    dots: dict[str, Any] = {"fmt": "o", "color": colour, "markersize": 4.5, "elinewidth": 1.1}
+    above.errorbar(display.confidence, display.accuracy, yerr=errors, **dots)
+    above.set(ylim=(0, 1.03), ylabel="Accuracy")
+    width = np.diff(display.upper)[0] * 0.86
+    middle = (display.lower + display.upper) / 2
+    below.bar(middle, display.correct, width, color=RIGHT, label="right")
+    below.bar(middle, display.wrong, width, bottom=display.correct, color=WRONG, label="wrong")
+    below.set(xlim=(first - 0.02, 1.02), xlabel="Confidence", ylabel="Rows")
+    below.legend(loc="upper left", fontsize=7.5, handlelength=0.9, handleheight=0.9, borderpad=0, labelspacing=0.25)
+    return figure
+
+
+def draw_risk_coverage(display: RiskCoverage, strokes: Strokes) -> "Figure":
+    """One line for each contender; lower is better."""
+    figure, axes = figure_of(4.6, 4.3)
+    for name, (coverage, risk) in display.curves.items():
+        _line(axes, coverage, risk, name, strokes[name])
+    # Among the very first answers a single error is a large share; the axis is made for the rest.
+    top = max(risk[coverage >= 0.1].max() for coverage, risk in display.curves.values())
+    axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
+    axes.set(xlabel="Share of texts answered", ylabel="Share of answers wrong")
+    percent(axes, "x", "y")
+    _legend(figure, axes)
+    return figure
+
+
+def draw_thresholds(display: Thresholds, strokes: Strokes) -> "Figure":
+    """How much is answered at each threshold, and how much of that is right."""
+    figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
+    for name, coverage in display.coverage.items():
+        _line(above, display.taus, coverage, name, strokes[name])
+        _line(below, display.taus, display.accuracy[name], name, strokes[name])
+    above.set(ylim=(0, 1.02), ylabel="Texts answered")
+    below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(display.taus[0], display.taus[-1]))
+    percent(above, "y")
+    percent(below, "y")
+    _legend(figure, above)
+    return figure
+
+
+def draw_intervals(display: Intervals, strokes: Strokes) -> "Figure":
+    """A dot and an interval for each contender."""
+    contenders = list(display.scores)
+    figure, axes = figure_of(3.1, 0.6 + 0.25 * len(contenders))
+    places = np.arange(len(contenders))[::-1]
+    for place, name in zip(places, contenders, strict=True):
+        mean, low, high = display.scores[name]
+        stroke = strokes[name]
+        axes.plot([low, high], [place, place], color=stroke.colour, linewidth=1.6, linestyle=stroke.dash)
+        axes.plot([mean], [place], stroke.marker, color=stroke.colour, markersize=5)
+    axes.set_title(heading(display.metric))
+    axes.grid(axis="y", visible=False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.set_yticks(places, contenders)
+    return figure
+
+
+def _legend(figure: "Figure", axes: "Axes") -> None:
+    """Below the panels, where no line runs."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
+
+
+def _line(axes: "Axes", x: Any, y: Any, label: str, stroke: Stroke) -> None:
+    axes.plot(x, y, color=stroke.colour, linestyle=stroke.dash, linewidth=1.6, label=label)
+
+
+def percent(axes: "Axes", *names: str) -> None:
+    """Shares as percentages on the axes 'x', 'y' or both."""
+    for name in names:
+        getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
+
+
+SCORES = ("ece", "nll", "aurc")
+
+
+@dataclass(frozen=True)
+class SetFigures:
+    """The figures of one set; `scores` has one for each metric, `reliability` one for each contender."""
+
+    name: str
+    scores: tuple[RenderedFigure, ...]
+    risk_coverage: RenderedFigure
+    thresholds: RenderedFigure
+    reliability: tuple[RenderedFigure, ...]
+
+    @property
+    def all(self) -> tuple[RenderedFigure, ...]:
+        return (*self.scores, self.risk_coverage, self.thresholds, *self.reliability)
+
+
+def figures_of(evaluation: Evaluation, one: SetScores) -> SetFigures:
+    """Every figure of a set."""
+    outcomes, how = evaluation.outcomes(one.name), strokes(evaluation.contenders)
+    level = evaluation.results.resampling.confidence
+    return SetFigures(
+        name=one.name,
+        scores=tuple(_scores(one, metric, how) for metric in SCORES if metric in evaluation.results.metrics),
+        risk_coverage=_risk_coverage(one, outcomes, how),
+        thresholds=_thresholds(one, outcomes, how),
+        reliability=tuple(_reliability(one, name, outcome, how[name], level) for name, outcome in outcomes.items()),
+    )
+
+
+def _scores(one: SetScores, metric: str, how: Mapping[str, Stroke]) -> RenderedFigure:
+    display = Intervals.of(one, metric)
+    draw = partial(draw_intervals, display, how)
+    alt = f"A dot and an interval for each method. {_listed(one, metric)}"
+    return render(f"{metric}-{one.name}", f"{heading(metric)} on {one.name}", alt, display, draw)
+
+
+def _risk_coverage(one: SetScores, outcomes: Mapping[str, Outcome], how: Mapping[str, Stroke]) -> RenderedFigure:
+    display = RiskCoverage.of(outcomes)
+    draw = partial(draw_risk_coverage, display, how)
+    alt = f"Share of wrong answers against the share answered, most confident first. {_listed(one, 'aurc')}"
+    return render(f"risk-coverage-{one.name}", f"Risk and coverage on {one.name}", alt, display, draw)
+
+
+def _thresholds(one: SetScores, outcomes: Mapping[str, Outcome], how: Mapping[str, Stroke]) -> RenderedFigure:
+    display = Thresholds.of(outcomes)
+    draw = partial(draw_thresholds, display, how)
+    alt = (
+        "Above, the share of texts whose confidence exceeds a threshold; below, the share of those that is right. "
+        + _listed(one, "coverage@0.9")
+    )
+    return render(f"thresholds-{one.name}", f"Coverage at thresholds on {one.name}", alt, display, draw)
+
+
+def _reliability(one: SetScores, name: str, outcome: Outcome, stroke: Stroke, level: float) -> RenderedFigure:
+    display = Reliability.of(outcome, level=level)
+    draw = partial(draw_reliability, display, stroke.colour)
+    title = f"Reliability of {name} on {one.name}"
+    return render(f"reliability-{one.name}-{name}", title, _reliability_alt(name, one), display, draw)
+
+
+def _reliability_alt(name: str, one: SetScores) -> str:
+    score = one.scores[name].get("ece")
+    tail = "" if score is None else f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
+    return f"Accuracy against confidence of {name} on {one.name}, and how many texts lie at each confidence.{tail}"
+
+
+def _listed(one: SetScores, metric: str) -> str:
+    """The figures in words, for who cannot see them: 'AURC ↓: base 0.041, ts 0.041.'"""
+    if metric not in next(iter(one.scores.values())):
+        return ""
+    return (
+        f"{heading(metric)}: " + ", ".join(f"{name} {own[metric].mean:.3f}" for name, own in one.scores.items()) + "."
+    )

@@ -1,0 +1,312 @@
+"""The numbers behind what is drawn of an explanation: layers split by component, and three maps of attention.
+
+What is said of an explanation in words, the same in a terminal, on a page and under an image.
+
+An explanation drawn by matplotlib: the layers' bars, the three maps, and all of it on one sheet.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
+from uatlite.lab.report.charts import percent
+from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of
+from uatlite.lab.report.words import HEAT, OPACITY, shade
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+
+Floats = NDArray[np.float64]
+
+LABELS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
+"""component -> what a reader calls it"""
+
+
+@dataclass(frozen=True)
+class LayerBars:
+    """A bar for each layer, as long as its share of the variance, split by component."""
+
+    layers: tuple[ExplainedLayer, ...]
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> "LayerBars":
+        return cls(explanation.layers)
+
+    def parts(self, layer: ExplainedLayer) -> dict[str, float]:
+        """The length of each component's part of a bar, in shares; 0 where sampling made a contribution negative.
+
+        A layer's share is divided in proportion to its components, which for 'isolated' need not sum to it.
+        """
+        positive = {name: max(value, 0.0) for name, value in layer.components.items()}
+        whole = sum(positive.values()) or 1.0
+        return {name: max(layer.share, 0.0) * value / whole for name, value in positive.items()}
+
+    @property
+    def longest(self) -> float:
+        """The largest share; above 0 also where there is none."""
+        return max(*(layer.share for layer in self.layers), 1e-9)
+
+    def records(self) -> Iterator[Record]:
+        for layer in self.layers:
+            errors = layer.component_errors or {}
+            whole: Record = {"layer": layer.name, "component": "all", "contribution": layer.contribution}
+            yield whole | {"standard_error": layer.error, "share": layer.share}
+            for name, value in layer.components.items():
+                part: Record = {"layer": layer.name, "component": name, "contribution": value}
+                yield part | {"standard_error": errors.get(name), "share": None}
+
+
+@dataclass(frozen=True, eq=False)
+class Heatmaps:
+    """Mean attention with modulation, without, and the difference: (tokens, tokens) each, a row is a query token."""
+
+    tokens: tuple[str, ...]
+    which: str
+    """of which layer and head, in words"""
+    modulated: Floats
+    plain: Floats
+    difference: Floats
+
+    @classmethod
+    def of(cls, explanation: Explanation, layer: int | None = None, head: int | None = None) -> "Heatmaps | None":
+        """The maps of one layer and head, counted from 1, or their mean; of a question, those of the chosen option."""
+        if explanation.attention is None:
+            return None
+        chosen = explanation.attention.chosen(layer, head)
+        length, sequence = explanation.sequence_length, explanation.chosen_sequence
+        begin = sequence * length
+        tokens = [token for token in explanation.tokens if begin <= token.place < begin + length]
+        real = [token.place - begin for token in tokens]
+
+        def crop(maps: object) -> Floats:
+            weights = np.asarray(maps, dtype=np.float64).reshape(-1, length, length)[sequence]
+            return np.asarray(weights[np.ix_(real, real)])
+
+        names = tuple(token.text for token in tokens)
+        maps = (crop(values.cpu().numpy()) for values in (chosen.modulated, chosen.plain, chosen.difference))
+        return cls(names, _which(layer, head), *maps)
+
+    @property
+    def panels(self) -> dict[str, Floats]:
+        """The three maps by title, in the order in which they are drawn."""
+        return {"with modulation": self.modulated, "without": self.plain, "difference": self.difference}
+
+    def records(self) -> Iterator[Record]:
+        for i, query in enumerate(self.tokens):
+            for j, key in enumerate(self.tokens):
+                place: Record = {"query": i, "query_token": query, "key": j, "key_token": key}
+                values = {"modulated": self.modulated, "plain": self.plain, "difference": self.difference}
+                yield place | {name: float(weights[i, j]) for name, weights in values.items()}
+
+
+def _which(layer: int | None, head: int | None) -> str:
+    layers = "all layers" if layer is None else f"layer {layer}"
+    return f"{layers}, {'mean over heads' if head is None else f'head {head}'}"
+
+
+HOW = {
+    "delta": "first order, from one forward and one backward pass",
+    "isolated": "each layer alone drops units, {samples} passes each",
+    "total-variance": "law of total variance, {samples} pairs of passes for each component",
+}
+
+
+def verdict(explanation: Explanation) -> str:
+    """'negative, 83.5% sure, and abstains'"""
+    prediction = explanation.prediction
+    said = f"{prediction.label}, {prediction.confidence:.1%} sure"
+    if prediction.among.rule is None:
+        return said
+    return f"{said}, and {'abstains' if prediction.abstain else 'answers'}"
+
+
+def sources(explanation: Explanation) -> str:
+    """What the bars are: the variance, and by which estimator."""
+    found = explanation.attribution
+    error = "" if found.total_error is None else f" ± {float(found.total_error[0]):.3f}"
+    how = HOW[found.estimator].format(samples=found.samples)
+    return f"Variance of the margin {float(found.total[0]):.3f}{error}; {found.estimator}: {how}."
+
+
+def masked(explanation: Explanation) -> str:
+    """What masking the word that matters most does; empty where no word was masked."""
+    moved = [word for word in explanation.words if word.confidence_change is not None]
+    if not moved:
+        return ""
+    most = max(moved, key=lambda word: abs(word.confidence_change or 0.0))
+    before = explanation.quiet_confidence
+    return (
+        f"Without dropout it is {before:.1%} sure of {explanation.quiet_label}; "
+        f"with “{most.word.text}” masked, {before + (most.confidence_change or 0.0):.1%}."
+    )
+
+
+def notes(explanation: Explanation) -> list[str]:
+    """What the reader must not miss."""
+    found = []
+    if explanation.truncated_tokens:
+        found.append(f"{explanation.truncated_tokens:,} tokens of the text were cut off and are not explained.")
+    if explanation.quiet_label != str(explanation.prediction.among.classes[_column(explanation)]):
+        found.append(f"The pass without dropout, which is explained, says {explanation.quiet_label}.")
+    return found
+
+
+def _column(explanation: Explanation) -> int:
+    return int(explanation.prediction.among.predicted[explanation.prediction.row])
+
+
+COLOURS = dict(zip(LABELS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
+LOWER, HIGHER = SERIES[0], WRONG
+LABELLED = 48
+"""Maps of more tokens name every second, third, ... of them."""
+CELLS = 64
+"""Maps of more tokens are pixels inside the SVG: a path for each cell would make it too large."""
+GAP = 2
+"""Between words, in characters: room for the edges of their grounds."""
+WIDTH, MAPS = 9.0, 4.1
+"""Inches: of everything, and the height of the maps."""
+ADVANCE = 0.602 * 9 / 72 / WIDTH
+"""The width of a character of the fixed-width font at 9 points, as a share of the sheet."""
+
+
+def draw_layers(bars: LayerBars) -> "Figure":
+    """A bar for each layer, the first on top."""
+    figure, axes = figure_of(4.6, 0.9 + 0.26 * len(bars.layers))
+    _bars(axes, bars)
+    return figure
+
+
+def draw_heatmaps(maps: Heatmaps) -> "Figure":
+    """With modulation, without, and the difference, side by side."""
+    figure, axes = figure_of(WIDTH, MAPS, ncols=3)
+    _maps(axes, maps)
+    return figure
+
+
+def draw_sheet(explanation: Explanation, maps: Heatmaps | None) -> "Figure":
+    """Words, layers and maps on one sheet."""
+    from matplotlib.figure import Figure
+
+    bars = LayerBars.of(explanation)
+    lines = _lines(explanation)
+    heights = [0.9 + 0.3 * len(lines), 0.9 + 0.24 * len(bars.layers), *([MAPS] if maps else [])]
+    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
+    _written(parts[0], explanation, lines, heights[0])
+    _bars(parts[1].subplots(), bars)
+    if maps is not None:
+        _maps(parts[2].subplots(ncols=3), maps)
+    return figure
+
+
+def _bars(axes: "Axes", bars: LayerBars) -> None:
+    places = np.arange(len(bars.layers))[::-1]
+    named: set[str] = set()
+    for place, layer in zip(places, bars.layers, strict=True):
+        left = 0.0
+        for name, length in bars.parts(layer).items():
+            label = "_" if name in named else LABELS[name]
+            axes.barh(place, length, 0.72, left=left, color=COLOURS[name], label=label)
+            named.add(name)
+            left += length
+        if layer.error is not None:
+            error = layer.error * layer.share / layer.contribution if layer.contribution else 0.0
+            axes.errorbar(layer.share, place, xerr=abs(error), color=INK, elinewidth=0.9, capsize=2)
+    axes.set_yticks(places, [layer.name for layer in bars.layers])
+    axes.set_xlabel("Share of the variance of the margin")
+    axes.grid(axis="y", visible=False)
+    # Above the bars, where none can run into it.
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, handlelength=0.9, handleheight=0.9)
+    percent(axes, "x")
+
+
+def _maps(axes: Any, maps: Heatmaps) -> None:
+    step = -(-len(maps.tokens) // LABELLED)
+    ticks = np.arange(0, len(maps.tokens), step)
+    names = [_plain(maps.tokens[tick]) for tick in ticks]
+    size = 7.5 if len(names) <= 24 else 5.0
+    for ax, (title, values) in zip(axes, maps.panels.items(), strict=True):
+        signed = title == "difference"
+        top = float(np.abs(values).max()) or 1.0
+        ax.pcolormesh(
+            values,
+            cmap=_diverging() if signed else _rising(),
+            vmin=-top if signed else 0.0,
+            vmax=top,
+            rasterized=len(values) > CELLS,
+        )
+        # No colour bar: its ramp would be a picture, which cannot follow a dark ground.
+        ax.set_title(f"{title}, {f'±{top:.2g}' if signed else f'0 to {top:.2g}'}")
+        ax.set_aspect("equal")
+        ax.invert_yaxis()
+        ax.grid(visible=False)
+        ax.set_xticks(ticks + 0.5, names, rotation=90, fontsize=size)
+        ax.set_yticks(ticks + 0.5, [], fontsize=size)
+        ax.tick_params(length=0)
+    axes[0].set_yticks(ticks + 0.5, names, fontsize=size)
+    axes[0].set_ylabel("query token")
+    axes[1].set_xlabel(f"key token · {maps.which}")
+
+
+def _rising() -> Any:
+    """From nothing to a full colour: on any ground the page's own shines through."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    return LinearSegmentedColormap.from_list("rising", [to_rgba(LOWER, 0.0), to_rgba(LOWER, 1.0)])
+
+
+def _diverging() -> Any:
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    ends = [to_rgba(LOWER, 1.0), to_rgba(LOWER, 0.0), to_rgba(HIGHER, 0.0), to_rgba(HIGHER, 1.0)]
+    return LinearSegmentedColormap.from_list("diverging", list(zip((0.0, 0.5, 0.5, 1.0), ends, strict=True)))
+
+
+def _lines(explanation: Explanation, width: int = 110) -> list[list[tuple[str, int]]]:
+    """The words and their shades, broken to lines."""
+    lines: list[list[tuple[str, int]]] = []
+    for run in explanation.segments:
+        lines.append([])
+        used = 0
+        for word in run:
+            text = _plain(word.word.text)
+            if used and used + len(text) > width:
+                lines.append([])
+                used = 0
+            lines[-1].append((text, shade(word, explanation.words)))
+            used += len(text) + GAP
+    return lines
+
+
+def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tuple[str, int]]], height: float) -> None:
+    """Verdict, coloured words and what is said of them."""
+    from matplotlib.colors import to_hex
+
+    unit = 1 / height
+    top = 1 - 0.22 * unit
+    figure.text(0.02, top, _plain(verdict(explanation)), fontsize=12, fontweight="bold", va="center")
+    red, green, blue = (channel / 255 for channel in HEAT)
+    for row, line in enumerate(lines):
+        x = 0.02
+        for text, dark in line:
+            ground = to_hex((red, green, blue, OPACITY[dark]), keep_alpha=True)
+            box = {"facecolor": ground, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+            figure.text(
+                x, top - (0.33 + 0.28 * row) * unit, text, family="monospace", fontsize=9, va="center", bbox=box
+            )
+            x += ADVANCE * (len(text) + GAP)
+    said = " ".join([masked(explanation), sources(explanation), *notes(explanation)])
+    below = top - (0.33 + 0.28 * len(lines)) * unit
+    figure.text(0.02, below, "\n".join(wrap(_plain(said), 120)), fontsize=8, color=MUTED, va="top")
+
+
+def _plain(text: str) -> str:
+    """A text that matplotlib does not take for mathematics."""
+    return text.replace("$", r"\$")

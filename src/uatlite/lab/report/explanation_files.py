@@ -1,0 +1,181 @@
+"""An explanation as one HTML file with everything in it: no script, no network.
+
+An explanation in a terminal: coloured words, then a bar for each layer. Without colours the figures remain.
+
+An explanation to a file, whose extension says as what.
+"""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+import uatlite
+from uatlite.attribution.first_order import COMPONENTS
+from uatlite.classifier.explanation import Explanation
+from uatlite.errors import ConfigurationError, nearest
+from uatlite.lab.report.build import style_sheet, template
+from uatlite.lab.report.explanation import (
+    LABELS,
+    Heatmaps,
+    LayerBars,
+    draw_heatmaps,
+    draw_layers,
+    draw_sheet,
+    masked,
+    notes,
+    sources,
+    verdict,
+)
+from uatlite.lab.report.figures import DPI, RenderedFigure, render, themed
+from uatlite.lab.report.words import shade
+from uatlite.text.write import atomic_file
+from uatlite.values import WordAttribution
+
+
+def to_html(explanation: Explanation, maps: Heatmaps | None) -> str:
+    """The page; every text in it is escaped by the template engine and by matplotlib."""
+    page = template("explanation.html.j2")
+    html: str = page.render(
+        css=style_sheet(),
+        shade=shade,
+        explanation=explanation,
+        version=uatlite.__version__,
+        verdict=verdict(explanation),
+        sources=sources(explanation),
+        masked=masked(explanation),
+        notes=notes(explanation),
+        labels=LABELS,
+        split=COMPONENTS,
+        bars=_bars(explanation),
+        heatmaps=None if maps is None else _heatmaps(maps),
+        which=None if maps is None else maps.which,
+    )
+    return html
+
+
+def _bars(explanation: Explanation) -> RenderedFigure:
+    bars = LayerBars.of(explanation)
+    alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in bars.layers) + "."
+    return render("layers", "Variance by layer", alt, bars, partial(draw_layers, bars))
+
+
+def _heatmaps(maps: Heatmaps) -> RenderedFigure:
+    row, column = divmod(int(abs(maps.difference).argmax()), len(maps.tokens))
+    alt = (
+        f"Three maps of attention between {len(maps.tokens)} tokens. The largest difference is "
+        f"{maps.difference[row, column]:+.4f}, from {maps.tokens[row]} to {maps.tokens[column]}."
+    )
+    return render("attention", "Attention with and without modulation", alt, maps, partial(draw_heatmaps, maps))
+
+
+GROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
+"""Behind a word of each shade; the ink on it is dark, so that it reads on light and on dark terminals."""
+WIDTH = 32
+MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
+"""A component's part of a bar: apart also without colours."""
+COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
+
+
+def terminal_view(explanation: Explanation) -> RenderableType:
+    """The verdict, the words, the layers."""
+    parts: list[RenderableType] = [Text(verdict(explanation), style="bold"), Text()]
+    parts += [_coloured(run, explanation.words) for run in explanation.segments]
+    parts += [Text(), _words(explanation), Text(masked(explanation)), Text()]
+    parts += [_layers(LayerBars.of(explanation)), Text(sources(explanation), style="dim")]
+    return Group(*parts, *(Text(note, style="yellow") for note in notes(explanation)))
+
+
+def _coloured(run: Sequence[WordAttribution], words: Sequence[WordAttribution]) -> Text:
+    text = Text()
+    for word in run:
+        ground = GROUNDS[shade(word, words)]
+        text.append(word.word.text, style=Style(color="black", bgcolor=ground) if ground else Style())
+        text.append(" ")
+    return text
+
+
+def _words(explanation: Explanation) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("word", overflow="fold")
+    for heading in ("uncertainty U", "of the variance", "confidence if masked"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for word in (*explanation.words, *explanation.special_tokens):
+        change = "" if word.confidence_change is None else f"{100 * word.confidence_change:+.1f} points"
+        style = "dim" if word.word.special else ""
+        table.add_row(Text(word.word.text), f"{word.uncertainty:.3f}", f"{word.share:.1%}", change, style=style)
+    return table
+
+
+def _layers(bars: LayerBars) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("layer", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    key = Text("  ").join(Text(f"{MARKS[name]} {LABELS[name]}", style=COLOURS[name]) for name in MARKS)
+    table.add_column(key, no_wrap=True)
+    table.add_column("variance", justify="right", no_wrap=True)
+    for layer in bars.layers:
+        error = "" if layer.error is None else f" ± {layer.error:.3f}"
+        bar = Text()
+        for name, length in bars.parts(layer).items():
+            bar.append(MARKS[name] * round(WIDTH * length / bars.longest), style=COLOURS[name])
+        table.add_row(layer.name, f"{layer.share:.1%}", bar, f"{layer.contribution:.3f}{error}")
+    return table
+
+
+Write = Callable[[Explanation, Heatmaps | None], bytes]
+
+
+def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
+    return to_html(explanation, maps).encode()
+
+
+def _json(explanation: Explanation, maps: Heatmaps | None) -> bytes:
+    return (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode()
+
+
+def _image(explanation: Explanation, maps: Heatmaps | None, kind: str) -> bytes:
+    content = io.BytesIO()
+    with themed():
+        sheet = draw_sheet(explanation, maps)
+        plain = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+        sheet.savefig(content, format=kind, dpi=DPI, facecolor="white", metadata=plain)
+    return content.getvalue()
+
+
+# extension -> the bytes of the file
+EXTENSIONS: dict[str, Write] = {
+    ".html": _html,
+    ".png": lambda explanation, maps: _image(explanation, maps, "png"),
+    ".svg": lambda explanation, maps: _image(explanation, maps, "svg"),
+    ".json": _json,
+}
+
+
+def check_target(path: Path) -> None:
+    """An error, before anything runs, where the extension is none that can be written."""
+    if path.suffix.lower() not in EXTENSIONS:
+        hint = nearest(path.suffix, EXTENSIONS)
+        raise ConfigurationError(
+            f"{path.name} has the extension {path.suffix!r}; allowed are {', '.join(EXTENSIONS)}.{hint}"
+        )
+
+
+def write_explanation(
+    explanation: Explanation, path: Path, *, layer: int | None = None, head: int | None = None
+) -> None:
+    """Write an explanation as HTML, PNG, SVG or JSON; the maps of attention are of that layer and head, from 1.
+
+    JSON has the attention of every layer and head.
+    """
+    check_target(path)
+    content = EXTENSIONS[path.suffix.lower()](explanation, Heatmaps.of(explanation, layer, head))
+    with atomic_file(path) as file:
+        file.write(content)

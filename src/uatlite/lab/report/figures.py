@@ -1,0 +1,206 @@
+"""Colours and strokes of the figures. A method has one colour; its calibrated forms are dashed.
+
+Figures are drawn in the light colours below. Inside the page each of them is replaced by the CSS variable of its role,
+which the style sheet sets for light and for dark screens; the files beside the page stay as drawn.
+
+A figure of the report: drawn once, kept as SVG, PNG and CSV, and as an SVG that lives inside the page.
+"""
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from uatlite.errors import MissingDependency
+from uatlite.lab.evaluate.contenders import Contender
+from uatlite.text.write import atomic_file
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Dash = str | tuple[int, tuple[float, ...]]
+
+# role -> colour on a light ground. The series are Okabe and Ito's, which colour-blind readers can tell apart,
+# darkened where they were too pale for a line on white.
+INK = "#1c2430"
+MUTED = "#5d6776"
+GRID = "#dde2e9"
+RIGHT = "#2b7a78"
+WRONG = "#c8553d"
+SERIES = ("#1f6fb4", "#c76a00", "#00805f", "#a83279", "#6f5cc4", "#8a7a00", "#c0392b", "#3d8aa6")
+
+ROLES = {
+    INK: "--ink",
+    MUTED: "--muted",
+    GRID: "--grid",
+    RIGHT: "--right",
+    WRONG: "--wrong",
+    **{colour: f"--series-{place}" for place, colour in enumerate(SERIES, 1)},
+}
+
+RC = {
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: it can be read aloud, searched, and takes the page's font
+    "svg.hashsalt": "uatlite",
+}
+"""matplotlib's settings, applied while a figure is drawn and never globally."""
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """How a contender is drawn."""
+
+    colour: str
+    dash: Dash
+    marker: str
+
+
+def strokes(contenders: tuple[Contender, ...]) -> dict[str, Stroke]:
+    """A stroke for each contender: the colour by its method, the dash by whether a calibrator is stacked on it."""
+    methods = list(dict.fromkeys(contender.method.name for contender in contenders))
+    found: dict[str, Stroke] = {}
+    for contender in contenders:
+        colour = SERIES[methods.index(contender.method.name) % len(SERIES)]
+        dash: Dash = (0, (4.0, 1.6)) if contender.calibrated else "solid"
+        found[contender.name] = Stroke(colour, dash, "D" if contender.calibrated else "o")
+    return found
+
+
+DPI = 160
+
+
+Record = dict[str, object]
+
+
+class Display(Protocol):
+    """Numbers that a figure shows."""
+
+    def records(self) -> Iterator[Record]:
+        """One flat row for each thing that is drawn."""
+        ...
+
+
+Draw = Callable[[], "Figure"]
+
+
+@contextmanager
+def themed() -> Iterator[None]:
+    """The theme's settings of matplotlib within the block; also needed while a figure is saved."""
+    try:
+        from matplotlib import rc_context
+    except ImportError as error:
+        raise MissingDependency("matplotlib", "report") from error
+    with rc_context(RC):  # type: ignore[arg-type]
+        yield
+
+
+def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
+    """A figure without ground, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.subplots(**layout)
+    for one in np.atleast_1d(axes).flat:
+        one.patch.set_alpha(0)
+    return figure, axes
+
+
+@dataclass(frozen=True)
+class RenderedFigure:
+    """A drawn figure. `name` is unique in a report and safe as a file name."""
+
+    name: str
+    title: str
+    alt: str
+    """what it shows, for who cannot see it"""
+    svg: str
+    """as the file has it: light colours on white"""
+    png: bytes
+    csv: str
+
+    @property
+    def inline(self) -> str:
+        """The SVG for the page: colours by role, ids of its own, a title and a description."""
+        return inline_svg(self.svg, self.name, self.title, self.alt)
+
+    @property
+    def numbers(self) -> str:
+        """The CSV as an address that needs no network and no file."""
+        return "data:text/csv;base64," + base64.b64encode(self.csv.encode()).decode()
+
+    def write(self, directory: Path) -> list[Path]:
+        """The figure as SVG and PNG, and its numbers as CSV."""
+        contents = {"svg": self.svg.encode(), "png": self.png, "csv": self.csv.encode()}
+        for extension, content in contents.items():
+            with atomic_file(directory / f"{self.name}.{extension}") as file:
+                file.write(content)
+        return [directory / f"{self.name}.{extension}" for extension in contents]
+
+
+def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> RenderedFigure:
+    """Draw a display and keep it in every form."""
+    svg, png = io.StringIO(), io.BytesIO()
+    with themed():
+        drawn = draw()
+        drawn.savefig(svg, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
+        drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), _csv(display))
+
+
+def file_name(text: str) -> str:
+    """Letters, digits, dots and dashes of a text, as in 'reliability-sst2-test-uat-ts'."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
+def inline_svg(svg: str, name: str, title: str, alt: str) -> str:
+    """An SVG file as an element of a page: without prolog and ground, recoloured, with ids that no other figure has."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    # The first patch is matplotlib's ground of the whole figure.
+    body = re.sub(r'<g id="patch_1">.*?</g>', "", body, count=1, flags=re.DOTALL)
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
+    body = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", body)
+    for colour, role in ROLES.items():
+        body = body.replace(colour, f"var({role})")
+    head, rest = body.split(">", 1)
+    view = re.search(r'viewBox="[^"]+"', head)
+    assert view is not None
+    opening = f'<svg class="figure" role="img" aria-labelledby="{name}-title {name}-alt" {view.group()}>'
+    return f'{opening}<title id="{name}-title">{escape(title)}</title><desc id="{name}-alt">{escape(alt)}</desc>{rest}'
+
+
+def _csv(display: Display) -> str:
+    rows = list(display.records())
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+    return text.getvalue()

@@ -1,0 +1,263 @@
+"""Results as tables: one value, `Table`, that a terminal, Markdown and CSV print each in its way.
+
+Tables in a terminal, by rich.
+
+Results to files: results.json, results.csv and results.md beside the store.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from uatlite.errors import StoreError
+from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, SetScores
+from uatlite.lab.evaluate.results import Results
+from uatlite.text.write import atomic_file
+
+# metric -> heading. What is not here is printed under its own name.
+HEADINGS: dict[str, str] = {
+    "accuracy": "Accuracy",
+    "macro_f1": "Macro F1",
+    "ece": "ECE",
+    "debiased_ece": "ECE debiased",
+    "adaptive_ece": "ECE adaptive",
+    "classwise_ece": "ECE classwise",
+    "smooth_ece": "ECE smooth",
+    "mce": "MCE",
+    "nll": "NLL",
+    "brier": "Brier",
+    "aurc": "AURC",
+    "augrc": "AUGRC",
+    "e_aurc": "E-AURC",
+    "error_auroc": "Error AUROC",
+    "delta_ece": "ΔECE",
+    "robustness_score": "Robustness",
+    "auroc": "AUROC",
+    "aupr": "AUPR",
+    "fpr95": "FPR95",
+}
+NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
+"""The metrics that fit a terminal of 80 columns side by side."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A score as text: '0.883', '0.001' over seeds or nothing, '0.852–0.912'."""
+
+    mean: str
+    deviation: str
+    interval: str
+    best: bool
+
+
+@dataclass(frozen=True)
+class Table:
+    """Contenders down, metrics across."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
+    """contender, a note on it, its cells"""
+    notes: tuple[str, ...] = ()
+
+
+def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Table]:
+    """The tables of an evaluation, set by set; `metrics` narrows them to those that were scored of it."""
+    wanted = [name for name in metrics or results.metrics if name in results.metrics] or list(results.metrics)
+    tables: list[Table] = []
+    for one in results.sets:
+        title = f"{one.name} · {one.rows:,} rows"
+        tables.append(_table(results, title, one.scores, wanted, _notes(one)))
+        if one.shift:
+            title = f"{results.sets[0].name} → {one.name}: calibration under shift"
+            tables.append(_table(results, title, one.shift))
+        if one.detection:
+            tables.append(_table(results, f"{one.name}: finding what is out of scope", one.detection))
+    return tables
+
+
+def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
+    """How to read the cells, in one paragraph; `mark` is how the best of a column is shown, `metrics` which are."""
+    how = results.resampling
+    seeds = max(int(about["seeds"]) for about in results.methods.values())
+    parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the rows."]
+    if seeds > 1:
+        parts.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
+    if len(results.contenders) > 1:
+        shown = results.metrics if metrics is None else metrics
+        every = (of.get(name) for one in results.sets for of in one.scores.values() for name in shown)
+        found = any(score is not None and score.best for score in every)
+        test = "each paired interval of the difference excludes 0"
+        beats = f"{mark} beats every other method beyond chance: {test}."
+        parts.append(beats if found else f"Nothing here beats every other method beyond chance ({mark}: {test}).")
+    return " ".join(parts)
+
+
+def markdown(results: Results) -> str:
+    """All tables with all metrics, as a Markdown page."""
+    lines = [f"# {results.model}", ""]
+    for table in tables_of(results):
+        lines += [f"## {table.title}", ""]
+        lines += [f"| method | {' | '.join(table.headings)} |", "|---|" + "---:|" * len(table.headings)]
+        lines += [f"| {name} | {' | '.join(_in_markdown(cell) for cell in cells)} |" for name, _, cells in table.rows]
+        lines += ["", *(f"- {note}" for note in table.notes), *([""] if table.notes else [])]
+    versions = ", ".join(f"{package} {version}" for package, version in results.versions.items())
+    return "\n".join([*lines, legend(results, "**Bold**"), "", f"{versions}. Model {results.model_hash}."]) + "\n"
+
+
+def records(results: Results) -> Iterator[dict[str, object]]:
+    """One flat record for each set, contender and metric."""
+    for one in results.sets:
+        for table in (one.scores, one.shift, one.detection):
+            for contender, scores in table.items():
+                about = results.methods[contender]
+                for metric, score in scores.items():
+                    yield {
+                        "set": one.name,
+                        "rows": one.rows,
+                        "method": contender,
+                        "passes": about["passes"],
+                        "seeds": len(score.values),
+                        "metric": metric,
+                        "mean": score.mean,
+                        "deviation": score.deviation,
+                        "low": score.low,
+                        "high": score.high,
+                        "difference": score.difference and score.difference.point,
+                        "difference_low": score.difference and score.difference.low,
+                        "difference_high": score.difference and score.difference.high,
+                        "best": score.best,
+                    }
+
+
+def as_csv(results: Results) -> str:
+    """The records as CSV; what is not defined is empty."""
+    rows = list(records(results))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        undefined = {key: "" for key, value in row.items() if isinstance(value, float) and math.isnan(value)}
+        writer.writerow(row | undefined)
+    return text.getvalue()
+
+
+def _table(
+    results: Results,
+    title: str,
+    scores: Mapping[str, Mapping[str, Score]],
+    metrics: Sequence[str] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Table:
+    metrics = list(metrics or next(iter(scores.values())))
+    rows = tuple(
+        (
+            name,
+            _passes(int(results.methods[name]["passes"])),
+            tuple(cell(scores[name][metric], metric) for metric in metrics),
+        )
+        for name in results.contenders
+    )
+    return Table(title, tuple(heading(metric) for metric in metrics), rows, notes)
+
+
+def _passes(passes: int) -> str:
+    return f"{passes} pass{'es' if passes > 1 else ''}"
+
+
+def heading(metric: str) -> str:
+    """A metric's name with an arrow towards better."""
+    name, at, threshold = metric.partition("@")
+    names = {"coverage": "Cov", "accuracy": "Acc", "count": "N", "risk": "Risk"}
+    text = f"{names[name]}@{threshold}" if at else HEADINGS.get(metric, metric)
+    arrow = {"higher": " ↑", "lower": " ↓", None: ""}[DIRECTIONS[metric]]
+    return text + arrow
+
+
+def cell(score: Score, metric: str) -> Cell:
+    """A score as text; a count has no decimals, everything else three."""
+    decimals = 0 if metric.startswith("count@") else 3
+
+    def number(value: float) -> str:
+        return f"{value:z.{decimals}f}".replace("-", "−") if math.isfinite(value) else "–"
+
+    between = "–" if score.low >= 0 else " to "
+    interval = f"{number(score.low)}{between}{number(score.high)}" if math.isfinite(score.low) else "–"
+    deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation)
+    return Cell(number(score.mean), deviation, interval, score.best)
+
+
+def _in_markdown(one: Cell) -> str:
+    mean = f"**{one.mean}**" if one.best else one.mean
+    return f"{mean}{f' ± {one.deviation}' if one.deviation else ''} ({one.interval})"
+
+
+def _notes(one: SetScores) -> tuple[str, ...]:
+    notes = [f"rows: {one.source}; {one.alignment}"]
+    if one.left_out:
+        notes.append(f"{one.left_out:,} rows have no label that the model knows and are not scored above")
+    if one.truncated_texts:
+        notes.append(f"{one.truncated_texts:,} texts were cut to fit the model, {one.truncated_tokens:,} tokens in all")
+    return tuple(notes)
+
+
+def render(results: Results) -> RenderableType:
+    """The narrow tables of an evaluation, and how to read them."""
+    parts: list[RenderableType] = []
+    for table in tables_of(results, NARROW):
+        parts += [Text(table.title, style="bold"), render_table(table)]
+        parts += [*(Text(note, style="dim") for note in table.notes), Text()]
+    parts.append(Text(legend(results, metrics=NARROW), style="dim"))
+    return Group(*parts)
+
+
+def render_table(table: Table) -> RichTable:
+    """Two lines for each contender: means, and intervals below them."""
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
+    drawn.add_column("", min_width=12, overflow="fold")
+    for heading in table.headings:
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for name, note, cells in table.rows:
+        label = Text(name).append(f"\n{note}", style="dim")
+        drawn.add_row(label, *(_two_lines(cell) for cell in cells))
+    return drawn
+
+
+def _two_lines(cell: Cell) -> Text:
+    spread = f" ±{cell.deviation.removeprefix('0')}" if cell.deviation else ""
+    text = Text(cell.mean + spread + ("*" if cell.best else " "), style="bold green" if cell.best else "")
+    return text.append(f"\n{cell.interval} ", style="not bold default dim")
+
+
+def write_results(results: Results, directory: Path) -> list[Path]:
+    """Write all three, each whole or not at all; returns their paths."""
+    texts = {
+        "results.json": json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n",
+        "results.csv": as_csv(results),
+        "results.md": markdown(results),
+    }
+    for name, text in texts.items():
+        with atomic_file(directory / name) as file:
+            file.write(text.encode())
+    return [directory / name for name in texts]
+
+
+def read_results(path: str | Path) -> Results:
+    """The results of a `results.json`."""
+    path = Path(path)
+    try:
+        return Results.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}); `uatlite evaluate … -o DIR` writes it.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not a results file ({error!r}); run `uatlite evaluate` again.") from error

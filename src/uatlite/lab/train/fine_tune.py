@@ -1,0 +1,291 @@
+"""What the Trainer does to a process, undone: it seeds every generator and sets the log level of transformers.
+
+A backbone with a new head for a task's labels: where fine-tuning starts.
+
+The Hugging Face Trainer with what a recipe and a method change about it.
+
+Fine-tune a backbone on labelled rows with the Hugging Face Trainer.
+
+`accelerate launch` runs it on several devices as it is: each process calls `fine_tune`, and the first one writes.
+"""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    EarlyStoppingCallback,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+from transformers.trainer_callback import PrinterCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+from uatlite.errors import ConfigurationError, ModelError
+from uatlite.lab.train import recipe as runs
+from uatlite.lab.train.dataset import (
+    LengthGrouped,
+    Report,
+    Reporter,
+    TrainingRows,
+    classes,
+    collate,
+    kind_of,
+    training_rows,
+)
+from uatlite.lab.train.recipe import PLAIN, Fitting, Recipe
+from uatlite.model import weights as method_weights
+from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
+from uatlite.text.schema import Kind
+from uatlite.values import Dataset
+
+
+@contextmanager
+def isolated() -> Iterator[None]:
+    """Leave the generators of Python, NumPy and torch and transformers' logging as they were, also after an error."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
+    with torch.random.fork_rng(), quiet_transformers():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+def with_new_head(
+    backbone: str | Path, labels: tuple[str, ...], *, kind: Kind = "text", seed: int = 0
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The backbone ('minilm', a directory or a hub id) with a head for these labels, and its tokenizer.
+
+    The head is drawn by `seed`, and torch's generators are as before afterwards; one of another size is replaced.
+    That the backbone has none is not reported: a new one is the purpose. The labels are written into the
+    configuration, so that columns are later found by name.
+    """
+    source = backbone_directory(backbone)
+    auto: Any = AutoModelForMultipleChoice if kind == "choice" else AutoModelForSequenceClassification
+    try:
+        config = AutoConfig.from_pretrained(source)
+        if kind != "choice":  # there the classes are places among the options, and have no names
+            config.id2label = dict(enumerate(labels))
+            config.label2id = {label: index for index, label in enumerate(labels)}
+        with torch.random.fork_rng(), quiet_transformers():
+            torch.manual_seed(seed)
+            model = auto.from_pretrained(
+                source, config=config, use_safetensors=True, dtype=torch.float32, ignore_mismatched_sizes=True
+            )
+    except (OSError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        raise ModelError(
+            f"{backbone} cannot be fine-tuned: {reason}. Give 'minilm', the directory of a saved model with "
+            "safetensors weights, or a hub id."
+        ) from error
+    return model, load_tokenizer(source, config)
+
+
+class FittingTrainer(Trainer):  # type: ignore[misc]
+    """Adds the penalty, the parameter groups and the learning rates of a fitting.
+
+    It also draws batches of like length where the recipe asks for them: the Trainer cannot read lengths off tokens.
+    """
+
+    lr_scheduler: Any
+
+    def __init__(self, fitting: Fitting, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._fitting = fitting
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        if self.args.train_sampling_strategy != "group_by_length":
+            return super()._get_train_sampler(train_dataset)
+        rows: TrainingRows = self.train_dataset
+        return LengthGrouped(rows.tokens.lengths, self.args.train_batch_size, self.args.seed)
+
+    def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
+        result = super().compute_loss(model, inputs, return_outputs=return_outputs, **options)
+        if not model.training:
+            return result
+        penalty = self._fitting.penalty(self._plain(model), len(self.train_dataset))
+        if penalty is None:
+            return result
+        return (result[0] + penalty, result[1]) if return_outputs else result + penalty
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        if self.optimizer is None:
+            super().create_optimizer(model)
+            _regroup(self.optimizer, self._fitting.groups(self._plain(model or self.model)))
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        warmup = self.args.get_warmup_steps(num_training_steps)
+        if self.lr_scheduler is None and self._fitting.schedule(0, warmup, num_training_steps) is not None:
+
+            def share(step: int) -> float:
+                rate = self._fitting.schedule(step, warmup, num_training_steps)
+                assert rate is not None
+                return rate
+
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, share)
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def _plain(self, model: Any) -> PreTrainedModel:
+        return self.accelerator.unwrap_model(model)
+
+
+class AfterStep(TrainerCallback):  # type: ignore[misc]
+    """Calls a fitting's `after_step`."""
+
+    def __init__(self, fitting: Fitting, model: PreTrainedModel) -> None:
+        self._fitting, self._model = fitting, model
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 0:
+            self._fitting.after_step(self._model, 0, state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._fitting.after_step(self._model, state.global_step, state.max_steps)
+
+
+def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
+    """Take the parameters of some groups out of the groups that they are in, and add them with their own settings."""
+    for group in groups:
+        moved = {id(parameter) for parameter in group["params"]}
+        for other in optimizer.param_groups:
+            other["params"] = [parameter for parameter in other["params"] if id(parameter) not in moved]
+        optimizer.add_param_group(group)
+
+
+EVALUATION_BATCH = 64
+
+
+def fine_tune(
+    backbone: str | Path,
+    train: Dataset,
+    directory: str | Path,
+    *,
+    validation: Dataset | None = None,
+    recipe: Recipe | None = None,
+    seed: int = 0,
+    fitting: Fitting = PLAIN,
+    resume: bool = False,
+    checkpoint_steps: int | None = None,
+    report: Report | None = None,
+) -> runs.Trained:
+    """Fine-tune `backbone` ('minilm', a directory, a hub id) on the training rows and save it in `directory`.
+
+    The seed decides the new head, the order of rows and dropout. Checkpoints are kept every `checkpoint_steps`
+    steps, or after every epoch; `resume` goes on from the last one and ends with the weights of a run that was never
+    interrupted; a finished one is left as it is. Validation rows are scored after every epoch, and end the run early if
+    the recipe has a `patience`. `fitting` is what a method changes about all this.
+    """
+    recipe, directory = recipe or Recipe(), Path(directory)
+    fitting.check(recipe)
+    run = runs.TrainingRun.of(backbone, train, validation, recipe, seed, fitting.identity)
+    if resume and (trained := runs.finished(directory, run)) is not None:
+        return trained
+    arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
+    goes_on = resume and runs.is_begun(directory, run)
+    if not goes_on:
+        runs.begin(directory, run)
+    model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
+    rows = training_rows(train, model, tokenizer, recipe.max_length)
+    watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
+    fitting.prepare(model, seed)
+    with isolated():
+        trainer = FittingTrainer(
+            fitting, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
+        )
+        trainer.add_callback(AfterStep(fitting, model))
+        _call_back(trainer, recipe, report)
+        outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if goes_on else None)
+        nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
+        fitting.finish(model.eval(), lambda: batches(rows))
+        _save(trainer, model, directory)
+    trained = runs.Trained(
+        run=run,
+        rows=len(rows),
+        source=train.source,
+        steps=outcome.global_step,
+        seconds=outcome.metrics["train_runtime"],
+        train_loss=outcome.training_loss,
+        validation_nll=nll,
+    )
+    if trainer.is_world_process_zero():
+        runs.finish(directory, trained)
+    return trained
+
+
+def batches(rows: TrainingRows) -> Iterator[dict[str, Tensor]]:
+    """The rows in batches of like length, with their labels."""
+    for batch in rows.tokens.batches():
+        yield collate([(rows, place) for place in batch.rows])
+
+
+def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
+    """Model and tokenizer, without the Trainer's own settings: they are a pickle, and the record says what they say."""
+    trainer.save_model(str(directory))
+    if trainer.is_world_process_zero():
+        method_weights.write(model, directory)
+        (directory / "training_args.bin").unlink(missing_ok=True)
+
+
+def _call_back(trainer: Trainer, recipe: Recipe, report: Report | None) -> None:
+    """Who is told of each step: the caller's report instead of the Trainer's printing, and the early stop."""
+    trainer.remove_callback(PrinterCallback)
+    if report is not None:
+        trainer.add_callback(Reporter(report))
+    if recipe.patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(recipe.patience))
+
+
+def _arguments(
+    directory: Path, recipe: Recipe, seed: int, checkpoint_steps: int | None, *, evaluates: bool
+) -> TrainingArguments:
+    stops_early = recipe.patience is not None
+    if stops_early and checkpoint_steps is not None:
+        raise ConfigurationError("with a patience checkpoints are kept after every epoch; drop checkpoint_steps.")
+    return TrainingArguments(
+        output_dir=str(directory / runs.CHECKPOINTS),
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+        lr_scheduler_type="linear",
+        optim="adamw_torch",
+        per_device_train_batch_size=recipe.batch_size,
+        per_device_eval_batch_size=EVALUATION_BATCH,
+        num_train_epochs=recipe.epochs,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.clip,
+        train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
+        seed=seed,
+        eval_strategy="epoch" if evaluates else "no",
+        save_strategy=_save_strategy(recipe, checkpoint_steps),
+        save_steps=checkpoint_steps or 500,  # read with save_strategy="steps" only
+        save_total_limit=2,
+        load_best_model_at_end=stops_early,
+        metric_for_best_model="eval_loss" if stops_early else None,
+        greater_is_better=False if stops_early else None,
+        logging_steps=10,
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+    )
+
+
+def _save_strategy(recipe: Recipe, checkpoint_steps: int | None) -> str:
+    """After so many steps or every epoch; a checkpoint at the end of the only epoch would be of no use to anyone."""
+    if checkpoint_steps is not None:
+        return "steps"
+    return "epoch" if recipe.epochs > 1 or recipe.patience is not None else "no"

@@ -1,0 +1,244 @@
+"""The last layer's Laplace approximation, fitted after training by `laplace-torch`; the one importer of it.
+
+Training SNGP: a Gaussian-process head, a bound on the map before it, and at the end the posterior covariance.
+
+Training a variational last layer: the ELBO, its KL spread over the training rows.
+"""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import PreTrainedModel
+
+from uatlite.errors import ConfigurationError, MissingDependency
+from uatlite.lab.train.recipe import Batches, Fitting
+from uatlite.model.architectures import architecture_of
+from uatlite.model.heads import GaussianProcessHead, VariationalLinear, bound_spectral_norm
+from uatlite.model.view import layers_of
+from uatlite.model.weights import (
+    AbsentHead,
+    MethodWeights,
+    attach,
+    features,
+    last_layer,
+    replace_module,
+    without_last_layer,
+)
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class LaplaceFitting(Fitting):
+    """The plain fine-tuning, then the curvature of its loss in the last layer.
+
+    The prior's precision is the one of the highest marginal likelihood on the training rows, so no others are needed.
+    """
+
+    key: ClassVar[str] = "laplace"
+    after_training: ClassVar[bool] = True
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        laplace_torch()  # if it is missing, then before the training and not after it
+        if type(model).__name__.endswith("ForMultipleChoice"):
+            raise ConfigurationError(
+                "laplace: laplace-torch has no likelihood for multiple choice; use ensemble, swag, sngp or "
+                "vi-last-layer there."
+            )
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        body = without_last_layer(model)
+        read, labels = [], []
+        with torch.inference_mode():
+            for batch in batches():
+                read.append(features(body, batch).cpu())
+                labels.append(batch["labels"])
+        tensors = last_layer_posterior(last_layer(model)[1], torch.cat(read).clone(), torch.cat(labels))
+        attach(model, MethodWeights(self.key, tensors))
+
+
+def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What `uatlite.methods.laplace` reads: the eigenbases of the Kronecker factors, and the prior's precision."""
+    fitted = fit_laplace(layer, features, labels)
+    precision = fitted.posterior_precision
+    (classes, units), *bias = precision.eigenvectors
+    (class_values, unit_values), *bias_values = precision.eigenvalues
+    tensors = {
+        "class_vectors": classes,
+        "feature_vectors": units,
+        "class_values": class_values,
+        "feature_values": unit_values,
+        "prior_precision": precision.deltas.expand(1 + len(bias)),
+    }
+    if bias:
+        tensors |= {"bias_vectors": bias[0][0], "bias_values": bias_values[0][0]}
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any:
+    """laplace-torch's own object for the last layer as a model of features (rows, units)."""
+    rows = DataLoader(TensorDataset(features, labels), batch_size=BATCH)
+    alone = copy.deepcopy(layer).cpu().requires_grad_(True)
+    fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
+    fitted.fit(rows)
+    with warnings.catch_warnings():  # about a link that marginal likelihood does not use
+        warnings.filterwarnings("ignore", message="By default `link_approx`", category=UserWarning)
+        fitted.optimize_prior_precision(method="marglik")
+    return fitted
+
+
+def laplace_torch() -> Any:
+    try:
+        import laplace
+    except ImportError as error:
+        raise MissingDependency("laplace-torch", "laplace") from error
+    return laplace
+
+
+# Where the families keep the dense layer between the encoder and the last layer; decoders have none.
+POOLERS = (
+    "classifier.dense",
+    "pre_classifier",
+    "sequence_summary.summary",
+    "head.dense",
+    "pooler.dense",
+    "{base}.pooler.dense",
+    "{base}.pooler",
+)
+
+
+@dataclass(frozen=True)
+class SngpFitting(Fitting):
+    """The settings of the head, and the `bound` on spectral norms: the pooler's, with `encoder` those of all layers.
+
+    The prior has to allow the margins that trained classifiers have, about 5, and its variance is their square. A bound
+    below about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
+    """
+
+    key: ClassVar[str] = "sngp"
+
+    features: int = 1024
+    length_scale: float = 1.0
+    prior_variance: float = 30.0
+    bound: float = 0.95
+    encoder: bool = False
+    head_rate: float = 0.005
+    """learning rate of the head: its coefficients begin at 0, and at the rate of pretrained weights hardly move"""
+
+    def __post_init__(self) -> None:
+        for name in ("features", "length_scale", "prior_variance", "bound", "head_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"sngp: {name}={getattr(self, name)} is not above 0.")
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        name, layer = last_layer(model)
+        head = GaussianProcessHead(
+            layer.in_features,
+            layer.out_features,
+            features=self.features,
+            length_scale=self.length_scale,
+            prior_variance=self.prior_variance,
+        )
+        head.draw(seed)
+        replace_module(model, name, head.to(layer.weight))
+
+    def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        head = next(module for module in model.modules() if isinstance(module, GaussianProcessHead))
+        return [{"params": list(head.parameters()), "lr": self.head_rate, "weight_decay": 0.0}]
+
+    def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
+        bound_spectral_norm(bounded_weights(model, encoder=self.encoder), self.bound)
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        name, head = next((n, m) for n, m in model.named_modules() if isinstance(m, GaussianProcessHead))
+        replace_module(model, name, AbsentHead(self.key))
+        condition(head, without_last_layer(model), batches)
+        attach(model, MethodWeights(self.key, head.state_dict(), headless=True))
+
+
+def bounded_weights(model: PreTrainedModel, *, encoder: bool = False) -> Iterator[Tensor]:
+    """The matrix before the last layer, and with `encoder` those of all layers."""
+    row = architecture_of(model)
+    modules = dict(model.named_modules())
+    paths = (path.format(base=row.base) for path in POOLERS)
+    pooler = next((modules[path] for path in paths if isinstance(modules.get(path), nn.Linear)), None)
+    if pooler is not None:
+        yield pooler.weight
+    if encoder:
+        for _, layer in layers_of(model, row):
+            yield from (parameter for parameter in layer.parameters() if parameter.ndim == 2)
+
+
+@torch.no_grad()
+def condition(head: GaussianProcessHead, body: PreTrainedModel, batches: Batches) -> None:
+    """Give a head its posterior covariance, by one pass over the training rows with the weights as they now are.
+
+    Liu et al. (2020) sum over the batches of the last epoch while the weights still move; this is the sum that theirs
+    stands for, and the same after a resumed training.
+    """
+    head.eval()
+    information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
+    for batch in batches():
+        x = features(body, batch)
+        information += head.information(x.flatten(0, -2), x.shape[1] if x.ndim == 3 else None)
+    head.condition(information)
+
+
+LOG_SCALES = ("weight_log_scale", "bias_log_scale")
+
+
+@dataclass(frozen=True)
+class VariationalFitting(Fitting):
+    """`prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step.
+
+    The logarithms of the posterior's scales have a learning rate of their own, `scale_rate`: AdamW moves a number by
+    about its learning rate a step, and at one for pretrained weights they would end where they began.
+    """
+
+    key: ClassVar[str] = "vi-last-layer"
+
+    prior_scale: float = 1.0
+    initial_scale: float = 0.05
+    scale_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("prior_scale", "initial_scale", "scale_rate"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"vi-last-layer: {name}={getattr(self, name)} is not above 0.")
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        name, layer = last_layer(model)
+        posterior = VariationalLinear.around(layer, prior_scale=self.prior_scale, initial_scale=self.initial_scale)
+        replace_module(model, name, posterior)
+
+    def penalty(self, model: PreTrainedModel, rows: int) -> Tensor | None:
+        return _posterior(model)[1].kl() / rows
+
+    def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
+        """The scales at their own rate, and the means without weight decay: the prior is in the loss."""
+        named = dict(_posterior(model)[1].named_parameters())
+        scales = [named.pop(name) for name in LOG_SCALES if name in named]
+        return [
+            {"params": scales, "lr": self.scale_rate, "weight_decay": 0.0},
+            {"params": list(named.values()), "weight_decay": 0.0},
+        ]
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        name, posterior = _posterior(model)
+        state = posterior.state_dict()
+        scales = {key: state.pop(key) for key in LOG_SCALES if key in state}
+        with torch.device("meta"):
+            means = nn.Linear(posterior.in_features, posterior.out_features, bias=posterior.bias is not None)
+        means.load_state_dict(state, assign=True)
+        replace_module(model, name, means.eval())
+        attach(model, MethodWeights(self.key, scales))
+
+
+def _posterior(model: PreTrainedModel) -> tuple[str, VariationalLinear]:
+    return next((name, module) for name, module in model.named_modules() if isinstance(module, VariationalLinear))

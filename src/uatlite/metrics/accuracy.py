@@ -1,0 +1,204 @@
+"""How often the prediction is right: accuracy and macro F1.
+
+Proper scores: the negative log likelihood, and the Brier score with its two parts.
+
+Telling bad rows from good ones by a score: AUROC, AUPR and FPR95.
+
+The positive is what is to be found: the error, the out-of-scope text. A high score says positive. The
+`error_*` metrics find wrong predictions by low confidence; for anything else call auroc, aupr and fpr95 with
+your own score (1 - confidence, entropy, mutual information) and the positives. All are NaN where one of the
+two kinds is missing.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from uatlite.errors import InputError
+from uatlite.metrics.metric import Statistic, at_once, mean_of, metric, ratio
+from uatlite.metrics.ranking import BINS, Floats, Ranking, Rows, by_class, check_bins
+
+
+@metric("higher")
+def accuracy(rows: Rows) -> Statistic:
+    """The share of rows whose most probable class is the label."""
+    return mean_of(rows.correct)
+
+
+@metric("higher")
+def macro_f1(rows: Rows) -> Statistic:
+    """The mean over classes of F1_c = 2 TP_c / (predicted_c + labelled_c).
+
+    Only classes that occur, as a label or as a prediction, are averaged (as in scikit-learn).
+    """
+    predicted = np.eye(rows.probabilities.shape[1])[rows.predicted]
+
+    def statistic(counts: Floats) -> Floats:
+        hits = counts @ (predicted * rows.one_hot)
+        occurrences = counts @ (predicted + rows.one_hot)
+        f1 = ratio(2 * hits, occurrences, otherwise=0.0)
+        return np.asarray(f1.sum(axis=1) / (occurrences > 0).sum(axis=1))
+
+    return statistic
+
+
+# A probability of 0 for the true class would make one row's loss infinite. Like scikit-learn we count it as
+# the machine epsilon of float64, a loss of 36.04; published probabilities with five decimals do have such
+# zeros.
+SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
+
+
+@metric("lower")
+def nll(rows: Rows) -> Statistic:
+    """The mean of -log p(label), with probabilities below 2.2e-16 counted as 2.2e-16."""
+    of_label = np.take_along_axis(rows.probabilities, rows.labels[:, None], axis=1)[:, 0]
+    return mean_of(-np.log(np.maximum(of_label, SMALLEST_PROBABILITY)))
+
+
+@metric("lower")
+def brier(rows: Rows) -> Statistic:
+    """The mean of sum_c (p_c - [label is c])², from 0 to 2."""
+    return mean_of(np.square(rows.probabilities - rows.one_hot).sum(axis=1))
+
+
+@metric("lower", pivotal=True)
+def brier_calibration(rows: Rows, bins: int = BINS) -> Statistic:
+    """The part of the Brier score that recalibration could remove: sum_c sum_b n_cb/n g_cb².
+
+    g_cb is the mean gap (p_c - [label is c]) of the rows in bin b of p_c.
+    """
+    check_bins(bins)
+
+    def statistic(counts: Floats) -> Floats:
+        parts = [
+            ratio(binned.gaps(counts) ** 2, binned.sizes(counts), otherwise=0.0).sum(axis=1)
+            for binned in by_class(rows, bins)
+        ]
+        return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
+
+    return statistic
+
+
+@metric("lower", pivotal=True)
+def brier_refinement(rows: Rows, bins: int = BINS) -> Statistic:
+    """The rest, brier - brier_calibration = sum_c sum_b n_cb/n Var_cb(gap), the variance within bins.
+
+    It is what remains when the mean of every bin is right; it falls when classes are told apart better.
+    """
+    whole, part = brier.prepare(rows), brier_calibration.prepare(rows, bins)
+
+    def statistic(counts: Floats) -> Floats:
+        return whole(counts) - part(counts)
+
+    return statistic
+
+
+RECALL = 0.95
+
+
+def auroc_of(ranking: Ranking, positives: Floats) -> Statistic:
+    """P(score of a positive > score of a negative) + P(equal) / 2."""
+
+    def statistic(counts: Floats) -> Floats:
+        found, flagged = detection_curve(ranking, positives, counts)
+        area = np.diff(flagged, axis=1) * (found[:, 1:] + found[:, :-1]) / 2
+        return ratio(area.sum(axis=1), found[:, -1] * flagged[:, -1])
+
+    return statistic
+
+
+def aupr_of(ranking: Ranking, positives: Floats) -> Statistic:
+    """Average precision: the sum over thresholds of precision times the recall gained there."""
+
+    def statistic(counts: Floats) -> Floats:
+        found, flagged = detection_curve(ranking, positives, counts)
+        precision = ratio(found, found + flagged, otherwise=0.0)[:, 1:]
+        area = (precision * np.diff(found, axis=1)).sum(axis=1)
+        return np.where(flagged[:, -1] > 0, ratio(area, found[:, -1]), np.nan)
+
+    return statistic
+
+
+def fpr95_of(ranking: Ranking, positives: Floats) -> Statistic:
+    """The share of negatives flagged at the highest threshold that finds at least 95 % of the positives."""
+
+    def statistic(counts: Floats) -> Floats:
+        found, flagged = detection_curve(ranking, positives, counts)
+        first = np.argmax(found >= RECALL * found[:, -1:] - 1e-9, axis=1)
+        share = ratio(flagged[np.arange(len(counts)), first], flagged[:, -1])
+        return np.where(found[:, -1] > 0, share, np.nan)
+
+    return statistic
+
+
+DETECTION = {"auroc": auroc_of, "aupr": aupr_of, "fpr95": fpr95_of}
+
+
+def detection_curve(ranking: Ranking, positives: Floats, counts: Floats) -> tuple[Floats, Floats]:
+    """Positives found and negatives flagged as the threshold falls: two of (resamples, 1 + ties)."""
+    return ranking.cumulate(counts, positives), ranking.cumulate(counts, 1 - positives)
+
+
+@metric("higher")
+def error_auroc(rows: Rows) -> Statistic:
+    """AUROC of finding wrong predictions by low confidence."""
+    return auroc_of(*errors_by_doubt(rows))
+
+
+@metric("higher")
+def error_aupr(rows: Rows) -> Statistic:
+    """Average precision of finding wrong predictions by low confidence."""
+    return aupr_of(*errors_by_doubt(rows))
+
+
+@metric("lower")
+def error_fpr95(rows: Rows) -> Statistic:
+    """The share of correct predictions flagged when 95 % of the wrong ones are, by low confidence."""
+    return fpr95_of(*errors_by_doubt(rows))
+
+
+def errors_by_doubt(rows: Rows) -> tuple[Ranking, Floats]:
+    """Rows from the least confident to the most, with the errors as positives."""
+    return Ranking.of(-rows.confidence), 1 - rows.correct
+
+
+def auroc(scores: ArrayLike, positives: ArrayLike) -> float:
+    """Area under the ROC curve of scores (rows,) for positives (rows,); ties count one half."""
+    return detect(auroc_of, scores, positives)
+
+
+def aupr(scores: ArrayLike, positives: ArrayLike) -> float:
+    """Average precision of scores (rows,) for positives (rows,); ties share a threshold."""
+    return detect(aupr_of, scores, positives)
+
+
+def fpr95(scores: ArrayLike, positives: ArrayLike) -> float:
+    """The share of negatives flagged where scores (rows,) flag at least 95 % of the positives (rows,)."""
+    return detect(fpr95_of, scores, positives)
+
+
+def detect(statistic_of: Callable[[Ranking, Floats], Statistic], scores: ArrayLike, positives: ArrayLike) -> float:
+    """Check both arrays and evaluate one statistic of detection on them."""
+    ranking, found = check_detection(scores, positives)
+    return at_once(statistic_of(ranking, found), len(found))
+
+
+def check_detection(scores: ArrayLike, positives: ArrayLike) -> tuple[Ranking, Floats]:
+    """The ranking of finite scores (rows,) and the positives (rows,) as 0 and 1, or an InputError."""
+    values, found = np.asarray(scores, dtype=np.float64), np.asarray(positives)
+    if values.ndim != 1 or len(values) == 0 or values.shape != found.shape:
+        raise InputError(
+            f"scores have shape {values.shape} and positives {found.shape}; allowed is (rows,) for both, "
+            "at least one row."
+        )
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise InputError(f"scores[{row}] is {values[row]}; allowed are finite numbers. Drop or repair that row.")
+    if not np.isin(found, (0, 1)).all():
+        row = int(np.argmin(np.isin(found, (0, 1))))
+        raise InputError(
+            f"positives[{row}] is {found[row]!r}; allowed are True and False (or 1 and 0). Compare first, "
+            "as in labels == out_of_scope."
+        )
+    return Ranking.of(values), found.astype(np.float64)

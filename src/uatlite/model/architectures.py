@@ -1,0 +1,258 @@
+"""The architecture table: where each model family drops, attends and classifies.
+
+A row names module paths. `{base}` is the encoder inside the classifier and `{layer}` one of its layers. To add an
+architecture, add a row here and its tiny configuration to `tests/conftest.py`; every engine test then
+runs on it.
+
+A component without a live site of its own (Llama's embedding, ALBERT's feed-forward) gets one at the natural
+place; such rows put the path in `added`.
+
+What a model and its input must be before anything runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Where one family keeps its dropout sites; paths as `named_modules` spells them."""
+
+    base: str
+    """The encoder, an attribute of the classifier."""
+    embedding: str
+    """The module whose output is the embedding block's, relative to the base."""
+    layers: str
+    """The list of layers, relative to the base."""
+    attention: str
+    """The module that computes self-attention, relative to a layer."""
+    attention_rate: str
+    """The attribute of `attention` with its own rate: a float, or a Dropout module."""
+    attention_output: str | None
+    """The site after the attention's output projection, relative to a layer; None where there is none."""
+    feed_forward: str
+    """The site at the feed-forward output, relative to a layer."""
+    head: tuple[str, ...] = ()
+    """The sites of the classification head, relative to the model; one may be called more than once."""
+    added: frozenset[str] = frozenset()
+    """Components that have no live dropout: their path names the module whose output we drop."""
+    interface: bool = True
+    """Whether attention runs through transformers' AttentionInterface."""
+    value: str | None = None
+    """Outside the interface: the value projection, relative to a layer."""
+    position: str | None = None
+    """A dropout on relative-position embeddings shared by the whole batch, relative to a layer."""
+    convolution: str | None = None
+    """A dropout of a convolution beside the first layer, relative to the base; a checkpoint may lack it."""
+    narrow: str | None = None
+    """In the last layer, the module from whose inputs on only the first token counts, as the head reads no other;
+    relative to a layer, None where the head reads more."""
+    reads_last: bool = False
+    """Whether the head reads the last real token, as decoders' do; others read the first, or a pooler's output."""
+    reserved_positions: int = 0
+    """Position embeddings that no token can use: RoBERTa counts positions from padding_idx + 1."""
+
+
+BERT = Architecture(
+    base="bert",
+    embedding="embeddings.dropout",
+    layers="encoder.layer",
+    attention="attention.self",
+    attention_rate="dropout",
+    attention_output="attention.output.dropout",
+    feed_forward="output.dropout",
+    head=("dropout",),
+    narrow="attention.output",
+)
+
+
+def _like_bert(base: str, **changes: object) -> Architecture:
+    return Architecture(**{**BERT.__dict__, "base": base, **changes})
+
+
+_ROBERTA_HEAD = {"head": ("classifier.dropout", "dropout")}  # sequence classification, multiple choice
+_LLAMA = Architecture(
+    base="model",
+    embedding="embed_tokens",
+    layers="layers",
+    attention="self_attn",
+    attention_rate="attention_dropout",
+    attention_output=None,
+    feed_forward="mlp",
+    added=frozenset({"embedding", "feed_forward"}),
+    reads_last=True,
+)
+
+# config.model_type -> row
+ARCHITECTURES: dict[str, Architecture] = {
+    "bert": BERT,
+    "roberta": _like_bert("roberta", reserved_positions=2, **_ROBERTA_HEAD),
+    "xlm-roberta": _like_bert("roberta", reserved_positions=2, **_ROBERTA_HEAD),
+    "electra": _like_bert("electra", **_ROBERTA_HEAD),
+    "distilbert": Architecture(
+        base="distilbert",
+        embedding="embeddings.dropout",
+        layers="transformer.layer",
+        attention="attention",
+        attention_rate="dropout",
+        attention_output=None,
+        feed_forward="ffn.dropout",
+        head=("dropout",),
+        narrow="sa_layer_norm",
+    ),
+    "albert": Architecture(
+        base="albert",
+        embedding="embeddings.dropout",
+        layers="encoder.albert_layer_groups.*.albert_layers",
+        attention="attention",
+        attention_rate="attention_dropout",
+        attention_output="attention.output_dropout",
+        feed_forward="ffn_output",
+        head=("dropout",),
+        added=frozenset({"feed_forward"}),
+    ),
+    "deberta-v2": _like_bert(
+        "deberta",
+        head=("pooler.dropout", "dropout"),
+        interface=False,
+        value="attention.self.value_proj",
+        position="attention.self.pos_dropout",
+        convolution="encoder.conv.dropout",
+        narrow=None,
+    ),
+    "mpnet": _like_bert(
+        "mpnet",
+        attention="attention.attn",
+        attention_output="attention.dropout",
+        interface=False,
+        value="attention.attn.v",
+        narrow="attention.LayerNorm",
+        reserved_positions=2,
+        **_ROBERTA_HEAD,
+    ),
+    "modernbert": Architecture(
+        base="model",
+        embedding="embeddings.drop",
+        layers="layers",
+        attention="attn",
+        attention_rate="attention_dropout",
+        attention_output="attn.out_drop",
+        feed_forward="mlp.drop",
+        head=("drop",),
+    ),
+    "gpt2": Architecture(
+        base="transformer",
+        embedding="drop",
+        layers="h",
+        attention="attn",
+        attention_rate="attn_dropout",
+        attention_output="attn.resid_dropout",
+        feed_forward="mlp.dropout",
+        reads_last=True,
+    ),
+    "llama": _LLAMA,
+    "qwen2": _LLAMA,
+    "qwen3": _LLAMA,
+}
+
+
+CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
+MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+"""What of a tokenizer's output goes into a model."""
+
+
+def unwrap(model: PreTrainedModel) -> PreTrainedModel:
+    """The module itself, out of the wrapper that `torch.compile` puts around it."""
+    return getattr(model, "_orig_mod", model)
+
+
+def check_classifier(model: PreTrainedModel) -> None:
+    """Raise unless the model returns the logits of two or more exclusive classes."""
+    names = [base.__name__ for base in type(model).__mro__]
+    if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
+        raise NotAClassifier(
+            f"{type(model).__name__} is not a classifier; UAT-Lite needs a Hugging Face model with class logits. "
+            "Load it with AutoModelForSequenceClassification or AutoModelForMultipleChoice."
+        )
+    config: Any = model.config
+    problem = getattr(config, "problem_type", None)
+    if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not _chooses(model)):
+        raise NotAClassifier(
+            f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
+            "two or more exclusive classes (problem_type None or 'single_label_classification')."
+        )
+
+
+def architecture_of(model: PreTrainedModel) -> Architecture:
+    """The model's row in the architecture table."""
+    kind = model.config.model_type
+    if kind not in ARCHITECTURES:
+        raise UnknownArchitecture(
+            f"model_type {kind!r} is not in the architecture table; it has {', '.join(ARCHITECTURES)}."
+            f"{nearest(kind, ARCHITECTURES)} To add it, write one row in uatlite/backbone/architectures.py: "
+            "CONTRIBUTING.md shows how."
+        )
+    return ARCHITECTURES[kind]
+
+
+def check_encoded(
+    encoded: Mapping[str, Tensor], model: PreTrainedModel, architecture: Architecture
+) -> dict[str, Tensor]:
+    """The model's inputs as tensors on its device, with an attention mask; raise where they cannot be used."""
+    if not isinstance(encoded, Mapping) or "input_ids" not in encoded:
+        keys = list(encoded) if isinstance(encoded, Mapping) else type(encoded).__name__
+        raise InputError(f"encoded has no input_ids (it is {keys}); pass what the tokenizer returns.")
+    for name, value in encoded.items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"encoded[{name!r}] is a {type(value).__name__}, not a tensor; "
+                "call the tokenizer with return_tensors='pt' and padding=True."
+            )
+    ids = encoded["input_ids"]
+    wanted = "(batch, choices, tokens)" if _chooses(model) else "(batch, tokens)"
+    if ids.ndim != wanted.count(",") + 1 or ids.shape[-1] == 0:
+        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {wanted}, with a token or more.")
+    _check_length(ids, model, architecture)
+    device = next(model.parameters()).device
+    inputs = {name: encoded[name].to(device) for name in MODEL_INPUTS if name in encoded}
+    inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
+    if "position_ids" in inputs and inputs["position_ids"].numel() == ids.shape[-1]:  # one row for all texts
+        inputs["position_ids"] = inputs["position_ids"].expand(ids.shape)
+    for name, value in inputs.items():
+        if value.shape != ids.shape:
+            got, needed = tuple(value.shape), tuple(ids.shape)
+            raise InputError(f"{name} has shape {got}; it must be that of input_ids, {needed}.")
+    _check_tokens(inputs["attention_mask"])
+    return inputs
+
+
+def _chooses(model: PreTrainedModel) -> bool:
+    return any(base.__name__.endswith("ForMultipleChoice") for base in type(model).__mro__)
+
+
+def _check_tokens(attention_mask: Tensor) -> None:
+    empty = (~attention_mask.bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"text {empty[0]} of the batch has no tokens: its attention_mask is 0 everywhere. Leave it out, or "
+            "tokenize it with special tokens."
+        )
+
+
+def _check_length(ids: Tensor, model: PreTrainedModel, architecture: Architecture) -> None:
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None:
+        return
+    limit = positions - architecture.reserved_positions
+    if ids.shape[-1] > limit:
+        raise InputError(
+            f"the sequences have {ids.shape[-1]} tokens and this model takes at most {limit}; "
+            f"call the tokenizer with truncation=True, max_length={limit}."
+        )

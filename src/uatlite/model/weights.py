@@ -1,0 +1,240 @@
+"""The weights that a method was trained to have beside the model's own, and the file that holds them.
+
+DIR/model.safetensors, config.json …    the model as transformers saves and loads it: the mean, or the first member
+    uatlite-method.safetensors          tensors of the method, and in the file's header whose they are
+
+They are attached to the model as buffers that its state does not list. So they move with the model and `model_hash`
+covers them, and what transformers saves is the plain model.
+
+Models that share the parameters of another one, or have its structure around other parameters.
+
+A copy and its original do not disturb each other: no hook, no swapped parameter, so another thread's use of the
+original runs as ever. A copy takes some ten milliseconds; whoever needs one for every batch keeps it.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import cached_file
+
+from uatlite.errors import ModelError
+from uatlite.model.architectures import MODEL_INPUTS, unwrap
+
+FILE = "uatlite-method.safetensors"
+FORMAT = "1"
+ATTRIBUTE = "method_weights"
+
+Made = TypeVar("Made")
+
+
+class MethodWeights(nn.Module):
+    """Tensors by name, and the method that they belong to.
+
+    A model that is `headless` has no linear last layer of its own: the method's tensors are its head. While a method
+    is trained its tensors are `persistent`: they are in the checkpoints that a run is resumed from.
+    """
+
+    def __init__(
+        self, method: str, tensors: Mapping[str, Tensor], *, headless: bool = False, persistent: bool = False
+    ) -> None:
+        super().__init__()
+        self.method = method
+        self.headless = headless
+        self._made: tuple[object, Any] | None = None
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor.detach(), persistent=persistent)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(self.named_buffers())
+
+    def made(self, model: PreTrainedModel, key: object, make: Callable[[], Made]) -> Made:
+        """What `make` makes of these weights and the model's, kept until the key or one of them changes.
+
+        Weights that are drawn once for all batches (a sample of a posterior, a copy of the model) are kept here.
+        """
+        own = (*model.parameters(), *self.buffers())
+        state = (key, tuple((tensor.data_ptr(), tensor._version) for tensor in own))
+        kept = self._made  # one read: another thread may replace it
+        if kept is None or kept[0] != state:
+            kept = self._made = (state, make())
+        result: Made = kept[1]
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        tensors = {name: copy.deepcopy(tensor, memo) for name, tensor in self.named_buffers()}
+        persistent = not self._non_persistent_buffers_set
+        return type(self)(self.method, tensors, headless=self.headless, persistent=persistent)
+
+
+def attach(model: PreTrainedModel, weights: MethodWeights | None) -> None:
+    """Make these the method weights of a model, in place of others that it had; None takes them away."""
+    model = unwrap(model)
+    if weights is not None:
+        setattr(model, ATTRIBUTE, weights.to(model.device))
+    elif attached(model) is not None:
+        delattr(model, ATTRIBUTE)
+
+
+def attached(model: PreTrainedModel) -> MethodWeights | None:
+    """The method weights that a model has, if it has some."""
+    found = getattr(unwrap(model), ATTRIBUTE, None)
+    return found if isinstance(found, MethodWeights) else None
+
+
+def weights_for(model: PreTrainedModel, method: str) -> MethodWeights:
+    """The weights of this method, or an error that says how to train them."""
+    weights = attached(model)
+    if weights is None or weights.method != method:
+        other = "" if weights is None else f" (it has those of {weights.method})"
+        raise ModelError(
+            f"{method} needs weights of its own, and this model has none{other}. Train them and name the directory: "
+            f"uatlite train --method {method} --task TASK -o DIR."
+        )
+    return weights
+
+
+def write(model: PreTrainedModel, directory: Path) -> None:
+    """Write the method weights of a model beside it; where it has none, one of an earlier model is removed."""
+    weights, path = attached(model), directory / FILE
+    path.unlink(missing_ok=True)
+    if weights is not None:
+        tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.tensors.items()}
+        header = {"format": FORMAT, "method": weights.method, "headless": str(weights.headless).lower()}
+        save_file(tensors, path, metadata=header)
+
+
+def read(name: str | Path) -> MethodWeights | None:
+    """The method weights beside the model in a directory or on the hub, if there are some."""
+    path = file_beside(name, FILE)
+    if path is None:
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise ModelError(
+                    f"{name}/{FILE} has the format {header.get('format')!r}, this version of uatlite reads {FORMAT!r}; "
+                    "install the version that wrote it, or train again."
+                )
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
+            return MethodWeights(header["method"], tensors, headless=header["headless"] == "true")
+    except (SafetensorError, KeyError, OSError) as error:
+        raise ModelError(f"{name}/{FILE} is broken ({error}); copy it again, or train again.") from error
+
+
+def file_beside(name: str | Path, file: str) -> Path | None:
+    """The path of a file beside a model, downloaded from the hub if need be; None where there is none."""
+    local = Path(name).expanduser()
+    if local.exists():
+        return local / file if (local / file).is_file() else None
+    found = cached_file(
+        str(name),
+        file,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)
+
+
+def flat_parameters(model: PreTrainedModel) -> Tensor:
+    """All parameters of a model as one vector (parameters,), in the order of `named_parameters`."""
+    return torch.cat([parameter.detach().reshape(-1) for parameter in unwrap(model).parameters()])
+
+
+def load_flat(model: PreTrainedModel, vector: Tensor) -> None:
+    """Set a model's parameters to those of a vector, in place."""
+    with torch.no_grad():
+        for (_, part), parameter in zip(_parts(model, vector).items(), unwrap(model).parameters(), strict=True):
+            parameter.copy_(part)
+
+
+def with_parameters(model: PreTrainedModel, vector: Tensor) -> PreTrainedModel:
+    """The model around other parameters, given as one vector (parameters,); they are not copied."""
+    return _copy(model, _parts(model, vector))
+
+
+def without_last_layer(model: PreTrainedModel) -> PreTrainedModel:
+    """The model up to its last layer, sharing its parameters: its `logits` are what that layer would read."""
+    name = next((name for name, module in unwrap(model).named_modules() if isinstance(module, AbsentHead)), None)
+    name = last_layer(model)[0] if name is None else name
+    body = _copy(model, {})
+    replace_module(body, name, nn.Identity())
+    return body
+
+
+def features(body: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Tensor:
+    """What the last layer reads of each text, from a model `without_last_layer`: (batch, [choices,] units)."""
+    device = next(body.parameters()).device
+    inputs = {name: value.to(device) for name, value in encoded.items() if name in MODEL_INPUTS}
+    found: Tensor = body(**inputs).logits
+    *batch, _ = inputs["input_ids"].shape
+    return found.float().reshape(*batch, -1)  # a multiple-choice model has put the options last: put them back
+
+
+def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:
+    """The name and the module of the linear layer that gives the logits: the last one outside the encoder."""
+    model = unwrap(model)
+    encoder = {id(module) for module in model.base_model.modules()}
+    outside = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and id(module) not in encoder
+    ]
+    if not outside:
+        raise ModelError(f"{type(model).__name__} has no linear layer after its encoder; this method needs one.")
+    return outside[-1]
+
+
+def replace_module(model: PreTrainedModel, name: str, module: nn.Module) -> None:
+    """Put a module in the place of the one that `named_modules` calls by this name."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(unwrap(model).get_submodule(parent), attribute, module)
+
+
+class AbsentHead(nn.Module):
+    """Stands where the last layer of a model was whose head is a method's: whoever runs it is told so."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        self.method = method
+
+    def forward(self, features: Tensor) -> Tensor:
+        raise ModelError(
+            f"this model was trained for {self.method} and has no other head: run it with the method {self.method!r}, "
+            "or use a model that was trained without it."
+        )
+
+
+def behead(model: PreTrainedModel, method: str) -> set[str]:
+    """Put `AbsentHead` in the place of the last layer; returns the names of the weights that are gone with it."""
+    name, layer = last_layer(model)
+    replace_module(model, name, AbsentHead(method))
+    return {f"{name}.{parameter}" for parameter, _ in layer.named_parameters()}
+
+
+def _parts(model: PreTrainedModel, vector: Tensor) -> dict[str, Tensor]:
+    named = dict(unwrap(model).named_parameters())
+    sizes = [parameter.numel() for parameter in named.values()]
+    parts = torch.split(vector, sizes)
+    return {name: part.view_as(named[name]) for name, part in zip(named, parts, strict=True)}
+
+
+def _copy(model: PreTrainedModel, parameters: Mapping[str, Tensor]) -> PreTrainedModel:
+    """The model's structure in evaluation mode, around the parameters given and its own for the others."""
+    model = unwrap(model)
+    memo: dict[int, object] = {id(buffer): buffer for buffer in model.buffers()}
+    memo[id(model.config)] = model.config
+    memo[id(attached(model))] = None  # a copy has no method weights
+    for name, parameter in model.named_parameters():
+        other = parameters.get(name)
+        memo[id(parameter)] = parameter if other is None else nn.Parameter(other, requires_grad=False)
+    return copy.deepcopy(model, memo).eval()

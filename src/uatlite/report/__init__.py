@@ -1,1 +1,0 @@
-"""What was found, for people: tables for a terminal, Markdown, CSV and JSON."""

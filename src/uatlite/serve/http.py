@@ -1,0 +1,304 @@
+"""What a client is told when it gets no answer: a code, a sentence, the fields. Never a path, a text or a trace.
+
+{"error": {"code": "invalid", "message": "...", "fields": [{"field": "texts[2]", "message": "..."}]}}
+
+Bodies of bounded size and time, also those that come in pieces and do not say how long they are.
+
+Who may ask, and what a browser may do with the answer.
+"""
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from uatlite.errors import ConfigurationError
+
+LOG = logging.getLogger("uatlite.serve")
+
+# status -> the code and the sentence of refusals that say no more
+WORDS: dict[int, tuple[str, str]] = {
+    401: ("unauthorized", "A bearer token is needed: send the header 'Authorization: Bearer TOKEN'."),
+    403: ("forbidden", "Another site's page may not use this service."),
+    404: ("not-found", "There is nothing here; GET /openapi.json lists what there is."),
+    405: ("wrong-method", "This address takes another method; GET /openapi.json lists them."),
+    408: ("slow-body", "The body did not arrive in time."),
+    413: ("too-large", "The body is larger than this service takes."),
+    421: ("wrong-host", "This service does not go by that host name; start it with --allow-host NAME."),
+    422: ("invalid", "The request is not as it should be."),
+    499: ("gone", "The client left before it was answered."),
+    500: ("internal", "The service failed on this request; its log says why."),
+    503: ("overloaded", "The service is full; try again after the seconds that Retry-After says."),
+    504: ("deadline", "The answer took longer than this service allows."),
+}
+
+# The parts of a location by which pydantic says which kind of text it tried: no part of a client's own field names.
+KINDS = ("text", "pair", "question-with-options")
+
+
+class Refusal(HTTPException):
+    """A request that is not answered; `fields` are (field, what is wrong with it)."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str | None = None,
+        *,
+        fields: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail=message or WORDS[status][1], headers=headers)
+        self.fields = tuple(fields)
+
+
+def overloaded(seconds: int) -> Refusal:
+    """503, and in how many seconds to come again."""
+    return Refusal(503, headers={"Retry-After": str(seconds)})
+
+
+def invalid(field: str, message: str) -> Refusal:
+    """422 for one field."""
+    return Refusal(422, fields=[(field, message)])
+
+
+def answer(refusal: HTTPException) -> JSONResponse:
+    """The response that a refusal becomes."""
+    status = refusal.status_code
+    if status == HTTPStatus.BAD_REQUEST:  # how FastAPI calls a body that json.loads cannot read at all
+        refusal, status = invalid("body", "is not JSON in UTF-8, or is nested too deeply"), 422
+    code, sentence = WORDS.get(status, ("refused", "The request was refused."))
+    own = isinstance(refusal, Refusal)
+    error: dict[str, Any] = {"code": code, "message": refusal.detail if own else sentence}
+    if isinstance(refusal, Refusal) and refusal.fields:
+        error["fields"] = [{"field": field, "message": message} for field, message in refusal.fields]
+    return JSONResponse({"error": error}, status, headers=dict(refusal.headers or {}))
+
+
+def install(app: FastAPI) -> None:
+    """Let every way to fail end in the same shape."""
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(Exception, _failed)
+
+
+async def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return answer(error)
+
+
+async def _malformed(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    return answer(Refusal(422, fields=[(field_of(one["loc"]), str(one["msg"])) for one in error.errors()]))
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    LOG.error("%s %s failed", request.method, request.url.path)  # the trace follows: uvicorn logs what is raised
+    return answer(Refusal(500))
+
+
+def field_of(location: Sequence[int | str]) -> str:
+    """A location of pydantic's, ('body', 'texts', 2, 'pair', 1), as a client would write it: 'texts[2][1]'."""
+    place, *parts = location
+    if place == "body" and (not parts or isinstance(parts[0], int)):
+        return "body"  # a position in bytes that are no JSON
+    field = ""
+    for part in parts:
+        if isinstance(part, int):
+            field += f"[{part}]"
+        elif part not in KINDS or not field:
+            field += f".{part}" if field else part
+    return field or str(place)
+
+
+class BoundedBodies:
+    """Reads a body before the application does, and refuses it once it is larger or slower than allowed."""
+
+    def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
+        self._app = app
+        self._most = most
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            await answer(Refusal(408, headers={"Connection": "close"}))(scope, receive, send)
+            return
+        except Refusal as refusal:
+            await answer(refusal)(scope, receive, send)
+            return
+        if body is not None:
+            await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The whole body; None where the client has gone."""
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if not declared.isdigit() or int(declared) > self._most:
+            raise self._too_large()
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                raise self._too_large()
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    def _too_large(self) -> Refusal:
+        message = f"The body is larger than the {self._most:,} bytes that this service takes."
+        return Refusal(413, message, headers={"Connection": "close"})
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A channel that gives the body once, and then what the client does next, which is to leave."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+TOKEN_VARIABLE = "UATLITE_TOKEN"
+SHORTEST_TOKEN = 16
+OPEN = ("/health", "/ready", "/", "/docs", "/openapi.json")
+"""Addresses that need no token: probes, and pages that hold nothing but themselves."""
+OPEN_FOLDER = "/static/"
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",  # no script of ours makes markup of a string
+        "trusted-types 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Protection:
+    """Checks host, site and token of each request, counts those under way, and adds the headers to each response."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, most: int) -> None:
+        self._app = app
+        self._token = None if token is None else token.encode()
+        self._hosts = None if hosts is None else {host.casefold() for host in hosts}
+        self._most = most
+        self._under_way = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        fresh = not scope["path"].startswith(OPEN_FOLDER)
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                headers["Cache-Control"] = "no-store" if fresh else "no-cache"
+            await send(message)
+
+        self._under_way += 1
+        try:
+            refusal = self._refusal(scope)
+            await (self._app if refusal is None else answer(refusal))(scope, receive, protected)
+        finally:
+            self._under_way -= 1
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        headers, path = Headers(scope=scope), scope["path"]
+        if self._under_way > self._most:
+            return Refusal(503, headers={"Retry-After": "1"})
+        if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
+            return Refusal(421)  # a page elsewhere whose name was made to mean this machine
+        if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return Refusal(403)
+        if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
+            return None
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+            return None
+        return Refusal(401, headers={"WWW-Authenticate": "Bearer"})
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without the port."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).casefold()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind to is reached from this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def allowed_hosts(host: str, more: Collection[str]) -> tuple[str, ...] | None:
+    """The names that the service goes by: on loopback the local ones and `more`, elsewhere `more`, or any without."""
+    if is_loopback(host):
+        own = f"[{host}]" if ":" in host else host
+        return (*LOCAL_NAMES, own, *more)
+    return tuple(more) or None
+
+
+def read_token(file: Path | None) -> str | None:
+    """The bearer token from a file or the environment, never from the command line, which other users can read."""
+    if file is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        where = f"the variable {TOKEN_VARIABLE}"
+    else:
+        try:
+            token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"the token file {file} cannot be read ({error}); give a readable one.") from error
+        where = f"the token file {file}"
+    if token is None:
+        return None
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigurationError(
+            f"{where} holds no token: allowed are {SHORTEST_TOKEN} or more printable ASCII characters without spaces. "
+            "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return token

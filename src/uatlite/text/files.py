@@ -1,0 +1,190 @@
+"""Files elsewhere: any address that fsspec opens, as s3://bucket/rows or file:///data/rows.csv.
+
+Row files: which formats there are, which files a path stands for, and their bytes, unpacked.
+"""
+
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from uatlite.errors import ConfigurationError, DataError, MissingDependency, check_choice
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file by its address; `name` and `str` are as a Path's."""
+
+    address: str
+
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.address).name
+
+    def __str__(self) -> str:
+        return self.address
+
+
+def is_remote(source: str | Path | RemoteFile) -> bool:
+    """Whether it is an address and no path."""
+    return "://" in str(source)
+
+
+def remote_files(source: str) -> list[RemoteFile]:
+    """The file at an address, or all files in the directory there, by name; hidden ones left out."""
+    system, path = _system(source)
+    try:
+        if not system.isdir(path):
+            if not system.exists(path):
+                raise DataError(f"{source} does not exist.")
+            return [RemoteFile(source)]
+        inside = [entry["name"] for entry in system.ls(path, detail=True) if entry["type"] == "file"]
+    except OSError as error:
+        raise DataError(f"{source} cannot be listed: {error}.") from error
+    files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(inside)]
+    return [file for file in files if not file.name.startswith(".")]
+
+
+@contextmanager
+def open_remote(source: str) -> Iterator[IO[bytes]]:
+    """The bytes at an address; they can be read in any order."""
+    system, path = _system(source)
+    try:
+        file = system.open(path, "rb")
+    except OSError as error:
+        raise DataError(f"{source} cannot be opened: {error}.") from error
+    with file:
+        yield file
+
+
+def _system(source: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingDependency("fsspec", "data") from error
+    try:
+        system, path = fsspec.core.url_to_fs(source)
+    except (ValueError, ImportError) as error:  # an unknown protocol; one whose package is not installed
+        raise DataError(f"{source} cannot be read: {error}") from error
+    return system, path
+
+
+# extension -> format. Each but Parquet, which packs itself, may be followed by .gz
+EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
+STDIN = "-"
+
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+UNPACK_ERRORS = (
+    EOFError,
+    zlib.error,
+    OSError,
+)  # what a broken gzip stream or a failing disk raises while read
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a file's name promises: 'csv' for reviews.csv.gz; None where it promises none."""
+    packed = path.suffix.lower() == ".gz"
+    name = EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
+    return None if packed and name == "parquet" else name
+
+
+def candidate_names(stem: str) -> Iterator[str]:
+    """Every file name that `stem` may have, in the order in which they are looked for."""
+    for extension, name in EXTENSIONS.items():
+        yield stem + extension
+        if name != "parquet":
+            yield f"{stem}{extension}.gz"
+
+
+def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
+    """The files that `source` stands for, each with its format: a directory's row files, by name."""
+    if format is not None:
+        check_choice("format", format, FORMATS)
+    if is_remote(source):
+        return _remote_row_files(str(source), format)
+    path = Path(source)
+    if path.is_dir():
+        inside = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        found: list[tuple[Path | RemoteFile, str]] = [(entry, name) for entry in inside if (name := format_of(entry))]
+        if not found:
+            raise DataError(f"{path} has no file to read: {_expected()}.")
+        return found
+    if not path.exists():
+        raise DataError(f"{path} does not exist.{_neighbours(path)}")
+    name = format or format_of(path)
+    if name is None:
+        raise _unknown(path.name)
+    return [(path, name)]
+
+
+def _remote_row_files(source: str, format: str | None) -> list[tuple[Path | RemoteFile, str]]:
+    files = remote_files(source)
+    if [str(file) for file in files] == [source]:
+        name = format or format_of(Path(files[0].name))
+        if name is None:
+            raise _unknown(files[0].name)
+        return [(files[0], name)]
+    found: list[tuple[Path | RemoteFile, str]] = [
+        (file, name) for file in files if (name := format_of(Path(file.name)))
+    ]
+    if not found:
+        raise DataError(f"{source} has no file to read: {_expected()}.")
+    return found
+
+
+def _unknown(name: str) -> DataError:
+    return DataError(f"{name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+
+
+@contextmanager
+def open_bytes(source: str | Path | RemoteFile) -> Iterator[IO[bytes]]:
+    """The bytes of a file, of an address or of standard input ('-'), unpacked where they begin as gzip does."""
+    if is_remote(source):
+        with open_remote(str(source)) as remote:
+            yield _unpacked(remote, str(source))
+        return
+    if str(source) == STDIN:
+        yield _unpacked(sys.stdin.buffer, "standard input")
+        return
+    try:
+        file = open(str(source), "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise DataError(f"{source} cannot be opened: {error.strerror}.") from error
+    with file:
+        yield _unpacked(file, str(source))
+
+
+def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
+    buffered = file if hasattr(file, "peek") else io.BufferedReader(cast(io.RawIOBase, file))
+    start = buffered.peek(2)[:2]
+    if start in _UTF16:
+        raise DataError(f"{name} is UTF-16; convert it first: iconv -f UTF-16 -t UTF-8")
+    return cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == _GZIP else buffered)
+
+
+def stdin_format(format: str | None) -> str:
+    """The format of standard input: JSONL unless said otherwise, and never Parquet, which needs to seek."""
+    name = format or "jsonl"
+    check_choice("format", name, FORMATS)
+    if name == "parquet":
+        raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
+    return name
+
+
+def _expected() -> str:
+    names = ", ".join(extension for extension in EXTENSIONS if extension != ".parquet")
+    return f"expected {names} (each also .gz) or .parquet"
+
+
+def _neighbours(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" Nor does {path.parent}."
+    files = sorted(entry.name for entry in path.parent.iterdir() if format_of(entry))
+    return f" Beside it there are: {', '.join(files[:8])}." if files else ""

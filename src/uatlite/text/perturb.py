@@ -1,0 +1,156 @@
+"""Controlled damage to the texts of any task: labels, ids and the split stay as they are.
+
+`swap` is typing noise and leaves the meaning; `negation` may well change the true label, so what it does to
+confidence, margin and entropy says more than what it does to accuracy.
+
+Linguistic buckets: the examples whose text negates, counts, hedges or talks medicine.
+
+The cues are these lists and nothing else. They are coarse on purpose, as the paper's are, and matched at word
+boundaries without regard to case. An example may be in several buckets, or in none.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.values import Choices, Dataset, Example, Text, map_strings, strings
+
+SWAP_RATE = 0.05
+NEGATION = "It is not true that {}"
+
+# First words whose capital is there only because they begin the sentence. Any other may be a name, an acronym or
+# a product, and keeps its capital: without a tagger nothing else can be known.
+ORDINARY_OPENERS = frozenset(
+    """
+    a an the this that these those some any all both each every either neither no none many much most more
+    few several one two three four five six seven eight nine ten other another such what which who whose
+    when where why how he she it we they you his her its our their your my mine someone something anything
+    everything nothing anyone everyone nobody somebody everybody people there here in on at by for from with
+    without about above across after against along among around as before behind below beneath beside
+    besides between beyond despite down during except inside into like near of off onto out outside over
+    past since through throughout to toward towards under until up upon within and but or nor so yet if
+    although though because unless while whereas whether once than then now today tomorrow yesterday also
+    only just even still never always often sometimes usually not is are was were be been being am do does
+    did has have had can could would shall should might must please maybe perhaps however yes
+    """.split()  # noqa: SIM905 - a list of words reads better as text
+)
+_FIRST_WORD = re.compile(r"[^\W\d_]+(?:(?<=n)['’]t)?")
+
+
+def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Text:
+    """Every string of the text, but not the options of a question, with `rate` of its characters swapped.
+
+    round(rate · n) of a string's n characters change places with the letter after them in the same word; no
+    letter is moved twice. Which, depends on the seed and the string alone.
+    """
+    if not 0 <= rate <= 0.5:
+        raise ConfigurationError(f"rate={rate} must lie in 0 to 0.5: a swap takes two characters.")
+    return map_strings(text, lambda string: _swapped(string, seed, rate))
+
+
+def _swapped(string: str, seed: int, rate: float) -> str:
+    neighbours = enumerate(pairwise(string))
+    places = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
+    digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
+    rng = random.Random(int.from_bytes(digest))
+    places.sort(key=lambda place: rng.random())  # random() is the one draw that Python keeps the same for good
+    letters = list(string)
+    moved: set[int] = set()
+    for place in places:
+        if len(moved) >= 2 * int(rate * len(string) + 0.5):
+            break
+        if moved.isdisjoint((place, place + 1)):
+            moved |= {place, place + 1}
+            letters[place], letters[place + 1] = letters[place + 1], letters[place]
+    return "".join(letters)
+
+
+def negate(text: Text, seed: int = 0) -> Text:
+    """The text as a denial: "It is not true that …", of the one text, the hypothesis of a pair, or the question.
+
+    `seed` is there for the sake of a common signature; nothing is random.
+    """
+    if isinstance(text, Choices):
+        return replace(text, question=_negated(text.question))
+    return _negated(text) if isinstance(text, str) else (text[0], _negated(text[1]))
+
+
+def _negated(string: str) -> str:
+    string = string.strip()
+    first = match[0] if (match := _FIRST_WORD.match(string)) else ""
+    if first == first.capitalize() and (first.lower() in ORDINARY_OPENERS or first.endswith(("n't", "n’t"))):
+        string = string[0].lower() + string[1:]
+    return NEGATION.format(string)
+
+
+PERTURBATIONS: dict[str, Callable[[Text, int], Text]] = {"swap": swap_characters, "negation": negate}
+
+
+def perturb(dataset: Dataset, name: str, seed: int = 0) -> Dataset:
+    """The same data set, ids and labels, with every text perturbed; its name says how: 'sst2+swap'."""
+    check_choice("perturbation", name, PERTURBATIONS)
+    change = PERTURBATIONS[name]
+    examples = tuple(replace(example, text=change(example.text, seed)) for example in dataset.examples)
+    source = f"{dataset.source}, perturbed: {name}, seed {seed}"
+    return replace(dataset, name=f"{dataset.name}+{name}", examples=examples, source=source)
+
+
+# A cue is a regular expression for one or more whole words.
+NEGATION_CUES = (
+    "no", "not", "never", "none", "nothing", "nobody", "nowhere", "neither", "nor", "cannot", "without",
+    r"\w*n['’]t", "denies", "denied", "deny", "denying", "absent", "absence of", "negative for", "lacks?",
+    "lacking", "fails? to", "failed to", "unable",
+)  # fmt: skip
+NUMERIC_CUES = (
+    r"\d+(?:[.,/:]\d+)*\w*", r"\w+\d+", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "dozens?", "hundreds?", "thousands?", "millions?", "billions?", "percent", "half",
+    "twice", "thirds?", "quarters?",
+)  # fmt: skip
+HEDGE_CUES = (
+    "may", "might", "could", "possibl[ey]", "probabl[ey]", "likely", "unlikely", "perhaps", "maybe", "suggests?",
+    "suggesting", "suggested", "suggestive", "appears?", "appeared", "seems?", "seemed", "suspect(?:s|ed)?",
+    "presumably", "apparently", "approximately", "roughly", "usually", "often", "sometimes",
+    "generally", "tends? to", "consistent with", "uncertain", "unclear",
+)  # fmt: skip
+# Endings that make the name of a disease, a procedure, a drug or a kind of cell, after three letters or more, and
+# words of the laboratory. Everyday words of the ward (patient, diagnosis, pain) would put every clinical text in.
+BIOMEDICAL_CUES = (
+    r"(?!diagnos|prognos)\w{3,}(?:itis|osis|aemia|emia|opathy|ectomy|oscopy|oplasty|uria|penia|megaly)",
+    r"(?!dichotomy|nostalgia)\w{3,}(?:otomy|algia|carcinoma|sarcoma)",
+    r"\w{3,}(?:cillin|mycin|cycline|azole|prazole|pril|sartan|statin|olol|zepam|tidine|mab|cytes?|kinase)",
+    "biopsy", "carcinomas?", "lymphomas?", "melanomas?", "metasta(?:sis|ses|tic)", "pathogens?", "bacteri(?:a|al|um)",
+    "antibod(?:y|ies)", "antigens?", "enzymes?", "receptors?", "agonists?", "antagonists?", "inhibitors?",
+    "mutations?", "genes?", "chromosomes?", "dna", "rna", "mrna", "proteins?", "hormones?", "insulin", "glucose",
+    "in vitro", "in vivo", "placebo",
+)  # fmt: skip
+
+
+def _compile(cues: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(cues)})(?!\w)", re.IGNORECASE)
+
+
+BUCKETS: dict[str, re.Pattern[str]] = {
+    "negation": _compile(NEGATION_CUES),
+    "numeric": _compile(NUMERIC_CUES),
+    "biomedical": _compile(BIOMEDICAL_CUES),
+    "hedges": _compile(HEDGE_CUES),
+}
+
+
+def buckets_of(text: Text) -> frozenset[str]:
+    """The names of the buckets that a text is in; of a multiple choice only the question is read."""
+    parts = (text.question,) if isinstance(text, Choices) else strings(text)
+    return frozenset(name for name, cue in BUCKETS.items() if any(cue.search(part) for part in parts))
+
+
+def by_bucket(examples: Iterable[Example]) -> dict[str, list[int]]:
+    """For each bucket the positions of its examples: rows of the prediction arrays, to take metrics of."""
+    positions: dict[str, list[int]] = {name: [] for name in BUCKETS}
+    for position, example in enumerate(examples):
+        for name in buckets_of(example.text):
+            positions[name].append(position)
+    return positions

@@ -1,0 +1,230 @@
+"""Rows from files, one at a time: memory does not grow with the file.
+
+A row that cannot be read becomes a `Reject` with its line and the reason, and reading goes on with the next
+one. Only what spoils the whole file (it is not there, the gzip stream breaks off, the header repeats a
+column) is an error.
+
+    JSONL    one object a line, UTF-8; blank lines are skipped
+    CSV      RFC 4180: quotes, doubled quotes, line breaks inside quotes; a header; UTF-8
+    TSV      a header and no quoting at all: a quotation mark is a quotation mark, as in GLUE's files
+    Parquet  a line number is a row number
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from uatlite.errors import DataError, MissingDependency
+from uatlite.text.files import STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files, stdin_format
+
+LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line: a file without line ends must not fill the memory
+EXCERPT = 200  # characters of a rejected row that are kept
+PARQUET_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One readable row and where it stood: `line` is where it begins, from 1, the header counted."""
+
+    file: str
+    line: int
+    values: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One row that cannot be used: where it begins, why, and how it starts."""
+
+    file: str
+    line: int
+    reason: str
+    raw: str
+
+    def as_row(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | Reject]:
+    """The rows of a file, of every row file of a directory (each also by its address), or of standard input ('-').
+
+    A path that cannot be read at all is an error here and now, before the first row is asked for.
+    """
+    if str(source) == STDIN:
+        return _READERS[stdin_format(format)](STDIN, "standard input")
+    files = row_files(source, format)
+    return (row for path, name in files for row in _READERS[name](str(path), path.name))
+
+
+def excerpt(raw: object) -> str:
+    """The start of a rejected row, printable whatever bytes it holds."""
+    if isinstance(raw, bytes):
+        raw = raw[: 4 * EXCERPT].decode("utf-8", "backslashreplace")
+    return str(raw)[:EXCERPT].encode("utf-8", "backslashreplace").decode()
+
+
+def _read_jsonl(source: str, name: str) -> Iterator[Row | Reject]:
+    with open_bytes(source) as file:
+        for line, raw in _lines(file, name):
+            if len(raw) > LONGEST_LINE:
+                yield Reject(name, line, f"the line is longer than {LONGEST_LINE:,} bytes", excerpt(raw))
+                continue
+            try:
+                text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
+                values = json.loads(text) if text.strip() else None
+            except (ValueError, RecursionError) as error:
+                yield Reject(name, line, _json_reason(error), excerpt(raw))
+                continue
+            if isinstance(values, dict):
+                yield Row(name, line, values)
+            elif text.strip():
+                yield Reject(name, line, f"a JSON {type(values).__name__}, not an object", excerpt(text))
+
+
+def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines without their ends; of one that is too long only the start, one byte over the limit."""
+    line = 0
+    try:
+        while raw := file.readline(LONGEST_LINE + 1):
+            line += 1
+            rest = raw
+            while len(rest) > LONGEST_LINE and not rest.endswith(b"\n"):
+                rest = file.readline(LONGEST_LINE + 1)
+            yield line, raw.rstrip(b"\r\n") if len(raw) <= LONGEST_LINE else raw
+    except UNPACK_ERRORS as error:
+        raise _broken_off(name, line, error) from error
+
+
+def _json_reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start + 1}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"broken JSON: {error.msg} at column {error.colno}"
+    return f"broken JSON: {error}"
+
+
+def _read_csv(source: str, name: str) -> Iterator[Row | Reject]:
+    return _read_delimited(source, name, csv.excel, strict=True)
+
+
+def _read_tsv(source: str, name: str) -> Iterator[Row | Reject]:
+    return _read_delimited(source, name, csv.excel_tab, strict=True, quoting=csv.QUOTE_NONE)
+
+
+def _read_delimited(source: str, name: str, dialect: type[csv.Dialect], **options: object) -> Iterator[Row | Reject]:
+    """Bytes that are not UTF-8 pass the parser as surrogates, so that only their own row is rejected."""
+    with open_bytes(source) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        begins: list[str] = []  # the first line of the row that is being parsed
+        reader = csv.reader(_remembered(text, begins), dialect, **options)  # type: ignore[arg-type]
+        try:
+            header = _header(reader, name)
+            while True:
+                line = reader.line_num + 1
+                begins.clear()
+                try:
+                    fields = next(reader)
+                except csv.Error as error:
+                    reason = f"{error} (lines {line} to {reader.line_num}): is a quote left open?"
+                    yield Reject(name, line, reason, excerpt("".join(begins)))
+                    continue
+                if fields:
+                    yield _delimited_row(name, line, header, fields)
+        except StopIteration:
+            return
+        except UNPACK_ERRORS as error:
+            raise _broken_off(name, reader.line_num, error) from error
+        finally:
+            text.detach()  # standard input stays open
+
+
+def _remembered(lines: Iterable[str], begins: list[str]) -> Iterator[str]:
+    for line in lines:
+        if not begins:
+            begins.append(line[:EXCERPT])
+        yield line
+
+
+def _header(reader: Iterator[list[str]], name: str) -> list[str]:
+    try:
+        header = next(reader)
+    except csv.Error as error:
+        raise DataError(f"{name}: the header cannot be read: {error}.") from error
+    repeated = sorted({column for column in header if header.count(column) > 1})
+    if repeated:
+        raise DataError(f"{name}: the header repeats the column {repeated[0]!r}; columns: {', '.join(header)}.")
+    if not _is_utf8(header):
+        raise DataError(f"{name}: the header is not UTF-8; convert the file first: iconv -t UTF-8")
+    return header
+
+
+def _delimited_row(name: str, line: int, header: list[str], fields: list[str]) -> Row | Reject:
+    if not _is_utf8(fields):
+        return Reject(name, line, "not UTF-8", excerpt(",".join(fields)))
+    if len(fields) != len(header):
+        reason = f"{len(fields)} fields where the header has {len(header)}"
+        return Reject(name, line, reason, excerpt(",".join(fields)))
+    return Row(name, line, dict(zip(header, fields, strict=True)))
+
+
+def _is_utf8(fields: list[str]) -> bool:
+    try:
+        "".join(fields).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency("pyarrow", "data") from error
+    line = 0
+    try:
+        with _seekable(source) as whole, pq.ParquetFile(whole) as file:
+            for batch in file.iter_batches(batch_size=PARQUET_BATCH):
+                for values in _parquet_values(batch):
+                    line += 1
+                    if isinstance(values, UnicodeDecodeError):
+                        yield Reject(name, line, "not UTF-8", excerpt(values.object))
+                    else:
+                        yield Row(name, line, values)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{name} cannot be read as Parquet after row {line}: {error}") from error
+
+
+def _seekable(source: str) -> AbstractContextManager[IO[bytes] | str]:
+    """What pyarrow reads Parquet from: a path as it is, an address as an open file."""
+    return open_remote(source) if is_remote(source) else nullcontext(source)
+
+
+def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeError]:
+    """The rows of a batch at once; one by one where some text is not UTF-8, to tell the good from the bad."""
+    try:
+        yield from batch.to_pylist()
+        return
+    except UnicodeDecodeError:
+        pass
+    for index in range(batch.num_rows):
+        try:
+            yield batch.slice(index, 1).to_pylist()[0]
+        except UnicodeDecodeError as error:
+            yield error
+
+
+def _broken_off(name: str, line: int, error: Exception) -> DataError:
+    return DataError(f"{name} breaks off after line {line} ({error}); it is not whole: copy or make it again.")
+
+
+_READERS: dict[str, Callable[[str, str], Iterator[Row | Reject]]] = {
+    "jsonl": _read_jsonl,
+    "csv": _read_csv,
+    "tsv": _read_tsv,
+    "parquet": _read_parquet,
+}

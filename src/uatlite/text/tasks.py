@@ -1,0 +1,342 @@
+"""Rows from the Hugging Face hub, with `datasets`. The only importer of that package.
+
+Where the rows of a task are.
+
+The user's own file, if the task is one; the data directory (`data_dir`, else the variable UATLITE_DATA);
+the Python package that carries them; the hub. A directory that is given as `data_dir` is the user's word:
+the hub is not asked then.
+
+Splits and samples: which rows belong where, decided by what the rows say.
+
+A row's rank is the SHA-256 of a salt and of its words. So a split does not depend on the order of the file,
+on its format, on the platform or on a generator's state, and the hub's copy of a data set is cut as a local
+one is. Copies of one text have one rank and stay together, but for a pair that the cut itself falls
+between.
+
+Load a split of a task: find its rows, make examples of them, take the share and the sample.
+
+A user's own file as a task: `--data reviews.csv --text body --label stars`.
+"""
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
+from uatlite.text.catalogue import find_task
+from uatlite.text.examples import content_key, example_of, label_index, label_name, require_columns, value_at
+from uatlite.text.files import candidate_names, row_files
+from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
+from uatlite.values import Dataset, Example
+
+NO_GOLD = -1  # what the hub's data sets write where annotators found no majority, or a test label is kept back
+
+
+def hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
+    """The rows of some splits of a hub data set, one after the other, integer classes as their names.
+
+    Rows without a gold label are left out.
+    """
+    for split in splits:
+        data = _load(hub, split)
+        names = getattr(data.features.get(hub.layout.label), "names", None)
+        for line, values in enumerate(data, start=1):
+            label = values.get(hub.layout.label)
+            if label == NO_GOLD:
+                continue
+            if names is not None and label is not None:
+                values = values | {hub.layout.label: names[label]}
+            yield Row(f"{hub.id}/{split}", line, values)
+
+
+def _load(hub: Hub, split: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingDependency("datasets", "data") from error
+    try:
+        return datasets.load_dataset(hub.id, hub.config, split=split, revision=hub.revision)
+    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set or split, a script
+        raise DataError(f"{hub.id} ({split}) cannot be read from the hub: {error}") from error
+
+
+VARIABLE = "UATLITE_DATA"
+
+Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, how they are laid out, and where they are from
+
+
+def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
+    """The rows of a split from the first place that has them; an error that says what to put where if none has."""
+    part = task.splits[split]
+    if task.path is not None:
+        return read_rows(task.path), task.layout, str(task.path)
+    directory = data_directory(given)
+    if directory is not None:
+        if not directory.is_dir():
+            raise DataError(f"The data directory {directory} does not exist (from --data-dir or {VARIABLE}).")
+        if stem_and_file := local_file(directory, part):
+            stem, file = stem_and_file
+            caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
+            return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
+    if task.package is not None:
+        return _package_rows(task.package), task.package.layout, _package_source(task.package)
+    if task.hub is None or not part.hub or given is not None:
+        raise DataError(f"{task.name}/{split} is not {_where_not(directory)}. {layout_hint(task, part)}")
+    try:
+        rows = list(hub_rows(task.hub, part.hub))
+    except (DataError, MissingDependency) as error:
+        raise DataError(f"{str(error).rstrip('.')}. {layout_hint(task, part)}") from error
+    return rows, task.hub.layout, f"hub {task.hub.id}, {' + '.join(part.hub)}, rows with a gold label"
+
+
+def data_directory(given: Path | None = None) -> Path | None:
+    """The directory of data files: the one given, else the variable's, else none."""
+    return given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+
+
+def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
+    """The first of the split's files that is there, and the stem under which the task names it."""
+    for stem in part.files:
+        for name in candidate_names(stem):
+            if (file := directory / name).is_file():
+                return stem, file
+    return None
+
+
+def layout_hint(task: Task, part: Split) -> str:
+    """What to put where so that the split loads from a directory, in one sentence."""
+    columns = [task.layout.text, task.layout.pair, task.layout.options, task.layout.label, task.layout.group]
+    stems = " or ".join(f"{stem}.jsonl" for stem in part.files)
+    return (
+        f"Give --data-dir DIR (or set {VARIABLE}) with DIR/{stems} (or .csv, .tsv, .gz, .parquet), "
+        f"columns: {', '.join(column for column in columns if column)}."
+    )
+
+
+def _where_not(directory: Path | None) -> str:
+    return f"in {directory}" if directory is not None else "on the hub"
+
+
+def _package_rows(package: PackageFile) -> Iterator[Row | Reject]:
+    try:
+        file = Path(str(distribution(package.distribution).locate_file(package.path)))
+    except PackageNotFoundError as error:
+        raise MissingDependency(package.distribution, package.extra) from error
+    column, wanted = package.where
+    rows = read_rows(file)
+    return (row for row in rows if isinstance(row, Reject) or row.values.get(column) == wanted)
+
+
+def _package_source(package: PackageFile) -> str:
+    version = distribution(package.distribution).version
+    return f"package {package.distribution} {version}, {package.where[0]}={package.where[1]}"
+
+
+SPLIT_SEED = 0  # never a user's seed: rows that calibrate must not become rows that test when a seed changes
+
+
+def rank(key: str, salt: str) -> str:
+    return hashlib.sha256(f"{salt}\n{key}".encode()).hexdigest()
+
+
+def take_share(
+    examples: Sequence[Example], share: tuple[int, int], groups: Sequence[Hashable] | None = None
+) -> list[Example]:
+    """The rows of `share` (hundredths, of the seeded order), in the order in which they came.
+
+    Of n rows, (0, 50) are n // 2 and (50, 100) the others. With `groups`, one for each row, whole groups
+    are taken, and the sizes come as near to that as the groups allow.
+    """
+    low, high = (len(examples) * bound // 100 for bound in share)
+    if low == 0 and high == len(examples):
+        return list(examples)
+    salt = f"split:{SPLIT_SEED}"
+    if groups is not None:
+        early = _group_cut(groups, low or high, salt)
+        return [example for example, is_early in zip(examples, early, strict=True) if is_early == (low == 0)]
+    order = _ranked(examples, salt)
+    chosen = set(order[low:high])
+    return [example for position, example in enumerate(examples) if position in chosen]
+
+
+def sample(examples: Sequence[Example], limit: int | None, seed: int = 0) -> list[Example]:
+    """`limit` rows drawn by `seed`, in the order in which they came; all of them when there are no more.
+
+    A larger sample of the same seed contains the smaller one.
+    """
+    if limit is None or limit >= len(examples):
+        return list(examples)
+    if limit < 1:
+        raise ConfigurationError(f"limit={limit} must be 1 or more; leave it out for all rows.")
+    chosen = set(_ranked(examples, f"sample:{seed}")[:limit])
+    return [example for position, example in enumerate(examples) if position in chosen]
+
+
+def _ranked(examples: Sequence[Example], salt: str) -> list[int]:
+    """Positions in the seeded order; ids decide between copies of one text."""
+    keys = [(rank(content_key(example.text), salt), example.id) for example in examples]
+    return sorted(range(len(examples)), key=keys.__getitem__)
+
+
+def _group_cut(groups: Sequence[Hashable], target: int, salt: str) -> list[bool]:
+    """Which rows are before the cut: whole groups, the early ones of the seeded order first."""
+    sizes: dict[Hashable, int] = {}
+    for group in groups:
+        sizes[group] = sizes.get(group, 0) + 1
+    order = sorted(sizes, key=lambda group: rank(str(group), salt))
+    taken = nearest_subset([sizes[group] for group in order], target)
+    early = {group for group, is_taken in zip(order, taken, strict=True) if is_taken}
+    return [group in early for group in groups]
+
+
+def nearest_subset(sizes: Sequence[int], target: int) -> list[bool]:
+    """Which of `sizes` to take so that their sum is nearest to `target`; of equal choices, early sizes first.
+
+    Subset sum: bit s of `reach[i]` says that some of sizes[i:] sum to s.
+    """
+    reach = [1]
+    for size in reversed(sizes):
+        reach.append(reach[-1] | reach[-1] << size)
+    reach.reverse()
+    left = next(
+        total
+        for distance in range(target + sum(sizes) + 1)
+        for total in (target - distance, target + distance)
+        if total >= 0 and reach[0] >> total & 1
+    )
+    taken = []
+    for size, later in zip(sizes, reach[1:], strict=True):
+        take = left >= size and bool(later >> (left - size) & 1)
+        taken.append(take)
+        left -= size if take else 0
+    return taken
+
+
+def load(
+    task: Task | str,
+    split: str,
+    data_dir: str | Path | None = None,
+    *,
+    limit: int | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """One split of a task. `limit` draws rows of it by `seed`; the split is the same for every seed."""
+    task = find_task(task) if isinstance(task, str) else task
+    check_choice(f"split of {task.name}", split, task.splits)
+    part = task.splits[split]
+    rows, layout, source = find_rows(task, split, Path(data_dir) if data_dir is not None else None)
+    examples, groups = _examples(rows, layout, task)
+    if not examples:
+        raise DataError(f"{task.name}/{split}: {source} holds no row.")
+    shared = take_share(examples, part.share, groups)
+    if not shared:
+        raise DataError(
+            f"{task.name}/{split}: none of the {len(examples)} rows of {source} falls into this split; "
+            "there are too few rows, or groups of them."
+        )
+    chosen = sample(shared, limit, seed)
+    return Dataset(
+        name=task.name,
+        split=split,
+        labels=task.labels,
+        examples=tuple(chosen),
+        source=_describe(source, part, len(examples), len(shared), len(chosen), seed),
+        out_of_scope=task.labels.index(task.out_of_scope) if task.out_of_scope else None,
+    )
+
+
+def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple[list[Example], list[Hashable] | None]:
+    """Every row as an example, and its group where there are groups; an unusable row is an error."""
+    index = label_index(task.labels)
+    examples: list[Example] = []
+    groups: list[Hashable] = []
+    seen: Counter[str] = Counter()
+    for row in require_columns(rows, layout):
+        if isinstance(row, Reject):
+            raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+        try:
+            example = example_of(row.values, layout, index)
+        except InputError as error:
+            raise DataError(
+                f"{row.file}, line {row.line}: {error}. {task.name} has the labels {_some(task.labels)}."
+            ) from error
+        seen[example.id] += 1
+        copies = seen[example.id]
+        examples.append(example if copies == 1 else replace(example, id=f"{example.id}#{copies}"))
+        if layout.group is not None:
+            groups.append(str(value_at(row.values, layout.group)))
+    return examples, groups if layout.group is not None else None
+
+
+def _some(labels: tuple[str, ...], most: int = 8) -> str:
+    return ", ".join(labels[:most]) + (", …" if len(labels) > most else "")
+
+
+def _describe(source: str, part: Split, held: int, shared: int, chosen: int, seed: int) -> str:
+    share = f", {part.share[0]}–{part.share[1]} % of {held:,} rows" if shared != held else ""
+    limit = f", {chosen:,} of {shared:,} by seed {seed}" if chosen != shared else ""
+    return f"{source}{share}{limit}"
+
+
+MOST_LABELS = 1000
+
+
+def task_from_file(
+    path: str | Path,
+    *,
+    text: str = "text",
+    text_pair: str | None = None,
+    options: str | None = None,
+    label: str = "label",
+    labels: Sequence[str] | None = None,
+    id: str | None = "id",
+    group: str | None = None,
+) -> Task:
+    """A task whose splits are `all`, `calibration` and `test` (two halves of it) of one file or directory.
+
+    Without `labels` they are read from the file: whole numbers in their order, names in alphabetical order.
+    With `labels`, integers 0, 1, ... in the file mean the labels by position, unless they are themselves
+    among the names.
+    """
+    path = Path(path)
+    row_files(path)  # not there, or not a row file: say so before anything else
+    layout = Layout(
+        text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
+    )
+    found = tuple(labels) if labels is not None else _labels(require_columns(read_rows(path), layout), layout)
+    return Task(
+        name=path.name.split(".")[0],
+        title=f"the user's file {path.name}",
+        labels=found,
+        layout=layout,
+        path=path,
+        splits={"all": Split(), "calibration": Split(share=(0, 50)), "test": Split(share=(50, 100))},
+    )
+
+
+def _labels(rows: Iterable[Row | Reject], layout: Layout) -> tuple[str, ...]:
+    """Every label that occurs, in order. One that is no name is an error, and so are ever new ones."""
+    names: set[str] = set()
+    for row in rows:
+        if isinstance(row, Reject):
+            raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+        try:
+            names.add(label_name(value_at(row.values, str(layout.label))))
+        except InputError as error:
+            raise DataError(f"{row.file}, line {row.line}, column {layout.label!r}: {error}.") from error
+        if len(names) > MOST_LABELS:
+            raise DataError(f"Column {layout.label!r} has more than {MOST_LABELS} different values: is it the label?")
+    if len(names) < 2:
+        raise DataError(f"Column {layout.label!r} has {len(names)} different labels; a classifier needs two or more.")
+    return tuple(sorted(names, key=_numeric_first))
+
+
+def _numeric_first(name: str) -> tuple[bool, int, str]:
+    whole = name.removeprefix("-").isdecimal()
+    return (not whole, int(name) if whole else 0, name)

@@ -1,0 +1,177 @@
+"""Rows to files, whole or not at all.
+
+Rows go to a temporary sibling, which takes the file's name only when everything is written. Whoever finds a
+file under its name finds all of it; after an error there is none, and what was there before is untouched. A
+killed process leaves a hidden sibling ending in .part.
+"""
+
+import csv
+import gzip
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from uatlite.errors import ConfigurationError, DataError, MissingDependency
+from uatlite.text.files import format_of
+
+Write = Callable[[Mapping[str, object]], None]
+PARQUET_BATCH = 4096
+
+
+@contextmanager
+def row_writer(path: str | Path, *, format: str | None = None) -> Iterator[Write]:
+    """A function that writes one row; the file appears under `path` when the block ends without an error.
+
+        with row_writer("predictions.csv.gz") as write:
+            write({"id": "7", "label": "positive", "confidence": 0.93})
+
+    JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file.
+    """
+    path = Path(path)
+    name = format or format_of(path)
+    if name not in WRITERS:
+        raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
+    with atomic_file(path) as file:
+        if path.suffix.lower() == ".gz":  # no name and no time in the header: the same rows give the same bytes
+            packed = cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+            with packed, WRITERS[name](packed) as write:
+                yield write
+        else:
+            with WRITERS[name](file) as write:
+                yield write
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """A binary file that takes the name `path` when the block ends, and vanishes when the block raises."""
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a directory; give the name of a file.")
+    part = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        file = open(part, "xb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror} ({path.parent}).") from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _write_jsonl(file: IO[bytes]) -> Iterator[Write]:
+    def write(row: Mapping[str, object]) -> None:
+        file.write(_json(row).encode() + b"\n")
+
+    yield write
+
+
+@contextmanager
+def _write_csv(file: IO[bytes]) -> Iterator[Write]:
+    """Strings in quotes, numbers bare, lists and objects as JSON."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    columns: list[str] = []
+
+    def write(row: Mapping[str, object]) -> None:
+        if not columns:
+            columns.extend(row)
+            writer.writerow(columns)
+        _check_columns(row, columns)
+        writer.writerow([_csv_value(row[column]) for column in columns])
+
+    try:
+        yield write
+    finally:
+        text.detach()
+
+
+@contextmanager
+def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
+    """Row groups of `PARQUET_BATCH` rows; the first of them fixes the types."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency("pyarrow", "data") from error
+    pending: list[Mapping[str, object]] = []
+    writer: Any = None
+
+    def flush() -> None:
+        nonlocal writer
+        if writer is None:
+            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending), compression="zstd")
+        try:
+            writer.write_table(pa.Table.from_pylist(pending, schema=writer.schema))
+        except (pa.ArrowException, OverflowError) as error:
+            raise DataError(f"A row does not fit the types of the first ones ({writer.schema}): {error}") from error
+        pending.clear()
+
+    def write(row: Mapping[str, object]) -> None:
+        if pending or writer is not None:
+            _check_columns(row, list(pending[0]) if pending else writer.schema.names)
+        pending.append({column: _plain(value) for column, value in row.items()})
+        if len(pending) == PARQUET_BATCH:
+            flush()
+
+    try:
+        yield write
+        if pending or writer is None:
+            flush()
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _parquet_schema(pa: Any, rows: list[Mapping[str, object]]) -> Any:
+    """The types of the first rows; a column that is empty in all of them is taken for text."""
+    schema = pa.Table.from_pylist(rows).schema
+    return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
+
+
+def _check_columns(row: Mapping[str, object], columns: list[str]) -> None:
+    if set(row) != set(columns):
+        raise DataError(f"A row has the columns {', '.join(row)}; the first row had {', '.join(columns)}.")
+
+
+def _plain(value: object) -> object:
+    """NumPy scalars and arrays as Python's own."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain_or_raise)
+    except ValueError as error:
+        raise DataError(f"A value cannot be written as JSON: {error}.") from error
+
+
+def _plain_or_raise(value: object) -> object:
+    plain = _plain(value)
+    if plain is value:
+        raise DataError(f"A {type(value).__name__} cannot be written; give text, numbers, lists or objects.")
+    return plain
+
+
+def _csv_value(value: object) -> object:
+    value = _plain(value)
+    if isinstance(value, bool | list | tuple | dict):
+        return _json(value)
+    return value
+
+
+WRITERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Write]]] = {
+    "jsonl": _write_jsonl,
+    "csv": _write_csv,
+    "parquet": _write_parquet,
+}

@@ -1,0 +1,185 @@
+"""Choosing a calibrator by cross-validated NLL, and saying why.
+
+The calibrators by name.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from uatlite.errors import CalibrationError, ConfigurationError, check_choice
+from uatlite.trust.calibrators import Calibrator, Identity, InputTemperature, Temperature, VectorScaling
+from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt
+from uatlite.values import FloatArray, IntArray, check_fit, check_fitted, check_variance
+
+SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
+    "none": Identity,
+    "temperature": Temperature,
+    "input-temperature": InputTemperature,
+    "platt": Platt,
+    "vector": VectorScaling,
+    "histogram": HistogramBinning,
+    "isotonic": Isotonic,
+}
+"""The candidates, in the order in which `auto` prefers them when the data cannot tell."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One line of the table: what cross-validation said of a calibrator.
+
+    `nll` is the mean over held-out rows. `excess` is its distance from the best candidate's and `error` the
+    standard error of that distance, row by row. Where it cannot be fitted all are None and `note` says why.
+    """
+
+    name: str
+    nll: float | None
+    excess: float | None
+    error: float | None
+    note: str = ""
+
+
+def stratified_folds(labels: IntArray, folds: int, seed: int) -> IntArray:
+    """A fold in 0 .. folds-1 for each row, (rows,), each class dealt out evenly; a function of the seed."""
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    assigned = np.empty(len(labels), dtype=np.int64)
+    assigned[by_class] = np.arange(len(labels)) % folds
+    return assigned
+
+
+def held_out_losses(
+    kind: type[Calibrator], logits: FloatArray, labels: IntArray, variance: FloatArray | None, folds: IntArray
+) -> FloatArray:
+    """-log p of each row's label, (rows,), by the calibrator fitted on the other folds."""
+    losses = np.empty(len(labels))
+    for fold in range(int(folds.max()) + 1):
+        out = folds == fold
+        train_variance, test_variance = (None, None) if variance is None else (variance[~out], variance[out])
+        fitted = kind().fit(logits[~out], labels[~out], train_variance)
+        chances = fitted.probabilities(logits[out], test_variance)[np.arange(out.sum()), labels[out]]
+        losses[out] = -np.log(np.maximum(chances, np.finfo(np.float64).tiny))
+    return losses
+
+
+class Auto:
+    """The simplest calibrator whose cross-validated NLL is within one standard error of the best one's.
+
+    The standard error is that of the difference, row by row, from the best: two calibrators are wrong on the
+    same rows, so the difference is known much better than either NLL. The chosen one is then fitted on all rows.
+    """
+
+    name: ClassVar[str] = "auto"
+    keeps_argmax: ClassVar[bool] = False
+    uses_variance: ClassVar[bool] = False  # it is used where it is given
+
+    def __init__(self, folds: int = 5, seed: int = 0) -> None:
+        self.folds = folds
+        self.seed = seed
+
+    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
+        """Learn `chosen_` (a fitted calibrator), `table_` (a Candidate each) and `reason_` (a sentence)."""
+        if self.folds < 2:
+            raise ConfigurationError(f"folds={self.folds} leaves nothing held out; use 2 or more.")
+        z, y = check_fit(logits, labels, name=self.name, minimum_rows=30, every_class=False)
+        v = None if variance is None else check_variance(variance, rows=len(z))
+        assigned = stratified_folds(y, self.folds, self.seed)
+        losses: dict[str, FloatArray] = {}
+        notes: dict[str, str] = {}
+        for name, kind in SIMPLEST_FIRST.items():
+            if kind.uses_variance and v is None:
+                notes[name] = "no variance was given"
+                continue
+            try:
+                losses[name] = held_out_losses(kind, z, y, v, assigned)
+            except CalibrationError as error:
+                notes[name] = str(error)
+        self.table_ = tabulate(losses, notes)
+        name = simplest_within_one_error(self.table_)
+        self.reason_ = explain(self.table_, name, rows=len(y), folds=self.folds)
+        self.chosen_: Calibrator = SIMPLEST_FIRST[name]().fit(z, y, v)
+        return self
+
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+        """Those of the chosen calibrator, (rows, classes)."""
+        check_fitted(self, "chosen_")
+        return self.chosen_.probabilities(logits, variance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"calibrator": "auto", "folds": ..., "seed": ..., "chosen": {...}, "table": [...], "reason": ...}."""
+        check_fitted(self, "chosen_")
+        return {
+            "calibrator": self.name,
+            "folds": self.folds,
+            "seed": self.seed,
+            "chosen": self.chosen_.to_dict(),
+            "table": [asdict(candidate) for candidate in self.table_],
+            "reason": self.reason_,
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """The calibrator that `to_dict` described."""
+        new = cls(folds=int(state["folds"]), seed=int(state["seed"]))
+        new.chosen_ = SIMPLEST_FIRST[state["chosen"]["calibrator"]].from_dict(state["chosen"])
+        new.table_ = tuple(Candidate(**line) for line in state["table"])
+        new.reason_ = str(state["reason"])
+        return new
+
+
+def tabulate(losses: dict[str, FloatArray], notes: dict[str, str]) -> tuple[Candidate, ...]:
+    """The table of all candidates, simplest first, from held-out losses (rows,) and reasons of absence."""
+    best = losses[min(losses, key=lambda name: float(losses[name].mean()))]
+    lines = []
+    for name in SIMPLEST_FIRST:
+        if name in notes:
+            lines.append(Candidate(name, None, None, None, notes[name]))
+            continue
+        excess = losses[name] - best
+        error = float(excess.std(ddof=1) / np.sqrt(len(excess)))
+        lines.append(Candidate(name, float(losses[name].mean()), float(excess.mean()), error))
+    return tuple(lines)
+
+
+def simplest_within_one_error(table: tuple[Candidate, ...]) -> str:
+    """The first name, simplest first, whose excess is at most one standard error of that excess."""
+    return next(  # there is one: the best itself has 0 ≤ 0
+        line.name for line in table if line.excess is not None and line.error is not None and line.excess <= line.error
+    )
+
+
+def explain(table: tuple[Candidate, ...], name: str, *, rows: int, folds: int) -> str:
+    """The sentence that says what was chosen and on what evidence."""
+    scored = {line.name: line for line in table if line.nll is not None}
+    best = min(scored.values(), key=lambda line: line.nll or 0.0)
+    chosen = scored[name]
+    evidence = f"NLL over {folds} folds of {rows} rows: {name} {chosen.nll:.4f}"
+    if best.name == name:
+        return f"{name}: it has the lowest cross-validated NLL ({evidence})."
+    return (
+        f"{name}: the simplest within one standard error of the best ({evidence}, best {best.name} "
+        f"{best.nll:.4f}, difference {chosen.excess:.4f} ± {chosen.error:.4f})."
+    )
+
+
+CALIBRATORS: dict[str, type[Calibrator]] = {**SIMPLEST_FIRST, "auto": Auto}
+
+
+def make_calibrator(name: str) -> Calibrator:
+    """A new, unfitted calibrator with its default settings."""
+    check_choice("calibrator", name, CALIBRATORS)
+    return CALIBRATORS[name]()
+
+
+def calibrator_from_dict(state: dict[str, Any]) -> Calibrator:
+    """The fitted calibrator that `to_dict` described, whichever it is."""
+    name = state.get("calibrator")
+    if name not in CALIBRATORS:
+        known = ", ".join(CALIBRATORS)
+        raise CalibrationError(f"the stored calibrator {name!r} is not one of: {known}; calibrate again.")
+    try:
+        return CALIBRATORS[name].from_dict(state)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CalibrationError(f"the stored calibrator {name!r} is broken ({error!r}); calibrate again.") from error

@@ -1,0 +1,245 @@
+"""Exact statements from counts: how many errors a promise allows, and how far a share may be off.
+
+What to abstain by: five ways to rank rows, each turned so that higher is more trustworthy.
+
+The value that decides: a threshold on a score, with what it promises and on what evidence.
+
+Thresholds without a promise of risk: one that is given, and one by a target coverage.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import beta, binom
+
+from uatlite.errors import CalibrationError, ConfigurationError, check_choice
+from uatlite.values import FloatArray, check_rows, check_scores, check_share, check_tells_apart
+
+
+def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
+    """Clopper–Pearson: the risk r with P(Binomial(answered, r) ≤ errors) = 1 - confidence; 1 if all erred.
+
+    For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
+    """
+    if errors >= answered:
+        return 1.0
+    return float(beta.ppf(confidence, errors + 1, answered - errors))
+
+
+def allowed_errors(answered: ArrayLike, target: float, confidence: float) -> NDArray[np.int64]:
+    """The most errors among `answered` rows with which the Clopper–Pearson bound is at most `target`; else -1.
+
+    The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
+    """
+    trials = np.asarray(answered, dtype=np.int64)
+    level = 1.0 - confidence
+    most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level
+    return np.where(binom.cdf(most, trials, target) <= level, most, most - 1)
+
+
+def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
+    """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
+
+    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
+    that was chosen on the same rows.
+    """
+    share = answered / rows
+    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
+    return max(share - width, 0.0), min(share + width, 1.0)
+
+
+class Uncertainties(Protocol):
+    """The figures of each row, (rows,) each, that a score may read; `Predictive` has them."""
+
+    @property
+    def confidence(self) -> FloatArray:
+        """The probability of the predicted class."""
+        ...
+
+    @property
+    def entropy(self) -> FloatArray:
+        """The entropy of the predictive distribution."""
+        ...
+
+    @property
+    def mutual_information(self) -> FloatArray:
+        """What the passes disagree about."""
+        ...
+
+    @property
+    def margin(self) -> FloatArray:
+        """The largest minus the second largest probability."""
+        ...
+
+    @property
+    def variance(self) -> FloatArray:
+        """The variance that the method gives: over passes, or the analytic one."""
+        ...
+
+
+SCORES: dict[str, Callable[[Uncertainties], FloatArray]] = {
+    "confidence": lambda row: row.confidence,
+    "entropy": lambda row: -row.entropy,
+    "mutual-information": lambda row: -row.mutual_information,
+    "margin": lambda row: row.margin,
+    "variance": lambda row: -row.variance,
+}
+
+
+def trust(name: str, uncertainties: Uncertainties) -> FloatArray:
+    """The score `name` of each row, (rows,); higher is more trustworthy."""
+    check_choice("score", name, SCORES)
+    return check_scores(SCORES[name](uncertainties))
+
+
+KINDS = ("threshold", "coverage", "risk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AbstentionRule:
+    """Answer where the score is above the threshold, abstain elsewhere.
+
+    `threshold` is -inf to answer all and +inf to abstain on all. `target` is the risk or coverage asked for.
+    `rows`, `answered` and `errors` are counts of the calibration rows that the statement rests on; `coverage` is
+    answered / rows, and `coverage_interval` holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at
+    the threshold: a promise by itself for a threshold given beforehand; for a target risk the promise is the target.
+    `promised` says whether the target is promised, `reason` why not.
+    """
+
+    kind: str
+    score: str
+    threshold: float
+    target: float | None
+    confidence: float
+    rows: int
+    answered: int
+    errors: int | None
+    risk_bound: float | None
+    coverage: float
+    coverage_interval: tuple[float, float]
+    promised: bool
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        check_choice("score", self.score, SCORES)
+
+    def answers(self, scores: ArrayLike) -> NDArray[np.bool_]:
+        """True where to answer, False where to abstain: scores (rows,) > threshold."""
+        return np.asarray(check_scores(scores) > self.threshold)
+
+    def describe(self) -> str:
+        """What is promised, in a sentence or two for a person."""
+        if not self.promised:
+            return f"Abstain on all: {self.reason}"
+        where = f"Answer where {self.score} > {self.threshold:.6g}" if self.threshold > -math.inf else "Answer all"
+        low, high = self.coverage_interval
+        share = f"{self.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered"
+        basis = f"confidence {self.confidence:g}, {self.rows} calibration rows"
+        if self.kind == "risk":
+            return (
+                f"{where}: at most {self.target:.2%} of the answers are wrong; {share}, "
+                f"{self.errors} of {self.answered} wrongly ({basis})."
+            )
+        if self.kind == "coverage":
+            return f"{where}: at least {self.target:.1%} of rows are answered on average; {share} ({basis})."
+        bound = "" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly"
+        return f"{where}: {share}{bound} ({basis})."
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values; an infinite threshold, which JSON has not, as "inf" or "-inf"."""
+        state = asdict(self)
+        state["coverage_interval"] = list(self.coverage_interval)
+        if math.isinf(self.threshold):
+            state["threshold"] = str(self.threshold)
+        return state
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """The rule that `to_dict` described."""
+        try:
+            low, high = state["coverage_interval"]
+            return cls(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CalibrationError(f"the stored abstention rule is broken ({error}); calibrate again.") from error
+
+
+def fixed_threshold(
+    scores: ArrayLike,
+    errors: ArrayLike,
+    target: float,
+    *,
+    score: str = "confidence",
+    confidence: float = 0.95,
+) -> AbstentionRule:
+    """The threshold `target`, given beforehand, with its coverage and an exact bound of its risk.
+
+    `scores` (rows,) and `errors` (rows,), True where the prediction is wrong, are of calibration rows.
+    """
+    s, e = check_rows(scores, errors)
+    check_share("confidence", confidence)
+    if math.isnan(target):
+        raise ConfigurationError("threshold=nan answers nothing and says nothing; give a number.")
+    return rule_at(float(target), s, e, kind="threshold", score=score, target=None, confidence=confidence)
+
+
+def target_coverage(
+    scores: ArrayLike,
+    errors: ArrayLike,
+    target: float,
+    *,
+    score: str = "confidence",
+    confidence: float = 0.95,
+) -> AbstentionRule:
+    """The highest threshold at which a new row is answered with probability `target` or more.
+
+    A new row's score is at least the j-th largest of n with probability j/(n+1) by exchangeability, and more
+    with ties; so j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
+    """
+    s, e = check_rows(scores, errors)
+    check_share("confidence", confidence)
+    check_share("target", target)
+    check_tells_apart(s, score)
+    rank = math.ceil(target * (len(s) + 1) - 1e-9)  # 0.29·100 is 29 and not 28.999999999999996
+    # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
+    threshold = -math.inf if rank > len(s) else float(np.nextafter(np.sort(s)[-rank], -math.inf))
+    return rule_at(threshold, s, e, kind="coverage", score=score, target=target, confidence=confidence)
+
+
+def rule_at(
+    threshold: float,
+    scores: FloatArray,
+    errors: NDArray[np.bool_],
+    *,
+    kind: str,
+    score: str,
+    target: float | None,
+    confidence: float,
+    promised: bool = True,
+    reason: str = "",
+) -> AbstentionRule:
+    """The rule at a threshold, with what calibration rows (rows,) say of its coverage and risk."""
+    answered = scores > threshold
+    count, wrong = int(answered.sum()), int((answered & errors).sum())
+    share = count / len(scores)
+    return AbstentionRule(
+        kind=kind,
+        score=score,
+        threshold=threshold,
+        target=target,
+        confidence=confidence,
+        rows=len(scores),
+        answered=count,
+        errors=wrong,
+        risk_bound=risk_upper_bound(wrong, count, confidence) if count else None,
+        coverage=share,
+        coverage_interval=(
+            (share, share) if math.isinf(threshold) else coverage_interval(count, len(scores), confidence)
+        ),
+        promised=promised,
+        reason=reason,
+    )

@@ -1,0 +1,167 @@
+"""The runner: right logits in the right rows, and resuming after any kind of end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from uatlite.errors import InputError
+from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.store import Store
+from uatlite.methods.method import Method
+from uatlite.methods.registry import METHODS, parse_method
+from uatlite.model.load import Checkpoint
+from uatlite.text.examples import Alignment
+from uatlite.values import Choices, Dataset, Example
+
+
+@pytest.mark.parametrize("name", ["base", "uat", "analytic"])
+def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Prepared, name: str) -> None:
+    predictions = predict(Store(tmp_path), prepared, METHODS[name], seed=3).read()
+    assert predictions.ids == tuple(prepared.dataset.ids)
+    assert predictions.labels.tolist() == prepared.dataset.gold
+    checkpoint, method = prepared.checkpoint, METHODS[name].seeded(3)
+    for row in (0, 17, 79):
+        encoded = checkpoint.tokenizer(prepared.dataset.texts[row], return_tensors="pt")
+        alone = method.run(checkpoint.model, encoded)
+        np.testing.assert_allclose(predictions.logits[:, row], alone.logits[:, 0].numpy(), atol=2e-5)
+        if alone.margin_variance is not None:
+            assert predictions.margin_variance is not None
+            np.testing.assert_allclose(predictions.margin_variance[row], alone.margin_variance[0], rtol=1e-3)
+
+
+def test_provenance_says_where_the_numbers_come_from(
+    tmp_path: Path, checkpoint: Checkpoint, own_order: Alignment
+) -> None:
+    texts = ["w1 w2", " ".join(["w3"] * 60)]
+    dataset = Dataset("made", "test", own_order.labels, tuple(Example(t, t, 1) for t in texts), source="two rows")
+    prepared = prepare(checkpoint, dataset, own_order, perturbation="swap")
+    provenance = predict(Store(tmp_path), prepared, parse_method("uat:samples=2"), seed=5).provenance
+    assert provenance.recipe.model == checkpoint.hash
+    assert provenance.recipe.data == dataset.fingerprint
+    assert provenance.recipe.seed == 5
+    assert (provenance.method, provenance.passes, provenance.rows) == ("uat:samples=2", 2, 2)
+    assert (provenance.truncated_texts, provenance.truncated_tokens) == (1, 62 - 40)
+    assert provenance.set_name == "made+swap/test"
+    assert set(provenance.versions) == {"uatlite", "torch", "transformers", "numpy"}
+
+
+class Counting:
+    """A method that counts the texts it is run on, and may fail after some calls."""
+
+    def __init__(self, method: Method, fail_after: int | None = None) -> None:
+        self._method, self._left, self.texts = method, fail_after, 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._method, name)
+
+    def seeded(self, seed: int) -> "Counting":
+        self._method = self._method.seeded(seed)
+        return self
+
+    def run(self, model: object, encoded: dict[str, torch.Tensor]) -> object:
+        if self._left is not None:
+            if self._left == 0:
+                raise KeyboardInterrupt
+            self._left -= 1
+        self.texts += len(encoded["input_ids"])
+        return self._method.run(model, encoded)  # type: ignore[arg-type]
+
+
+def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared) -> None:
+    store, advanced = Store(tmp_path), []
+    with pytest.raises(KeyboardInterrupt):
+        predict(store, prepared, Counting(METHODS["base"], fail_after=2), seed=0, advance=advanced.append)  # type: ignore[arg-type]
+    assert advanced == [16, 16]
+    assert remaining(store, prepared, METHODS["base"], 0) == 80 - 32
+    resumed = Counting(METHODS["base"])
+    run = predict(store, prepared, resumed, seed=0, advance=advanced.append)  # type: ignore[arg-type]
+    assert resumed.texts == 80 - 32
+    assert advanced[2:] == [16] * 3
+    finished = Counting(METHODS["base"])
+    assert predict(store, prepared, finished, seed=1, advance=advanced.append) == run  # type: ignore[arg-type]
+    assert finished.texts == 0  # base has no seed: every seed is the same run
+    assert len(advanced) == 5
+    assert remaining(store, prepared, METHODS["base"], 1) == 0
+    assert remaining(store, prepared, METHODS["uat"], 0) == 80
+
+
+def test_a_broken_piece_alone_is_computed_anew(tmp_path: Path, prepared: Prepared) -> None:
+    store = Store(tmp_path)
+    run = predict(store, prepared, METHODS["base"], seed=0)
+    before = run.read().logits
+    (run.directory / "_complete.json").unlink()
+    run.piece_path(1).write_bytes(b"PAR1")
+    again = Counting(METHODS["base"])
+    assert predict(store, prepared, again, seed=0).read().logits.tolist() == before.tolist()  # type: ignore[arg-type]
+    assert again.texts == 16
+
+
+def test_questions_need_an_option_for_each_label(checkpoint: Checkpoint, own_order: Alignment) -> None:
+    question = Example("q", Choices("w1", ("w2", "w3")), 0)
+    dataset = Dataset("quiz", "test", ("A", "B", "C"), (question,), source="one question")
+    with pytest.raises(InputError, match=r"questions with \[2\] options.*its 3 labels"):
+        prepare(checkpoint, dataset, own_order)
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[3])
+import torch; torch.set_num_threads(1)
+from conftest import make_dataset, LABELS
+from uatlite.model.load import load_checkpoint
+from uatlite.text.examples import Alignment
+from uatlite.lab.evaluate.predict import predict, prepare
+from uatlite.lab.evaluate.store import Store
+from uatlite.methods import METHODS
+
+def wait(rows):
+    time.sleep(0.1)
+
+alignment = Alignment(((0,), (1,), (2,)), LABELS, "")
+prepared = prepare(load_checkpoint(Path(sys.argv[1]), device="cpu"), make_dataset(400), alignment)
+predict(Store(sys.argv[2]), prepared, METHODS["uat"], 0, wait)
+"""
+
+
+def start(checkpoint_dir: Path, store: Path) -> subprocess.Popen[bytes]:
+    arguments = [str(checkpoint_dir), str(store), str(Path(__file__).parent)]
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.DEVNULL)
+
+
+def wait_for_pieces(store: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(list(store.glob("run=*/piece-*.parquet"))) < count:
+        assert time.monotonic() < deadline, "the run did not get that far"
+        time.sleep(0.02)
+
+
+def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
+    tmp_path: Path, checkpoint_dir: Path, checkpoint: Checkpoint, dataset: Callable[..., Dataset], own_order: Alignment
+) -> None:
+    store = tmp_path / "store"
+    for number, pieces in ((signal.SIGINT, 3), (signal.SIGKILL, 6)):
+        process = start(checkpoint_dir, store)
+        wait_for_pieces(store, pieces)
+        os.kill(process.pid, number)
+        assert process.wait(30) != 0
+    [run] = Store(store).runs()
+    assert not run.complete
+    stamps = {path.name: path.stat().st_mtime_ns for path in run.directory.glob("piece-*.parquet")}
+    assert 6 <= len(stamps) < run.pieces
+    prepared = prepare(checkpoint, dataset(400), own_order)
+    assert predict(Store(store), prepared, METHODS["uat"], seed=0) == run
+    assert run.complete
+    unchanged = {name: (run.directory / name).stat().st_mtime_ns for name in stamps}
+    assert unchanged == stamps, "a finished piece was computed again"
+    whole = predict(Store(tmp_path / "other"), prepared, METHODS["uat"], seed=0).read()
+    assert run.read().ids == whole.ids == tuple(f"test-{row}" for row in range(400))
+    np.testing.assert_array_equal(run.read().logits, whole.logits)

@@ -1,0 +1,139 @@
+"""Stored logits to scored probabilities: calibrated in the model's columns, then in the task's order."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from uatlite.errors import CalibrationError, DataError
+from uatlite.lab.evaluate.outcomes import fit_calibrator, outcome_of
+from uatlite.lab.evaluate.pieces import NO_LABEL
+from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.store import StoredPredictions as Predictions
+from uatlite.predictive import checked_margin_variance as margin_variance
+from uatlite.predictive import softmax
+from uatlite.trust.calibrators import Temperature
+
+NLI = ("entailment", "neutral", "contradiction")
+Floats = NDArray[np.float64]
+
+
+def stored(
+    logits: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    *,
+    columns: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,)),
+    names: tuple[str, ...] = NLI,
+    classes: tuple[str, ...] | None = None,
+    out_of_scope: int | None = None,
+    variance: NDArray[np.float32] | None = None,
+) -> Predictions:
+    recipe = Recipe("m", "d", "t", "made", "test", None, {"method": "uat"}, 0, columns, "0")
+    provenance = Provenance(
+        recipe=recipe,
+        method="uat",
+        passes=len(logits),
+        model="model",
+        source="made",
+        rows=len(labels),
+        labels=names,
+        model_labels=NLI,
+        classes=classes or names,
+        alignment="",
+        out_of_scope=out_of_scope,
+        truncated_texts=0,
+        truncated_tokens=0,
+    )
+    ids = tuple(str(row) for row in range(len(labels)))
+    return Predictions(provenance, ids, labels, logits, variance, 0.0)
+
+
+@pytest.fixture
+def logits() -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(scale=2, size=(4, 60, 3)).astype(np.float32)
+
+
+@pytest.fixture
+def labels(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Right for about two rows in three."""
+    rng = np.random.default_rng(1)
+    return np.where(rng.random(60) < 0.66, logits.mean(axis=0).argmax(axis=1), rng.integers(3, size=60))
+
+
+def test_without_a_calibrator_it_is_the_softmax_of_the_mean_logits(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    outcome = outcome_of(stored(logits, labels), None)
+    np.testing.assert_allclose(outcome.probabilities, softmax(logits.astype(np.float64).mean(axis=0)))
+    np.testing.assert_array_equal(outcome.labels, labels)
+    assert outcome.doubt is None
+
+
+def test_columns_are_put_in_the_order_of_the_task(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    moved = outcome_of(stored(logits, labels, columns=((2,), (0,), (1,))), None)
+    plain = outcome_of(stored(logits, labels), None)
+    np.testing.assert_array_equal(moved.probabilities, plain.probabilities[:, [2, 0, 1]])
+
+
+def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    order = np.array([2, 0, 1])  # the task's class i is the model's column order[i]
+    task_labels = np.argsort(order)[labels]
+    fitted = fit_calibrator("temperature", stored(logits, task_labels, columns=((2,), (0,), (1,))))
+    expected = Temperature().fit(logits.astype(np.float64).mean(axis=0), labels)
+    assert isinstance(fitted, Temperature)
+    assert fitted.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+
+
+def test_classes_are_summed_after_softmax_and_after_calibration(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    fitted = fit_calibrator("temperature", stored(logits, labels))
+    hans = stored(logits, labels.clip(0, 1), columns=((0,), (1, 2)), names=("entailment", "non-entailment"))
+    three = fitted.probabilities(logits.astype(np.float64).mean(axis=0))
+    outcome = outcome_of(hans, fitted)
+    np.testing.assert_allclose(outcome.probabilities, np.stack([three[:, 0], three[:, 1] + three[:, 2]], axis=1))
+    with pytest.raises(CalibrationError, match=r"sums several classes of the model into one.*--shift"):
+        fit_calibrator("temperature", hans)
+
+
+def test_rows_without_a_label_are_left_out(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    some = np.where(np.arange(60) % 3 == 0, NO_LABEL, labels)
+    outcome = outcome_of(stored(logits, some), None)
+    np.testing.assert_array_equal(outcome.labels, labels[np.arange(60) % 3 != 0])
+    assert len(outcome.probabilities) == 40
+    with pytest.raises(DataError, match="nothing to score"):
+        outcome_of(stored(logits, np.full(60, NO_LABEL)), None)
+
+
+def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    names = ("entailment", "neutral", "contradiction", "oos")
+    gold = np.where(np.arange(60) % 4 == 0, 3, labels)
+    unknown = outcome_of(stored(logits, gold, names=names, classes=NLI, out_of_scope=3), None)
+    everything = softmax(logits.astype(np.float64).mean(axis=0))
+    assert len(unknown.labels) == 45
+    np.testing.assert_array_equal(unknown.out_of_scope, gold == 3)
+    np.testing.assert_allclose(unknown.doubt, 1 - everything.max(axis=1))
+    known = outcome_of(stored(logits, labels, names=("entailment", "neutral", "oos"), out_of_scope=2), None)
+    assert len(known.labels) == 60
+    np.testing.assert_allclose(known.doubt, everything[:, 2])
+
+
+def test_the_margin_variance_is_the_methods_own_or_that_of_its_passes(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> None:
+    sampled = fit_calibrator("input-temperature", stored(logits, labels)).to_dict()
+    own = margin_variance(logits).astype(np.float32)
+    mean = logits.mean(axis=0, keepdims=True)
+    given = fit_calibrator("input-temperature", stored(mean, labels, variance=own)).to_dict()
+    assert given["temperature"] == pytest.approx(sampled["temperature"], rel=1e-3)
+
+
+def test_too_few_rows_are_named_with_their_set(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> None:
+    few = stored(logits[:, :5], labels[:5])
+    with pytest.raises(CalibrationError, match=r"made/test: 5 labelled rows are too few"):
+        fit_calibrator("temperature", replace(few, ids=few.ids[:5]))

@@ -1,0 +1,274 @@
+"""The store: what goes in comes out, in order, once; what is broken is found."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from uatlite.errors import DataError, StoreError
+from uatlite.lab.evaluate.pieces import NO_LABEL, Piece, read_piece, write_piece
+from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.store import StoredRun as Run
+
+PASSES, CLASSES, ROWS = 4, 3, 40
+
+
+def make_provenance(rows: int = ROWS, **changes: object) -> Provenance:
+    recipe = Recipe(
+        model="m" * 64,
+        data="d" * 64,
+        tokens="t" * 64,
+        task="made",
+        split="test",
+        perturbation=None,
+        method={"method": "uat", "config": {"samples": PASSES}},
+        seed=0,
+        columns=((0,), (1,), (2,)),
+        uatlite="0",
+    )
+    return Provenance(
+        recipe=replace(recipe, **changes),  # type: ignore[arg-type]
+        method="uat",
+        passes=PASSES,
+        model="somewhere/model",
+        source="made in a test",
+        rows=rows,
+        labels=("a", "b", "c"),
+        model_labels=("a", "b", "c"),
+        classes=("a", "b", "c"),
+        alignment="labels in the model's order",
+        out_of_scope=None,
+        truncated_texts=1,
+        truncated_tokens=7,
+        versions={"uatlite": "0"},
+    )
+
+
+def make_piece(rows: list[int], *, variance: bool = False) -> Piece:
+    """Values that say which row they belong to."""
+    places = np.array(rows, dtype=np.int32)
+    parts = np.arange(PASSES)[:, None, None] * 100 + np.arange(CLASSES) * 10_000
+    return Piece(
+        rows=places,
+        ids=tuple(f"id-{row}" for row in rows),
+        labels=np.where(places % 5 == 0, NO_LABEL, places % 3).astype(np.int32),
+        logits=(places[None, :, None] + parts).astype(np.float32),
+        margin_variance=places.astype(np.float32) / 7 if variance else None,
+        seconds=0.5,
+    )
+
+
+def fill(run: Run, order: list[int], *, variance: bool = False) -> None:
+    for number, rows in enumerate(run.plan(order)):
+        run.write(number, make_piece(rows.tolist(), variance=variance))
+    run.finish()
+
+
+@pytest.fixture
+def order() -> list[int]:
+    return np.random.default_rng(0).permutation(ROWS).tolist()
+
+
+@pytest.mark.parametrize("variance", [False, True])
+def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: list[int], variance: bool) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    assert (run.pieces, run.complete) == (3, False)
+    fill(run, order, variance=variance)
+    found = Store(tmp_path).find(make_provenance().recipe)
+    assert found == run
+    predictions = found.read()
+    expected = make_piece(list(range(ROWS)), variance=variance)
+    assert predictions.ids == expected.ids
+    np.testing.assert_array_equal(predictions.labels, expected.labels)
+    np.testing.assert_array_equal(predictions.logits, expected.logits)
+    assert (predictions.margin_variance is None) != variance
+    if variance:
+        np.testing.assert_array_equal(predictions.margin_variance, expected.margin_variance)
+    assert predictions.seconds == 1.5
+    assert predictions.provenance == make_provenance()
+
+
+def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None:
+    standard = make_provenance()
+    others = {
+        "model": "x",
+        "data": "x",
+        "tokens": "x",
+        "task": "x",
+        "split": "x",
+        "perturbation": "swap",
+        "method": {"method": "base"},
+        "seed": 1,
+        "columns": ((1,), (0,), (2,)),
+        "uatlite": "1",
+    }
+    keys = {make_provenance(**{name: value}).recipe.key for name, value in others.items()}
+    assert set(others) == set(Recipe.__dataclass_fields__)
+    assert len(keys | {standard.recipe.key}) == len(others) + 1
+    assert Provenance.from_json(standard.to_json(), "here").recipe.key == standard.recipe.key
+
+
+def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) -> None:
+    store = Store(tmp_path)
+    run = store.begin(make_provenance())
+    plan = run.plan(order)
+    run.write(1, make_piece(plan[1].tolist()))
+    again = store.begin(replace(make_provenance(), model="the same weights elsewhere"))
+    assert again == run
+    assert [again.has(number, rows) for number, rows in enumerate(plan)] == [False, True, False]
+    assert not again.has(1, plan[1][::-1])
+    assert store.find(make_provenance().recipe) is None
+    with pytest.raises(StoreError, match="is not finished; run the command that began it again"):
+        again.read()
+
+
+def damage_cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def damage_value(path: Path) -> None:
+    table = pq.read_table(path, partitioning=None)
+    changed = table["label"].combine_chunks().fill_null(2)
+    pq.write_table(table.set_column(2, "label", changed), path)
+
+
+def damage_rows(path: Path) -> None:
+    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
+
+
+def damage_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [damage_cut, damage_value, damage_rows, damage_empty])
+def test_a_broken_piece_is_found_named_and_written_anew(tmp_path: Path, order: list[int], damage: object) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    fill(run, order)
+    damage(run.piece_path(1))  # type: ignore[operator]
+    with pytest.raises(StoreError, match=r"piece-00001\.parquet is broken.* Delete it and run the same command again"):
+        run.read()
+    assert not run.has(1, run.plan(order)[1])
+    run.piece_path(1).unlink()
+    assert not run.complete
+    run.write(1, make_piece(run.plan(order)[1].tolist()))
+    assert run.complete
+    assert len(run.read().ids) == ROWS
+
+
+def test_a_row_that_is_there_twice_is_an_error(tmp_path: Path, order: list[int]) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    fill(run, order)
+    run.write(2, make_piece(run.plan(order)[0][:8].tolist()))
+    with pytest.raises(StoreError, match="each row exactly once"):
+        run.read()
+
+
+def test_a_piece_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(table: object, file: object, **options: object) -> None:
+        file.write(b"PAR1 half of it")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq, "write_table", half)
+    with pytest.raises(KeyboardInterrupt):
+        write_piece(tmp_path / "piece-00000.parquet", make_piece([0, 1]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path: Path) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    note = run.directory / "_run.json"
+    note.write_text(note.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(StoreError, match="another version"):
+        Store(tmp_path).runs()
+    note.write_text("{")
+    with pytest.raises(StoreError, match=r"_run\.json is broken .*delete its directory"):
+        Store(tmp_path).runs()
+
+
+def test_a_listing_shows_every_run(tmp_path: Path, order: list[int]) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(StoreError, match="is not a directory"):
+        store.runs()
+    fill(store.begin(make_provenance()), order)
+    store.begin(make_provenance(seed=1))
+    store.begin(make_provenance(perturbation="swap"))
+    assert store.runs()[0].provenance.set_name == "made+swap/test"
+    assert sorted(run.complete for run in store.runs()) == [False, False, True]
+
+
+def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises((StoreError, DataError), match="cannot be made"):
+        Store(tmp_path / "file").begin(make_provenance())
+
+
+def test_all_runs_are_one_table_for_arrow(tmp_path: Path, order: list[int]) -> None:
+    store = Store(tmp_path)
+    for seed in (0, 1):
+        fill(store.begin(make_provenance(seed=seed)), order)
+    table = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table()
+    assert table.num_rows == 2 * ROWS
+    assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance", "passes"}
+
+
+def test_reading_needs_no_torch(tmp_path: Path, order: list[int]) -> None:
+    fill(Store(tmp_path).begin(make_provenance()), order)
+    code = (
+        "import sys; from uatlite.lab.evaluate.store import Store\n"
+        f"[run.read() for run in Store({str(tmp_path)!r}).runs()]\n"
+        "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_piece_keeps_every_bit(tmp_path: Path) -> None:
+    piece = make_piece([3, 1, 2], variance=True)
+    path = tmp_path / "piece.parquet"
+    write_piece(path, piece)
+    assert read_piece(path).checksum == piece.checksum
+
+
+def ragged_piece(rows: list[int]) -> Piece:
+    """Row r has 1 + r % 3 of the passes, where 3 are the most of this run."""
+    whole = make_piece(rows)
+    counts = 1 + whole.rows.astype(np.int64) % 3
+    own = np.arange(PASSES)[:, None] < counts
+    logits = np.where(own[..., None], whole.logits, np.nan).astype(np.float32)
+    return replace(whole, logits=logits, counts=counts, spent=(counts + 1).astype(np.int32))
+
+
+def test_rows_with_different_numbers_of_passes_come_back_as_they_were(tmp_path: Path, order: list[int]) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    # the last piece has rows with a single pass only, the others are mixed
+    order.sort(key=lambda row: row % 3 == 0)
+    for number, rows in enumerate(run.plan(order)):
+        run.write(number, ragged_piece(rows.tolist()))
+    run.finish()
+    found, expected = run.read(), ragged_piece(list(range(ROWS)))
+    assert found.counts is not None
+    np.testing.assert_array_equal(found.counts, expected.counts)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found.spent, expected.spent)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found.logits, expected.logits[:3])
+    some = found.take(np.array([4, 0]))
+    assert some.ids == ("id-4", "id-0")
+    assert some.counts is not None
+    assert some.counts.tolist() == [2, 1]
+    np.testing.assert_array_equal(some.logits, expected.logits[:3, [4, 0]])
+
+
+def test_rows_that_all_stopped_at_one_pass_are_a_run_of_one(tmp_path: Path, order: list[int]) -> None:
+    run = Store(tmp_path).begin(make_provenance())
+    for number, rows in enumerate(run.plan(order)):
+        whole = make_piece(rows.tolist())
+        logits = np.where(np.arange(PASSES)[:, None, None] < 1, whole.logits, np.nan).astype(np.float32)
+        run.write(number, replace(whole, logits=logits, counts=np.ones(len(rows), dtype=np.int64)))
+    run.finish()
+    found = run.read()
+    assert found.counts is None
+    np.testing.assert_array_equal(found.logits, make_piece(list(range(ROWS))).logits[:1])

@@ -1,0 +1,178 @@
+"""A whole evaluation of a tiny model on a file of made rows, and on a task of three classes summed to two."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.evaluate.contenders import parse_contenders
+from uatlite.lab.evaluate.outcomes import Resampling
+from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_metrics
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.suite import evaluate
+from uatlite.metrics.bootstrap import METRICS
+from uatlite.model.load import Checkpoint
+from uatlite.text.schema import Layout, Split, Task
+from uatlite.text.tasks import task_from_file
+from uatlite.values import Dataset
+
+FEW = Resampling(resamples=50)
+
+
+@pytest.fixture(scope="module")
+def rows(dataset: Callable[..., Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """120 made rows as a JSONL file."""
+    made = dataset(120, seed=1)
+    lines = [{"text": example.text, "label": made.labels[example.label or 0]} for example in made.examples]
+    path = tmp_path_factory.mktemp("data") / "reviews.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+@pytest.fixture
+def plan(rows: Path) -> Plan:
+    methods = parse_contenders("base,ts,uat:samples=3,uat:samples=3+ts,analytic+its")
+    return Plan(
+        methods, SetChoice(task_from_file(rows)), perturbations=("swap",), seeds=2, metrics=("nll",), resampling=FEW
+    )
+
+
+class Recorded:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, list[float]] = {}
+        self.done: list[str] = []
+
+    def begin(self, stage: str, total: float) -> None:
+        self.stages[stage] = [total, 0.0]
+
+    def at(self, what: str) -> None:
+        self.done.append(what)
+
+    def advance(self, amount: float) -> None:
+        list(self.stages.values())[-1][1] += amount
+
+
+def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    watch = Recorded()
+    results = evaluate(checkpoint, plan, Store(tmp_path), watch)
+    assert [one.name for one in results.sets] == ["reviews/test", "reviews+swap/test"]
+    assert results.contenders == ("base", "base+ts", "uat:samples=3", "uat:samples=3+ts", "analytic+its")
+    for one in results.sets:
+        assert one.rows == 60
+        assert {name: len(scores["nll"].values) for name, scores in one.scores.items()} == {
+            "base": 1, "base+ts": 1, "uat:samples=3": 2, "uat:samples=3+ts": 2, "analytic+its": 1
+        }  # fmt: skip
+    assert not results.sets[0].shift
+    assert set(results.sets[1].shift["uat:samples=3"]) == {"delta_ece", "robustness_score"}
+    assert [len(states) for states in results.calibrators.values()] == [0, 1, 0, 2, 1]
+    # 60 rows in three sets, one pass of base, one of the analytic method, and three of two seeds
+    assert watch.stages["predicting"] == [180 * (1 + 1 + 6)] * 2
+    assert watch.stages["scoring"] == pytest.approx([2, 2])
+    assert "uat:samples=3, reviews/test, seed 1" in watch.done
+
+
+def test_again_nothing_is_computed_and_the_results_are_the_same(
+    plan: Plan, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    first = evaluate(checkpoint, plan, Store(tmp_path))
+    watch = Recorded()
+    second = evaluate(checkpoint, plan, Store(tmp_path), watch)
+    assert watch.stages["predicting"] == [0, 0]
+    assert json.dumps(second.to_dict()) == json.dumps(first.to_dict())
+    assert json.dumps(Results.from_dict(json.loads(json.dumps(first.to_dict()))).to_dict()) == json.dumps(
+        first.to_dict()
+    )
+
+
+def test_a_score_is_the_metric_of_what_the_store_holds(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    results = evaluate(checkpoint, plan, Store(tmp_path))
+    [key] = results.sets[0].runs["base"]
+    [run] = [run for run in Store(tmp_path).runs() if run.provenance.recipe.key == key]
+    stored = run.read()
+    logits = stored.logits[0].astype(np.float64)
+    exponentials = np.exp(logits)
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    place = [list(checkpoint.id2label.values()).index(label) for label in stored.provenance.labels]
+    expected = METRICS["nll"](probabilities[:, place], stored.labels)
+    assert results.sets[0].scores["base"]["nll"].mean == pytest.approx(expected)
+
+
+def test_a_task_that_sums_classes_is_a_shift_without_a_calibration_split(
+    plan: Plan, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    lines = [{"text": f"w{row} w{row + 1}", "label": ("bad", "fine")[row % 2]} for row in range(40)]
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "test.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
+    two = Task(
+        name="two",
+        title="two classes",
+        labels=("bad", "fine"),
+        layout=Layout(id=None),
+        splits={"test": Split(("two/test",))},
+        collapse={"negative": "bad", "neutral": "fine", "positive": "fine"},
+    )
+    contenders = parse_contenders("base,ts")
+    shifted = Plan(contenders, plan.test, shifts=(SetChoice(two),), data_dir=tmp_path, metrics=("nll",), resampling=FEW)
+    results = evaluate(checkpoint, shifted, Store(tmp_path / "store"))
+    assert "neutral + positive → fine" in results.sets[1].alignment
+    with pytest.raises(ConfigurationError, match=r"base\+ts: two has no calibration split.*--shift two"):
+        Plan(contenders, SetChoice(two))
+
+
+def test_labels_that_do_not_match_are_an_error_with_both_lists(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "stars.csv"
+    path.write_text("text,label\n" + "\n".join(f"w{row},{row % 3}" for row in range(30)))
+    plan = Plan(parse_contenders("base"), SetChoice(task_from_file(path)), metrics=("nll",), resampling=FEW)
+    with pytest.raises(DataError, match=r"task: 0, 1, 2; model: negative, neutral, positive.*--label-order"):
+        evaluate(checkpoint, plan, Store(tmp_path / "store"))
+    named = Plan(plan.contenders, plan.test, label_order=("0", "1", "2"), metrics=("nll",), resampling=FEW)
+    assert evaluate(checkpoint, named, Store(tmp_path / "store")).sets[0].rows == 15
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "seeds=0 is not 1 or more"),
+        ({"limit": 0}, "limit=0 is not 1 or more"),
+        ({"perturbations": ("swop",)}, "perturbation='swop'.*Did you mean 'swap'"),
+        ({"metrics": ("nlll",)}, "metric='nlll'.*Did you mean 'nll'"),
+        ({"contenders": ()}, "needs a method"),
+    ],
+)
+def test_a_plan_is_checked_before_anything_runs(plan: Plan, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Plan(**{"contenders": plan.contenders, "test": plan.test, **changes})  # type: ignore[arg-type]
+
+
+def test_calibrating_and_testing_on_the_same_rows_is_refused(rows: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
+        Plan(parse_contenders("ts"), SetChoice(task_from_file(rows), "calibration"))
+
+
+def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
+    columns = {"text": "text", "text_pair": None, "label": "label"}
+    assert choose_set("sst2/test-original", None, **columns).split == "test-original"  # type: ignore[arg-type]
+    assert choose_set(None, rows, **columns).task.name == "reviews"  # type: ignore[arg-type]
+    for task, data in ((None, None), ("sst2", rows)):
+        with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
+            choose_set(task, data, **columns)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
+        as_sets(["sst2/tset"])
+    assert parse_metrics("all") == tuple(METRICS)
+    assert parse_metrics("nll, ece,nll") == ("nll", "ece")
+
+
+def test_scoring_needs_no_torch() -> None:
+    modules = (
+        "uatlite.lab.evaluate.outcomes, uatlite.lab.evaluate.plan, uatlite.lab.report.tables, uatlite.lab.report.tables"
+    )
+    code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

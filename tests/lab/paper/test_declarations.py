@@ -1,0 +1,97 @@
+"""The declarations: what they say about themselves, and that the paper's numbers were entered as it prints them."""
+
+from pathlib import Path
+
+import pytest
+
+from uatlite.errors import ConfigurationError
+from uatlite.lab.paper.declaration import DECLARATIONS, NAMES, Panel, adapt, declared, read_declaration
+from uatlite.lab.paper.grid import measure_of
+from uatlite.lab.paper.measurement import DERIVATIONS
+from uatlite.lab.paper.settings import ReproductionSettings as Settings
+
+
+def test_there_is_one_file_for_each_name() -> None:
+    assert {path.stem for path in DECLARATIONS.glob("*.toml")} == set(NAMES)
+    assert len(NAMES) == 23
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_declaration_asks_for_what_there_is(name: str) -> None:
+    declaration = declared(name)
+    asks = list(declaration.asks())
+    assert asks
+    for _, _, _, ask in asks:
+        measure_of(ask.measure)
+
+
+def derived(panel: Panel) -> list[tuple[str, str, float, float]]:
+    """row, column, what the paper prints there, and what follows from its other cells."""
+    found = []
+    for column in panel.columns:
+        for row in panel.rows:
+            printed = panel.printed(row.key, column.key)
+            if column.derive is None or row.derive is not None or printed is None:
+                continue
+            places = [one.rpartition("/") for one in column.of]
+            parts = [panel.printed(other or row.key, key) for other, _, key in places]
+            if None not in parts:
+                found.append((row.key, column.key, printed, float(DERIVATIONS[column.derive][0](*parts))))
+    return found
+
+
+@pytest.mark.parametrize("name", ["main", "sensitivity", "rescaling", "backbones", "scaling"])
+def test_the_papers_numbers_agree_with_its_own_arithmetic(name: str) -> None:
+    """A digit that was entered wrongly shows where the paper prints a sum of others."""
+    checked = [one for panel in declared(name).panels for one in derived(panel)]
+    assert checked
+    # Shares are printed in whole per cents, the rest with three or four decimals.
+    tolerance = 0.01 if name in ("backbones", "scaling") else 0.0011
+    for row, column, printed, follows in checked:
+        assert printed == pytest.approx(follows, abs=tolerance), (row, column)
+
+
+def test_coverage_and_counts_agree_with_the_papers_rows() -> None:
+    rows = {"mnli": 4908, "squad2": 5937, "hans": 30000, "anli": 3200, "snli": 9824, "imdb": 25000}
+    checked = 0
+    for name in ("selective", "selective-ood"):
+        for panel in declared(name).panels:
+            for row in panel.paper:
+                for tau in ("0.9", "0.8", "0.7"):
+                    coverage, count = (panel.printed(row, f"{kind}@{tau}") for kind in ("coverage", "count"))
+                    assert coverage is not None
+                    assert count == pytest.approx(coverage * rows[panel.key], abs=rows[panel.key] * 6e-5), (name, row)
+                    checked += 1
+    assert checked == 90
+
+
+def test_the_papers_hans_rows_average_to_its_overall_accuracy() -> None:
+    overall = next(panel for panel in declared("selective-ood").panels if panel.key == "hans")
+    parts = declared("hans").panels[0]
+    for row, numbers in parts.paper.items():
+        assert sum(numbers) / 3 == pytest.approx(overall.printed(row, "accuracy"), abs=1e-4)
+
+
+def test_the_papers_layer_shares_are_whole_once_counted_by_layer() -> None:
+    panel = declared("layers").panels[0]
+    for column in ("unanswerable", "answerable"):
+        shares = [panel.printed(row.key, column) for row in panel.rows]
+        assert sum(share for share in shares if share is not None) == pytest.approx(1, abs=0.0025)
+
+
+def test_an_unknown_coordinate_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "odd.toml"
+    path.write_text('title = "odd"\nwhere = "here"\nmeasur = "ece"\npanels = []\n')
+    with pytest.raises(ConfigurationError, match="Did you mean 'measure'"):
+        read_declaration(path)
+
+
+def test_given_backbones_stand_in() -> None:
+    sizes = adapt(declared("scaling"), Settings(backbone="one", others=("two",)))
+    assert [row.coordinates["backbone"] for row in sizes.panels[0].rows] == ["one", "two"]
+    five = adapt(declared("backbones"), Settings(backbone="one", others=("two",)))
+    named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
+    assert named == ["one", "two", "one", "two", "one"]
+    assert [claim.over for claim in sizes.claims] == [("tiny", "mini")]  # nothing is claimed of rows that are gone
+    assert adapt(declared("scaling"), Settings()).panels[0].rows == declared("scaling").panels[0].rows
+    assert adapt(declared("main"), Settings(backbone="one")).panels[0].rows == declared("main").panels[0].rows

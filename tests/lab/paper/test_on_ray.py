@@ -1,0 +1,37 @@
+"""A reproduction whose predictions other processes compute is the one that this process makes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.write import make
+
+pytest.importorskip("ray", reason="ray is not installed, so reproducing on a cluster is NOT tested")
+
+
+def test_tables_made_on_workers_are_those_made_here(
+    settings: Settings, whole: Any, listed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uatlite.lab.evaluate.on_ray import fill
+    from uatlite.scoring.on_ray import Cluster, connected
+
+    cluster, watch, computed = Cluster(workers=2), listed(), []
+
+    def counted(*args: Any, **kwargs: Any) -> None:
+        fill(args[0], args[1], computed.append, cluster=cluster, **kwargs)
+
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
+    with connected(cluster):
+        make(names, tmp_path, settings, watch, counted)
+    assert sum(computed) > 0
+    assert watch.done == pytest.approx(watch.work)
+    for name in names:
+        ours, theirs = (
+            json.loads((directory / "tables" / f"{name}.json").read_text(encoding="utf-8"))
+            for directory in (whole.directory, tmp_path)
+        )
+        assert ours["cells"] == theirs["cells"]

@@ -1,0 +1,166 @@
+"""An evaluation on the disk whose logits are drawn here, so that no model is needed and their faults are known.
+
+`base` is twice as sure as it may be, the sampled methods are nearly calibrated, and under shift all are worse.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.explanation import Explanation
+from uatlite.lab.evaluate.contenders import Contender, parse_contenders
+from uatlite.lab.evaluate.outcomes import Resampling, SetScores, fit_calibrators, outcomes_of, score_set, score_shift
+from uatlite.lab.evaluate.pieces import Piece
+from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.store import StoredPredictions as Predictions
+from uatlite.lab.report import build
+from uatlite.lab.report.evaluation import Evaluation, open_evaluation
+from uatlite.lab.report.tables import write_results
+from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
+from uatlite.trust.calibrators import Calibrator
+from uatlite.values import Example, Word, WordAttribution
+
+CONTENDERS = parse_contenders("base,ts,mc,uat,uat+ts")
+METRICS = ("accuracy", "ece", "nll", "brier", "aurc", "coverage@0.9")
+SETS = (("toy", "test", 300), ("toy-shifted", "test", 200))
+LABELS = ("negative", "positive")
+HOW = Resampling(resamples=50)
+
+
+def write_run(store: Store, contender: Contender, task: str, split: str, rows: int) -> Predictions:
+    """A finished run: margins of a model that is right about four times in five."""
+    method = contender.method
+    generator = np.random.default_rng([rows, len(split), ord(method.name[0])])
+    shifted = 0.45 if "shifted" in task else 1.0
+    labels = generator.integers(2, size=rows)
+    signal = (2 * labels - 1) * shifted * 1.1 + generator.normal(size=rows) * 1.2
+    sure = 4.0 if method.name == "base" else 2.2
+    passes = generator.normal(sure * signal, 0.4 if method.stochastic else 0.0, size=(method.passes, rows))
+    logits = np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32)
+    run = store.begin(provenance(contender, task, split, rows))
+    for number, places in enumerate(run.plan(range(rows))):
+        ids = tuple(f"{task}-{split}-{place}" for place in places)
+        run.write(number, Piece(places, ids, labels[places].astype(np.int32), logits[:, places], None, seconds=0.1))
+    run.finish()
+    return run.read()
+
+
+def provenance(contender: Contender, task: str, split: str, rows: int) -> Provenance:
+    method = contender.method
+    recipe = Recipe(
+        model="0" * 64, data="d", tokens="t", task=task, split=split, perturbation=None, method=method.to_dict(),
+        seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
+    )  # fmt: skip
+    return Provenance(
+        recipe=recipe, method=method.name, passes=method.passes, model="a/model", source=f"{rows} drawn rows",
+        rows=rows, labels=LABELS, model_labels=LABELS, classes=LABELS, alignment="labels in the model's order",
+        out_of_scope=None, truncated_texts=3, truncated_tokens=40, versions={"uatlite": "0.1.0", "numpy": "2"},
+    )  # fmt: skip
+
+
+def write_evaluation(directory: Path) -> Path:
+    """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
+    store = Store(directory / "store")
+    fitted: dict[str, list[Calibrator | None]] = {}
+    for contender in CONTENDERS:
+        rows = write_run(store, contender, "toy", "calibration", 400)
+        fitted[contender.name] = list(fit_calibrators(contender, [rows])) if contender.calibrated else [None]
+    scored: list[SetScores] = []
+    first = None
+    for task, split, count in SETS:
+        runs = {c.method.name: write_run(store, c, task, split, count) for c in CONTENDERS}
+        outcomes = {c.name: outcomes_of([runs[c.method.name]], fitted[c.name]) for c in CONTENDERS}
+        first = first or outcomes
+        about = runs["base"].provenance
+        scored.append(
+            SetScores(
+                name=about.set_name,
+                source=about.source,
+                alignment=about.alignment,
+                rows=count,
+                left_out=0,
+                truncated_texts=3,
+                truncated_tokens=40,
+                scores=score_set(outcomes, METRICS, HOW, lambda share: None),
+                shift=score_shift(first, outcomes, HOW) if scored else {},
+                runs={name: (run.provenance.recipe.key,) for name, run in runs.items()},
+            )
+        )
+    results = Results(
+        model="a/model", model_hash="0" * 64, contenders=tuple(c.name for c in CONTENDERS),
+        methods={
+            c.name: {"method": c.method.to_dict(), "calibrator": c.calibrator, "passes": c.method.passes, "seeds": 1,
+                     "seconds_per_text": 0.01}
+            for c in CONTENDERS
+        },
+        metrics=METRICS, resampling=HOW, sets=tuple(scored),
+        calibrators={name: tuple(one.to_dict() for one in seeds if one) for name, seeds in fitted.items()},
+        versions=about.versions,
+    )  # fmt: skip
+    write_results(results, directory)
+    write_explanations(EXPLANATIONS, directory / FILE)
+    return directory
+
+
+EXPLANATIONS = (
+    ExplainedText(
+        "toy-test-1", "positive", "negative", 0.61,
+        (WordAttribution(Word("not", (1,), False), 0.08, 0.1, 0.2, -0.4),
+         WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1),
+         WordAttribution(Word("&", (4,), False), 0.05, 0.05, 0.1, None)),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the evaluation; no test may change it."""
+    return write_evaluation(tmp_path_factory.mktemp("evaluation"))
+
+
+@pytest.fixture(scope="session")
+def opened(evaluation: Path) -> Evaluation:
+    """The evaluation, read back."""
+    return open_evaluation(evaluation)
+
+
+@pytest.fixture(scope="session")
+def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of it, with a text for every second row; drawing takes seconds, so it is drawn once."""
+    known = {f"toy-test-{place}": Example(f"toy-test-{place}", ("a <premise>", "so")) for place in range(0, 300, 2)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "examples_of", lambda provenance, data_dir: known)
+        return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
+
+
+HOSTILE = "<script>alert(1)</script>"
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [
+    *MARKS,
+    *["<", ">", "/", "(", ")", "1", "script", "alert", "&", "$", "film", "so", "long", "un", "##bear", "##able"],
+]
+TEXT = ("so $ long $ film & unbearable", HOSTILE)
+
+
+@pytest.fixture(scope="session")
+def explainer(tiny: Callable[..., PreTrainedModel]) -> Callable[..., UncertaintyClassifier]:
+    """`explainer(method="analytic")`: a tiny classifier with hostile class names and words of its own."""
+    tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)})
+    names = {0: "<b>bad</b>", 1: "<b>fair</b>", 2: "<b>good</b> & $x$"}
+
+    def make(method: str = "analytic") -> UncertaintyClassifier:
+        return UncertaintyClassifier(tiny("bert", id2label=names, rate=0.1), tokenizer, method)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def explanation(explainer: Callable[..., UncertaintyClassifier]) -> Explanation:
+    """A pair, with attention."""
+    return explainer().explain(TEXT)

@@ -1,0 +1,110 @@
+"""An explanation as a page in a real browser, as an image, as JSON, in a terminal."""
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.explanation import Explanation
+from uatlite.errors import ConfigurationError
+from uatlite.lab.report.explanation_files import EXTENSIONS, check_target, write_explanation
+from uatlite.lab.report.explanation_files import terminal_view as render
+
+
+@pytest.fixture(scope="module")
+def page(explanation: Explanation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("explained") / "page.html"
+    write_explanation(explanation, path)
+    return path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_opens_without_an_error_a_request_or_a_script(browser: Any, page: Path, scheme: str) -> None:
+    tab = browser.new_page(color_scheme=scheme)
+    said: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))  # breaches of its own policy are told here
+    tab.on("dialog", lambda dialog: said.append(dialog.message))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(page.as_uri(), wait_until="load")
+    assert said == []
+    assert [address for address in asked if not address.startswith("data:")] == [page.as_uri()]
+    assert tab.locator("script, b").count() == 0  # what a user typed, and what a class is called, is text
+    assert tab.locator("svg.figure").count() == 2
+    tab.close()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1280])
+def test_the_page_is_no_wider_than_the_screen(browser: Any, page: Path, width: int) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 800})
+    tab.goto(page.as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.close()
+
+
+def test_the_values_behind_the_figures_are_in_the_page(browser: Any, page: Path, explanation: Explanation) -> None:
+    tab = browser.new_page()
+    tab.goto(page.as_uri())
+    rows = tab.locator("tbody tr").all_inner_texts()
+    assert len(rows) == len(explanation.words) + len(explanation.special_tokens) + len(explanation.layers)
+    for word, row in zip(explanation.words, rows, strict=False):
+        assert row.split("\t")[:2] == [word.word.text, f"{word.uncertainty:.3f}"]
+    links = tab.locator("figcaption a").evaluate_all("links => links.map(link => link.download)")
+    assert links == ["layers.csv", "attention.csv"]
+    assert "layer 1" in tab.locator("svg.figure desc").first.text_content()
+    tab.close()
+
+
+def test_images(explanation: Explanation, tmp_path: Path) -> None:
+    for extension in (".png", ".svg"):
+        write_explanation(explanation, tmp_path / f"sheet{extension}", layer=1)
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+    drawn = "".join(ET.parse(tmp_path / "sheet.svg").getroot().itertext())
+    for text in ("$", "&", "unbearable", "<", "layer 1, mean over heads", "feed-forward", "with modulation"):
+        assert text in drawn
+
+
+def test_json_has_it_all(explanation: Explanation, tmp_path: Path) -> None:
+    write_explanation(explanation, tmp_path / "all.JSON")
+    assert json.loads((tmp_path / "all.JSON").read_text()) == json.loads(json.dumps(explanation.to_dict()))
+
+
+def test_other_extensions_are_refused_with_those_that_are_not() -> None:
+    with pytest.raises(ConfigurationError, match=r"out\.pdf has the extension '\.pdf'; allowed are \.html, \.png"):
+        check_target(Path("out.pdf"))
+    assert list(EXTENSIONS) == [".html", ".png", ".svg", ".json"]
+
+
+def in_terminal(explanation: Explanation, **terminal: Any) -> str:
+    console = Console(width=100, **terminal)
+    with console.capture() as captured:
+        console.print(render(explanation))
+    return captured.get()
+
+
+def test_a_terminal_without_colours_still_tells_all(explanation: Explanation) -> None:
+    said = in_terminal(explanation, force_terminal=False)
+    assert "\x1b" not in said
+    assert str(explanation.prediction.label) in said
+    for word in explanation.words:
+        assert f"{word.uncertainty:.3f}" in said
+    for layer in explanation.layers:
+        assert f"{layer.name}" in said
+        assert f"{layer.share:.1%}" in said
+
+
+def test_a_terminal_with_colours_shades_the_most_uncertain_word(explanation: Explanation) -> None:
+    said = in_terminal(explanation, force_terminal=True, color_system="truecolor")
+    most = max(explanation.words, key=lambda word: word.uncertainty)
+    assert f"\x1b[30;48;2;226;123;69m{most.word.text}\x1b[0m" in said
+
+
+def test_sampled_estimators_show_their_errors(explainer: Callable[..., UncertaintyClassifier]) -> None:
+    found = explainer("uat").explain("film so long", estimator="total-variance", samples=10, attention=False)
+    assert f"{found.layers[1].contribution:.3f} ± {found.layers[1].error:.3f}" in in_terminal(found)
+    assert "10 pairs of passes" in in_terminal(found)

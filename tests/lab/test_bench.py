@@ -1,0 +1,132 @@
+"""The benchmark on a tiny model: what it measures is what it says; no test asserts a time."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+from typer.testing import CliRunner
+
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, save
+from uatlite.lab.bench import BenchPlan as Plan
+from uatlite.lab.bench_timing import BenchResults as Results
+from uatlite.lab.bench_timing import exponent, take_turns
+from uatlite.model.load import Checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Checkpoint:
+    return Checkpoint("tiny", tiny("bert"), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    sizes = np.random.default_rng(0).integers(3, 14, size=12)
+    return [" ".join(f"a{(7 * word) % 50}" for word in range(size)) for size in sizes]
+
+
+@pytest.fixture(scope="module")
+def results(checkpoint: Checkpoint, texts: list[str]) -> Results:
+    return run_bench(checkpoint, texts, Plan(passes=2, rounds=1))
+
+
+def test_every_contender_is_timed_beside_the_deterministic_pass(results: Results, texts: list[str]) -> None:
+    assert list(results.contenders) == list(CONTENDERS)
+    assert results.contenders[BASELINE].ratio == 1.0
+    assert all(timed.ratio > 0 and timed.seconds > 0 for timed in results.contenders.values())
+    assert (results.texts, results.passes, results.rounds) == (len(texts), 2, 1)
+    assert [curve.over for curve in results.curves] == ["batch", "passes", "tokens", "texts"]
+    for curve in results.curves:
+        assert all(len(values) == len(curve.sizes) for values in curve.seconds.values())
+
+
+def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
+    assert json.loads(json.dumps(results.to_dict()))["contenders"]["fast"]["ratio"] == results.contenders["fast"].ratio
+    page = "\n".join(results.lines())
+    for name, timed in results.contenders.items():
+        assert f"| {name} | {timed.ratio:.2f} |" in page
+    for path in save(results, tmp_path):
+        assert path.stat().st_size > 1000
+
+
+def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:
+    kept: list[Results] = []
+
+    def tell(doing: str) -> None:
+        if doing == "how costs grow with tokens: 16":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), tell, kept.append)
+    assert [[curve.over for curve in one.curves] for one in kept] == [["batch"], ["batch", "passes"]]
+    assert set(kept[0].contenders) == {"deterministic", "fast"}
+    assert not any(module.training for module in checkpoint.model.modules())
+
+
+def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
+    order: list[str] = []
+    runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}  # type: ignore[misc]
+    told: list[str] = []
+    found = take_turns(runs, "base", 2, told.append)
+    assert order == ["base", "a", "b"] + 2 * ["base", "a", "base", "b", "base"]
+    assert told[0] == "warming up: base"
+    assert told[-1] == "round 2 of 2: b"
+    assert set(found) == {"base", "a", "b"}
+
+
+def test_an_exponent_is_the_slope_of_logarithms() -> None:
+    sizes = np.array([1, 2, 4, 8])
+    assert exponent(sizes, 3 * sizes**1.5) == pytest.approx(1.5)
+
+
+def test_the_model_is_left_as_it_was(checkpoint: Checkpoint, results: Results) -> None:
+    assert not any(module.training for module in checkpoint.model.modules())
+
+
+def test_refusals(checkpoint: Checkpoint) -> None:
+    with pytest.raises(ConfigurationError, match="rounds=0"):
+        Plan(rounds=0)
+    with pytest.raises(InputError, match="no texts to time"):
+        run_bench(checkpoint, [], Plan())
+
+
+def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -> None:
+    from uatlite.cli.app import app
+
+    checkpoint.model.save_pretrained(tmp_path / "model")
+    checkpoint.tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    arguments = [
+        "bench",
+        str(tmp_path / "model"),
+        "--texts",
+        str(tmp_path / "texts.jsonl"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    done = CliRunner().invoke(app, [*arguments, "--passes", "2", "--rounds", "1", "--threads", "1"])
+    assert done.exit_code == 0, done.output
+    assert "| cascade + analytic |" in done.output
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.svg", "bench.png"}
+
+
+def test_sequential_runs_every_pass_over_the_whole_batch(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from uatlite.lab import bench as contenders
+
+    ran: list[tuple[int, ...]] = []
+    run_passes = contenders.run_passes
+
+    def noted(*arguments: object) -> object:
+        found = run_passes(*arguments)  # type: ignore[arg-type]
+        ran.append(tuple(found.shape))
+        return found
+
+    monkeypatch.setattr(contenders, "run_passes", noted)
+    encoded = checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt")
+    contenders.sequential(checkpoint.model, [dict(encoded)], 3)
+    assert ran == [(1, 2, 3)] * 3

@@ -1,0 +1,139 @@
+"""The demo on a toy task: every step leaves its result, a second run repeats none, and the classifier can be used."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.lab import demo as run
+from uatlite.lab.demo import REVIEWS, SENTENCES
+from uatlite.lab.demo import DemoSettings as Settings
+from uatlite.lab.report import words as explaining
+from uatlite.lab.report.abstention import abstain
+from uatlite.lab.report.evaluation import open_evaluation
+from uatlite.lab.report.words import EXPLAINED, read_explanations
+from uatlite.lab.train.recipe import Recipe
+from uatlite.model.load import load_checkpoint
+from uatlite.text.catalogue import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
+from uatlite.text.schema import Layout, Split, Task
+from uatlite.text.tasks import load
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad", "not"]
+
+
+class Listed:
+    """Keeps the stages that it is told of."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.done: dict[str, float] = {}
+
+    def begin(self, stage: str, total: float) -> None:
+        self.stages.append(stage)
+        self.done[stage] = 0
+
+    def at(self, what: str) -> None:
+        assert what
+
+    def advance(self, amount: float) -> None:
+        self.done[self.stages[-1]] += amount
+
+
+def toy_task(path: Path, name: str, rows: int, noise: int) -> Task:
+    """Sentences that say good or bad; every `noise`-th is labelled wrongly."""
+    with path.open("w", encoding="utf-8") as file:
+        for place in range(rows):
+            said = place % 2
+            filler = " ".join("abcdefghij"[(place * step) % 10] for step in range(1, 2 + place % 5))
+            label = 1 - said if place % noise == 0 else said
+            row = {"id": f"{name}{place}", "text": f"{filler} {('bad', 'good')[said]}", "label": label}
+            file.write(json.dumps(row) + "\n")
+    return Task(
+        name=name,
+        title="toy",
+        labels=("negative", "positive"),
+        layout=Layout(codes=("negative", "positive")),
+        path=path,
+        splits={"train": Split(share=(0, 30)), "calibration": Split(share=(30, 70)), "test": Split(share=(70, 100))},
+    )
+
+
+@pytest.fixture(scope="module")
+def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    directory = tmp_path_factory.mktemp("toy")
+    tiny("bert").base_model.save_pretrained(directory / "backbone")
+    BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)}).save_pretrained(directory / "backbone")
+    return Settings(
+        backbone=str(directory / "backbone"),
+        task=toy_task(directory / "toy.jsonl", "toy", rows=240, noise=9),
+        shift=toy_task(directory / "odd.jsonl", "odd", rows=100, noise=3),
+        recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4),
+        methods="base,ts,uat,uat+ts",
+        max_length=16,
+        target_risk=0.25,
+    )
+
+
+@pytest.fixture(scope="module")
+def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Listed, Path]:
+    directory, watch = tmp_path_factory.mktemp("demo") / "out", Listed()
+    return run.run_demo(directory, watch, settings), watch, directory
+
+
+def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Listed, Path], settings: Settings) -> None:
+    done, watch, _ = first
+    steps = settings.recipe.steps(len(load(settings.task, "train")))
+    assert watch.stages[:3] == ["fine-tuning", "predicting", "scoring"]
+    assert watch.stages[-1] == "drawing the report"
+    assert watch.done["fine-tuning"] == steps
+    assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
+    assert len(done.findings) == 3
+
+
+def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> None:
+    done, _, directory = first
+    assert done.report == directory / "report.html"
+    assert "toy/test" in done.report.read_text(encoding="utf-8")
+    assert (directory / "results.csv").is_file()
+    assert len(read_explanations(directory / "explanations.json")) <= EXPLAINED
+    classifier = UncertaintyClassifier.from_pretrained(done.classifier)
+    assert classifier.calibration_ is not None
+    assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
+
+
+def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
+    first: tuple[run.Demo, Listed, Path], settings: Settings, tmp_path: Path
+) -> None:
+    _, watch, directory = first
+    shown = abstain(open_evaluation(directory), "uat+ts", target=settings.target_risk)
+    run.calibrate(load_checkpoint(directory / "model"), "uat+ts", tmp_path, settings, watch)
+    saved = UncertaintyClassifier.from_pretrained(tmp_path).calibration_
+    assert shown is not None
+    assert saved is not None
+    assert saved.rule is not None
+    assert saved.rule.threshold == pytest.approx(shown.rule.threshold, rel=1e-6)
+
+
+def test_a_second_run_repeats_no_step(
+    first: tuple[run.Demo, Listed, Path], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, _, directory = first
+    for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
+        monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
+    watch = Listed()
+    again = run.run_demo(directory, watch, settings)
+    assert watch.stages == ["predicting", "scoring", "explaining", "drawing the report"]
+    assert watch.done["predicting"] == 0  # nothing was left to predict
+    assert again.results.to_dict() == done.results.to_dict()
+    assert again.findings == done.findings
+
+
+def test_the_real_demo_takes_parts_of_the_splits() -> None:
+    for whole, part in ((ROTTEN_TOMATOES, SENTENCES), (MOVIE_REVIEWS_IMDB, REVIEWS)):
+        for name, split in whole.splits.items():
+            low, high = part.splits[name].share
+            assert split.share[0] <= low < high <= split.share[1]  # and those of the whole task do not overlap
+    assert [contender.name for contender in Settings().plan.contenders][:2] == ["base", "base+ts"]

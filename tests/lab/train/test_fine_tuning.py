@@ -1,0 +1,165 @@
+"""Fine-tuning: it learns, it can be repeated and resumed to the bit, and it leaves the process as it was."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers.utils import logging
+
+from uatlite.errors import ConfigurationError, DataError, ModelError
+from uatlite.lab.train.dataset import Step
+from uatlite.lab.train.fine_tune import fine_tune, with_new_head
+from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, finished
+from uatlite.lab.train.recipe import TrainingRun as Run
+from uatlite.model.load import load_checkpoint
+from uatlite.values import Choices, Dataset, Example
+
+QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
+
+
+def weights(directory: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(directory / "model.safetensors")
+    return found
+
+
+def same(first: Path, second: Path) -> bool:
+    a, b = weights(first), weights(second)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def whole(backbone: Path, train: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that nothing interrupted."""
+    directory = tmp_path_factory.mktemp("whole")
+    fine_tune(backbone, train, directory, recipe=QUICK, seed=3)
+    return directory
+
+
+def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
+    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+) -> None:
+    trained = fine_tune(backbone, train, tmp_path, validation=validation, recipe=replace(QUICK, epochs=10))
+    checkpoint = load_checkpoint(tmp_path, kind="text", device="cpu")
+    assert checkpoint.id2label == {0: "negative", 1: "positive"}
+    encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        logits = checkpoint.model(**encoded).logits
+    assert logits.argmax(dim=1).tolist() == validation.gold
+    nll = torch.nn.functional.cross_entropy(logits, torch.tensor(validation.gold))
+    assert trained.validation_nll == pytest.approx(float(nll), rel=1e-4)
+
+
+def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path, train: Dataset) -> None:
+    assert not [path for path in whole.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
+    assert not (whole / CHECKPOINTS).exists()
+    record = json.loads((whole / RECORD).read_text())
+    assert record["steps"] == QUICK.steps(len(train)) == 12
+    assert record["source"] == "48 toy rows"
+    assert finished(whole, Run.of(backbone, train, None, QUICK, seed=3)) is not None
+    assert finished(whole, Run.of(backbone, train, None, QUICK, seed=4)) is None
+    assert finished(backbone, Run.of(backbone, train, None, QUICK, seed=3)) is None
+
+
+def test_the_seed_decides_the_weights(whole: Path, backbone: Path, train: Dataset, tmp_path: Path) -> None:
+    fine_tune(backbone, train, tmp_path / "again", recipe=QUICK, seed=3)
+    fine_tune(backbone, train, tmp_path / "other", recipe=QUICK, seed=4)
+    assert same(tmp_path / "again", whole)
+    assert not same(tmp_path / "other", whole)
+
+
+class Stopped(Exception):
+    """What ends a run in these tests."""
+
+
+def stop_after(steps: int) -> Callable[[Step], None]:
+    def report(step: Step) -> None:
+        if step.done >= steps:
+            raise Stopped
+
+    return report
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["random", "by length"])
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    backbone: Path, train: Dataset, tmp_path: Path, grouped: bool
+) -> None:
+    recipe = replace(QUICK, group_by_length=grouped)
+    fine_tune(backbone, train, tmp_path / "whole", recipe=recipe)
+    broken = tmp_path / "broken"
+    with pytest.raises(Stopped):
+        fine_tune(backbone, train, broken, recipe=recipe, checkpoint_steps=4, report=stop_after(9))
+    assert not (broken / RECORD).exists()
+    assert not (broken / "model.safetensors").exists()
+    seen: list[Step] = []
+    fine_tune(backbone, train, broken, recipe=recipe, checkpoint_steps=4, resume=True, report=seen.append)
+    assert [step.done for step in seen] == [9, 10, 11, 12]
+    assert same(broken, tmp_path / "whole")
+
+
+def test_another_run_is_not_resumed(backbone: Path, train: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        fine_tune(backbone, train, tmp_path, recipe=QUICK, report=stop_after(1))
+    with pytest.raises(ConfigurationError, match="holds a run with another seed; resume with the settings"):
+        fine_tune(backbone, train, tmp_path, recipe=QUICK, seed=1, resume=True)
+
+
+def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
+    backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+) -> None:
+    # With every validation label turned round, whatever is learned makes the NLL worse: the first epoch is the best.
+    wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
+    recipe = replace(QUICK, epochs=6, patience=2)
+    seen: list[Step] = []
+    trained = fine_tune(backbone, train, tmp_path, validation=wrong, recipe=recipe, report=seen.append)
+    nlls = [step.validation_nll for step in seen if step.validation_nll is not None]
+    assert nlls[0] < nlls[1]
+    assert trained.validation_nll == pytest.approx(nlls[0], rel=1e-5)
+    assert trained.steps == 3 * recipe.steps(len(train)) // recipe.epochs
+    with pytest.raises(ConfigurationError, match="patience=2 needs validation rows"):
+        fine_tune(backbone, train, tmp_path, recipe=recipe)
+
+
+def test_the_process_is_as_before_also_after_an_error(backbone: Path, train: Dataset, tmp_path: Path) -> None:
+    def state() -> tuple[object, ...]:
+        numpy = np.random.get_state()[1].tolist()  # noqa: NPY002
+        return random.getstate(), numpy, torch.get_rng_state().tolist(), logging.get_verbosity()
+
+    before = state()
+    with pytest.raises(Stopped):
+        fine_tune(backbone, train, tmp_path, recipe=QUICK, report=stop_after(1))
+    assert state() == before
+    with_new_head(backbone, ("a", "b", "c"))
+    assert state() == before
+    assert logging.is_progress_bar_enabled()
+
+
+def test_an_out_of_scope_label_gets_no_column(backbone: Path, tmp_path: Path) -> None:
+    examples = [Example(str(i), "a good b", i % 3) for i in range(6)]
+    dataset = Dataset("toy", "train", ("oos", "negative", "positive"), tuple(examples), "toy", out_of_scope=0)
+    trained = fine_tune(backbone, dataset, tmp_path, recipe=Recipe(batch_size=4, epochs=1))
+    assert trained.rows == 4
+    assert load_checkpoint(tmp_path, device="cpu").id2label == {0: "negative", 1: "positive"}
+
+
+def test_multiple_choice_gets_a_model_for_it(backbone: Path, tmp_path: Path) -> None:
+    examples = [Example(str(i), Choices("a b", ("good", "bad c", "d")), i % 3) for i in range(6)]
+    dataset = Dataset("toy", "train", ("A", "B", "C"), tuple(examples), "toy")
+    fine_tune(backbone, dataset, tmp_path, recipe=Recipe(batch_size=4, epochs=1))
+    assert type(load_checkpoint(tmp_path, device="cpu").model).__name__ == "BertForMultipleChoice"
+
+
+def test_rows_without_labels_and_backbones_that_are_none_are_named(
+    backbone: Path, train: Dataset, tmp_path: Path
+) -> None:
+    unlabelled = Dataset("toy", "train", ("a", "b"), (Example("x7", "a"),), "toy")
+    with pytest.raises(DataError, match="row x7 has no label"):
+        fine_tune(backbone, unlabelled, tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"cannot be fine-tuned: .* Give 'minilm'"):
+        fine_tune(tmp_path / "empty", train, tmp_path / "b")

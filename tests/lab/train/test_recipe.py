@@ -1,0 +1,42 @@
+"""The recipe: the paper's numbers, and what is refused."""
+
+import json
+
+import pytest
+
+from uatlite.errors import ConfigurationError
+from uatlite.lab.train.recipe import DEMO, RECIPES, Recipe
+
+
+def test_the_defaults_are_the_papers() -> None:
+    assert RECIPES["paper"] == Recipe(
+        learning_rate=2e-5, warmup_steps=500, batch_size=16, epochs=3, weight_decay=0.01, clip=1.0
+    )
+
+
+def test_steps_count_the_last_short_batch() -> None:
+    assert Recipe(batch_size=16, epochs=3).steps(33) == 9
+    assert DEMO.steps(DEMO.batch_size) == DEMO.epochs
+
+
+def test_it_is_plain_json() -> None:
+    assert Recipe(**json.loads(json.dumps(DEMO.to_dict()))) == DEMO
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"learning_rate": 0},
+        {"warmup_steps": -1},
+        {"batch_size": 0},
+        {"epochs": 0},
+        {"weight_decay": -0.1},
+        {"clip": 0},
+        {"patience": 0},
+        {"max_length": 2},
+    ],
+)
+def test_settings_outside_what_is_allowed_are_named(wrong: dict[str, float]) -> None:
+    (name,) = wrong
+    with pytest.raises(ConfigurationError, match=rf"Recipe\({name}=.*is not allowed"):
+        Recipe(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,130 @@
+"""Checkpoints: what loads, what is refused and why, and the hash that names a model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertTokenizer, PreTrainedModel
+
+from uatlite.errors import ModelError, NotAClassifier
+from uatlite.model.load import load_checkpoint, model_hash
+
+Tiny = Callable[..., PreTrainedModel]
+WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
+
+
+def save(model: PreTrainedModel, directory: Path, *, tokenizer: bool = True) -> Path:
+    model.save_pretrained(directory)
+    if tokenizer:
+        BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)}).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture
+def saved(tiny: Tiny, tmp_path: Path) -> Path:
+    return save(tiny("bert"), tmp_path / "model")
+
+
+def test_a_saved_classifier_comes_back_as_it_was(saved: Path, tiny: Tiny) -> None:
+    checkpoint = load_checkpoint(saved, kind="pair", device="cpu")
+    assert not checkpoint.model.training
+    assert checkpoint.name == str(saved)
+    assert checkpoint.tokenizer("a b")["input_ids"] == [2, 4, 5, 3]
+    assert checkpoint.hash == model_hash(tiny("bert"))
+    assert checkpoint.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+
+
+def test_multiple_choice_is_told_by_the_checkpoint_and_checked_against_the_task(tiny: Tiny, tmp_path: Path) -> None:
+    directory = save(tiny("bert", choices=True), tmp_path / "chooser")
+    assert type(load_checkpoint(directory).model).__name__ == "BertForMultipleChoice"
+    assert load_checkpoint(directory, kind="choice").hash == load_checkpoint(directory).hash
+    with pytest.raises(ModelError, match=r"is a BertForMultipleChoice, and this task \(kind 'text'\) needs"):
+        load_checkpoint(directory, kind="text")
+
+
+def test_a_model_without_a_head_is_not_given_a_random_one(tiny: Tiny, tmp_path: Path) -> None:
+    directory = save(BertForMaskedLM(tiny("bert").config), tmp_path / "masked")
+    with pytest.raises(NotAClassifier, match="is a BertForMaskedLM, not a classifier"):
+        load_checkpoint(directory)
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
+    with pytest.raises(NotAClassifier, match=r"has no weights for bert\.pooler\.dense\.bias.* random numbers"):
+        load_checkpoint(directory)
+
+
+def test_a_missing_tokenizer_is_not_replaced_by_an_empty_one(tiny: Tiny, tmp_path: Path) -> None:
+    directory = save(tiny("bert"), tmp_path / "bare", tokenizer=False)
+    with pytest.raises(ModelError, match="holds no tokenizer"):
+        load_checkpoint(directory)
+
+
+def test_only_safetensors_are_read(saved: Path, tiny: Tiny) -> None:
+    (saved / "model.safetensors").unlink()
+    torch.save(tiny("bert").state_dict(), saved / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"holds no \*\.safetensors"):
+        load_checkpoint(saved)
+
+
+def test_broken_directories_are_told_apart(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"absent is not a directory.*hub id"):
+        load_checkpoint(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"holds no config\.json.*It holds: nothing"):
+        load_checkpoint(tmp_path / "empty")
+    (saved / "config.json").write_text("{broken")
+    with pytest.raises(ModelError, match="holds no usable configuration"):
+        load_checkpoint(saved)
+
+
+def test_a_misspelt_neighbour_of_a_directory_is_not_sought_on_the_hub(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(saved.parent.parent)
+    with pytest.raises(ModelError, match="is not a directory"):
+        load_checkpoint(f"{saved.parent.name}/modle")
+
+
+def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise OSError("We couldn't connect to the hub.")
+
+    monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", unreachable)
+    with pytest.raises(ModelError, match=r"someone/something is no directory here, and a configuration could not be"):
+        load_checkpoint("someone/something")
+
+
+def test_texts_that_cannot_be_padded_are_an_error(saved: Path) -> None:
+    for name in ("tokenizer_config.json", "config.json"):
+        values = json.loads((saved / name).read_text())
+        values["pad_token" if "tokenizer" in name else "pad_token_id"] = None
+        (saved / name).write_text(json.dumps(values))
+    with pytest.raises(ModelError, match="names no padding token"):
+        load_checkpoint(saved)
+
+
+def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(
+    architecture: str, tiny: Tiny, tmp_path: Path
+) -> None:
+    model = tiny(architecture)
+    before = model_hash(model)
+    assert before == model_hash(tiny(architecture))
+    model.config.problem_type = "single_label_classification"
+    model.config.use_cache = not model.config.use_cache if hasattr(model.config, "use_cache") else False
+    model.train()
+    assert model_hash(model) == before
+    model.save_pretrained(tmp_path)
+    assert model_hash(AutoModelForSequenceClassification.from_pretrained(tmp_path)) == before
+
+
+def test_the_hash_changes_with_a_weight_a_label_a_rate_and_a_type(tiny: Tiny) -> None:
+    hashes = {model_hash(tiny("bert"))}
+    with torch.no_grad():
+        nudged = tiny("bert")
+        next(nudged.parameters())[0, 0] += 1e-6
+    hashes.add(model_hash(nudged))
+    hashes.add(model_hash(tiny("bert", id2label={0: "a", 1: "b", 2: "c"})))
+    hashes.add(model_hash(tiny("bert", rate=0.3)))
+    hashes.add(model_hash(tiny("bert").to(torch.bfloat16)))
+    assert len(hashes) == 5

@@ -1,0 +1,91 @@
+"""Overlapping windows: every token is read, logits are averaged pass by pass."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.errors import ConfigurationError
+from uatlite.model.tokens import OVERLAP, truncated, windowed
+from uatlite.passes.config import UATConfig
+from uatlite.passes.engine import sample
+from uatlite.values import Choices, Text
+
+WORDS = [f"a{number % 56}" for number in range(100)]
+
+
+def words_of(tokenizer: BertTokenizer, row: tuple[dict[str, list[int]], ...], sequence: int = 0) -> list[str]:
+    return tokenizer.convert_ids_to_tokens(row[sequence]["input_ids"])
+
+
+def test_windows_cover_a_text_and_overlap(tokenizer: BertTokenizer) -> None:
+    windows = windowed(tokenizer, [" ".join(WORDS), "a1 a2"], 18)
+    assert windows.counts.tolist() == [len(windows.tokens) - 1, 1]
+    assert (windows.tokens.truncated_texts, windows.tokens.truncated_tokens) == (0, 0)
+    parts = [words_of(tokenizer, row)[1:-1] for row in windows.tokens.rows[:-1]]  # type: ignore[arg-type]
+    overlap = int(OVERLAP * 16)
+    assert all(first[-overlap:] == second[:overlap] for first, second in itertools.pairwise(parts))
+    joined = parts[0] + [word for part in parts[1:] for word in part[overlap:]]
+    assert joined == WORDS
+
+
+def test_of_a_pair_the_longer_part_is_windowed(tokenizer: BertTokenizer) -> None:
+    for pair in ((" ".join(WORDS[:50]), "a1 a2"), ("a1 a2", " ".join(WORDS[:50]))):
+        windows = windowed(tokenizer, [pair], 20)
+        assert windows.counts[0] > 2
+        for row in windows.tokens.rows:
+            assert "a1 a2" in " ".join(words_of(tokenizer, row))  # type: ignore[arg-type]
+            assert words_of(tokenizer, row).count("[SEP]") == 2  # type: ignore[arg-type]
+
+
+def test_a_pair_of_two_long_parts_is_cut_and_counted(tokenizer: BertTokenizer) -> None:
+    pair = (" ".join(WORDS[:30]), " ".join(WORDS[:40]))
+    windows = windowed(tokenizer, [pair], 20)
+    assert windows.counts.tolist() == [1]
+    assert (windows.tokens.truncated_texts, windows.tokens.truncated_tokens) == (1, 30 + 40 + 3 - 20)
+
+
+def test_options_of_unequal_length_get_as_many_windows(tokenizer: BertTokenizer) -> None:
+    question = Choices(" ".join(WORDS[:40]), ("a1", " ".join(WORDS[:8])))
+    windows = windowed(tokenizer, [question], 20)
+    assert windows.counts[0] == len(windows.tokens)
+    assert all(len(row) == 2 for row in windows.tokens.rows)
+
+
+def test_logits_are_averaged_over_the_windows_of_each_pass(build: Callable[..., UncertaintyClassifier]) -> None:
+    config = UATConfig(samples=3)
+    clf = build(config, windows=True, max_length=18)
+    texts: list[Text] = ["a5 a6", " ".join(WORDS[:45]), "a7"]
+    windows = windowed(clf.tokenizer, texts, 18)
+    by_hand, start = [], 0
+    for count in windows.counts:
+        inputs = windows.tokens.pad(list(range(start, start + count)))
+        by_hand.append(sample(clf.model, inputs, config).logits.mean(dim=1).numpy())
+        start += count
+    mean_logits = np.stack(by_hand, axis=1).mean(axis=0)
+    expected = np.exp(mean_logits) / np.exp(mean_logits).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(clf.predict_proba(texts), expected, atol=1e-5)
+
+
+def test_short_texts_do_not_care(
+    build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]]
+) -> None:
+    texts = texts_of(8)
+    assert np.array_equal(build(windows=True).predict_proba(texts), build().predict_proba(texts))
+
+
+def test_truncation_is_one_window_each(tokenizer: BertTokenizer) -> None:
+    windows = truncated(tokenizer, [" ".join(WORDS), "a1"], 18)
+    assert windows.counts.tolist() == [1, 1]
+    assert windows.tokens.truncated_tokens == 100 + 2 - 18
+    values = np.arange(4.0).reshape(2, 2)
+    assert np.array_equal(windows.mean(values), values)
+
+
+def test_a_slow_tokenizer_is_refused(tokenizer: BertTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(tokenizer), "is_fast", False)
+    with pytest.raises(ConfigurationError, match="needs a fast tokenizer"):
+        windowed(tokenizer, ["a1"], 18)

@@ -1,0 +1,120 @@
+"""The plain pass gives the model's own logits, narrowed where that is certain, by the model itself everywhere else."""
+
+import copy
+
+import pytest
+import torch
+
+from uatlite.model.plain import noting_its_encoder, plain
+from uatlite.model.view import view_of
+
+NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
+
+
+def run(model, inputs):
+    with plain(model, inputs) as classifier:
+        return classifier(**inputs).logits
+
+
+def own(model, inputs):
+    with torch.no_grad():
+        return model(**inputs).logits
+
+
+def test_logits_are_the_models_own(model, encoded):
+    """Over every architecture, without padding and with it on either side."""
+    torch.testing.assert_close(run(model, encoded), own(model, encoded), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_options_of_multiple_choice(tiny, texts, name):
+    chooser = tiny(name, choices=True)
+    flat = texts((9, 5, 7, 9), tokens=11)
+    inputs = {key: value.view(2, 2, -1) for key, value in flat.items()}
+    torch.testing.assert_close(run(chooser, inputs), own(chooser, inputs), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_the_last_layer_sees_one_token_and_the_head_reads_the_same(shared, texts, name):
+    model, inputs = shared(name), texts((9, 5), tokens=11)
+    narrow, whole = [], []
+    with plain(model, inputs) as classifier:
+        assert classifier is view_of(model).model
+        noting_its_encoder(classifier, narrow)(**inputs)
+    with torch.no_grad():
+        noting_its_encoder(model, whole)(**inputs)
+    assert narrow[0].last_hidden_state.shape[1] == 1
+    expected = whole[0].last_hidden_state[:, :1]
+    torch.testing.assert_close(narrow[0].last_hidden_state, expected, rtol=0, atol=1e-5)
+
+
+def test_a_model_in_train_mode_drops_nothing_and_stays_in_it(tiny, texts, architecture):
+    model, inputs = tiny(architecture, rate=0.4), texts((9, 5))
+    expected = own(model, inputs)
+    model.train()
+    torch.testing.assert_close(run(model, inputs), expected, rtol=0, atol=1e-5)
+    assert all(module.training for module in model.modules())
+
+
+def forward_of_its_own(model):
+    model.forward = model.forward  # as mixed-precision wrappers do
+
+
+def hooked(model):
+    model.bert.encoder.register_forward_hook(lambda module, args, out: None)
+
+
+def another_attention(model):
+    model.config._attn_implementation = "flex_attention"
+
+
+CHOSEN = {"wrapped": forward_of_its_own, "hooked": hooked, "attention": another_attention}
+
+
+@pytest.mark.parametrize("change", CHOSEN.values(), ids=CHOSEN)
+def test_a_model_that_the_user_changed_runs_itself(tiny, texts, change):
+    model, inputs = tiny("bert"), texts((9, 5))
+    change(model)
+    with plain(model, inputs) as classifier:
+        assert classifier is model
+
+
+def test_left_padding_runs_the_model_itself(shared, texts):
+    inputs = texts((9, 5), side="left")
+    with plain(shared("bert"), inputs) as classifier:
+        assert classifier is shared("bert")
+
+
+def test_a_compiled_model_runs_compiled(tiny, texts):
+    model = tiny("bert")
+    compiled = torch.compile(model, backend="eager")
+    with plain(compiled, texts((9, 5))) as classifier:
+        assert classifier is compiled
+
+
+class AdaptedForSequenceClassification(torch.nn.Module):
+    """As adapter libraries wrap a classifier: its configuration, and its modules one level down."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+        self.config = model.config
+
+    def forward(self, **inputs):
+        return self.inner(**inputs)
+
+
+def test_a_wrapper_with_the_models_configuration_runs_itself(shared, texts):
+    wrapped, inputs = AdaptedForSequenceClassification(shared("bert")), texts((9, 5))
+    with plain(wrapped, inputs) as classifier:
+        assert classifier is wrapped
+    assert torch.equal(run(wrapped, inputs), own(shared("bert"), inputs))
+
+
+def test_new_weights_are_seen(tiny, texts):
+    """A view shares the parameters: what training or another seed puts there is what runs."""
+    model, inputs = tiny("bert"), texts((9, 5))
+    before = run(model, inputs)
+    model.load_state_dict(copy.deepcopy(tiny("bert", seed=1).state_dict()))
+    torch.testing.assert_close(run(model, inputs), own(model, inputs), rtol=0, atol=1e-5)
+    assert not torch.allclose(before, run(model, inputs), atol=1e-2)

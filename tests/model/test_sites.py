@@ -1,0 +1,96 @@
+"""The architecture table against transformers: every dropout that a model really applies is a site, and no other."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import eager_mask
+
+from uatlite import dropout_sites
+from uatlite.model.architectures import ARCHITECTURES
+from uatlite.model.view import EMBEDDINGS, HEAD, Sites
+
+RATE = 0.125
+ADDED = {
+    "albert": {"feed_forward"},
+    "llama": {"embedding", "feed_forward"},
+    "qwen2": {"embedding", "feed_forward"},
+    "qwen3": {"embedding", "feed_forward"},
+}
+
+
+def test_every_row_has_a_tiny_model(table, shared):
+    """So that all engine tests run on it."""
+    assert {shared(name).config.model_type for name in table} == set(ARCHITECTURES)
+
+
+def applied_dropout(model: nn.Module, batch) -> Counter[tuple[str, float]]:
+    """What a forward in train mode really drops: (module path, rate) -> calls, functional attention included."""
+    calls: Counter[tuple[str, float]] = Counter()
+    paths = {module: path for path, module in model.named_modules()}
+
+    def attention(module, query, key, value, attention_mask, dropout=0.0, **_):
+        calls[paths[module], dropout] += 1
+        value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        return value.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register("count_dropout", attention)
+    AttentionMaskInterface.register("count_dropout", eager_mask)
+    if model.config.model_type not in ("deberta-v2", "mpnet"):
+        model.set_attn_implementation("count_dropout")
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(lambda module, args, output, path=path: calls.update([(path, module.p)]))
+    with torch.no_grad():
+        model.train()(**batch)
+    return calls
+
+
+def test_sites_are_what_train_mode_drops(architecture, tiny, texts):
+    sites = dropout_sites(tiny(architecture, rate=RATE))
+    expected = applied_dropout(tiny(architecture, rate=RATE), texts((7, 5)))
+    live = {(site.name, site.own_rate): site.calls for site in sites if not site.added}
+    assert live == expected
+    assert {rate for _, rate in expected} == {RATE}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"], indirect=True)
+def test_sites_of_multiple_choice(architecture, tiny, choices):
+    expected = applied_dropout(tiny(architecture, rate=RATE, choices=True), choices)
+    sites = dropout_sites(tiny(architecture, rate=RATE, choices=True))
+    assert {(site.name, site.own_rate): site.calls for site in sites} == expected
+
+
+def test_every_component_has_sites(architecture, model):
+    """Where the model has none, the engine adds one; only a head without dropout stays without."""
+    sites = dropout_sites(model)
+    layers = model.config.num_hidden_layers
+    assert [site.layer for site in sites.of("embedding")] == [EMBEDDINGS]
+    assert sum(site.calls for site in sites if site.role == "probabilities") == layers
+    assert sum(site.calls for site in sites if site.role == "feed_forward") == layers
+    assert bool(sites.of("classifier")) == (architecture not in ("gpt2", "llama", "qwen2", "qwen3"))
+    assert all(site.layer == HEAD for site in sites.of("classifier"))
+    added = {site.component for site in sites if site.added}
+    assert added == ADDED.get(architecture, set())
+
+
+def test_own_rates_of_identities_and_floats(tiny):
+    """ModernBERT at rate 0 has Identities and a float; its sites are there all the same."""
+    without, with_dropout = dropout_sites(tiny("modernbert", rate=0.0)), dropout_sites(tiny("modernbert", rate=0.3))
+    assert [site.name for site in without] == [site.name for site in with_dropout]
+    assert {site.own_rate for site in without} == {0.0}
+    assert {site.own_rate for site in with_dropout} == {0.3}
+
+
+def test_a_table_for_people(tiny):
+    sites = dropout_sites(tiny("albert", rate=0.25))
+    lines = str(sites).splitlines()
+    assert len(lines) == 1 + len(sites)
+    assert lines[0].split() == ["site", "component", "layer", "own", "rate", "calls", "kind"]
+    assert lines[1].split() == ["albert.embeddings.dropout", "embedding", "embeddings", "0.25", "1", "module"]
+    assert lines[2].split()[1:] == ["attention", "0", "0.25", "3", "functional"]
+    assert lines[4].split()[1:] == ["feed_forward", "0", "0", "3", "added"]
+    assert isinstance(sites.of("attention"), Sites)
+    assert repr(sites) == str(sites)

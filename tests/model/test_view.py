@@ -1,0 +1,156 @@
+"""A view shares a model's weights and nothing else, follows its changes, and does not keep it alive."""
+
+import contextlib
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import nn
+
+from uatlite import DropoutRates, UATConfig, dropout_sites, sample
+from uatlite.model.view import ATTENTION_KEY, current, intervene, view_of
+
+OWN = UATConfig(samples=3, gate="none", rates=DropoutRates.own())
+
+
+def test_a_view_shares_parameters_and_buffers(architecture, model):
+    view = view_of(model)
+    assert view_of(model) is view
+    assert view.model is not model
+    ours, theirs = dict(view.model.named_modules()), dict(model.named_modules())
+    assert ours.keys() == theirs.keys()
+    for path, module in theirs.items():
+        assert ours[path] is not module
+        assert type(ours[path]) is type(module)
+        assert ours[path]._parameters is module._parameters
+        assert ours[path]._buffers is module._buffers
+    assert view.model.config is not model.config
+    assert view.model.config._attn_implementation == ATTENTION_KEY != model.config._attn_implementation
+    assert len({id(module) for module in ours.values()}) == len({id(module) for module in theirs.values()})
+
+
+def test_without_an_intervention_a_view_is_the_plain_model(architecture, model, encoded):
+    assert current() is None
+    with torch.no_grad():
+        torch.testing.assert_close(view_of(model).model(**encoded).logits, model(**encoded).logits, rtol=0, atol=1e-5)
+
+
+def test_a_view_does_not_keep_its_model_alive(architecture, tiny, texts):
+    model = tiny(architecture)
+    sample(model, texts((5,)), UATConfig(samples=2))
+    gone = weakref.ref(model)
+    weights = weakref.ref(next(model.parameters()))
+    del model
+    if gone() is not None:  # a collection of this process's many objects takes long
+        gc.collect()
+    assert gone() is None
+    assert weights() is None
+
+
+def test_changed_weights_are_seen(tiny, texts):
+    model, batch = tiny("bert"), texts((9, 5))
+    before = sample(model, batch).logits
+    with torch.no_grad():
+        model.classifier.weight.mul_(2)
+        model.classifier.bias.mul_(2)
+    torch.testing.assert_close(sample(model, batch).logits, 2 * before)
+    model.load_state_dict(tiny("bert", seed=5).state_dict())
+    assert torch.equal(sample(model, batch).logits, sample(tiny("bert", seed=5), batch).logits)
+    model.classifier.weight = nn.Parameter(torch.zeros_like(model.classifier.weight))
+    assert sample(model, batch).logits.std(dim=(0, 1)).max() < 1e-6
+
+
+def test_swapped_modules_are_seen(tiny, texts):
+    """Also after several swaps, when a new module may lie where an old one was."""
+    model, batch = tiny("bert"), texts((9, 5))
+    sample(model, batch, OWN)
+    for factor in (2.0, 3.0, 4.0):
+        for _ in range(3):
+            model.classifier = nn.Linear(32, 3)
+        with torch.no_grad():
+            model.classifier.weight.fill_(factor)
+            model.classifier.bias.zero_()
+        expected = sample(copy.deepcopy(model), batch, OWN).logits
+        assert torch.equal(sample(model, batch, OWN).logits, expected)
+
+
+def test_changed_rates_are_seen(tiny, texts):
+    model, batch = tiny("bert", rate=0.1), texts((9, 5))
+    sample(model, batch, OWN)
+    model.bert.embeddings.dropout.p = 0.5
+    model.dropout = nn.Dropout(0.4)
+    model.bert.encoder.layer[0].attention.self.dropout.p = 0.3
+    rates = {site.name: site.own_rate for site in dropout_sites(model)}
+    assert rates["bert.embeddings.dropout"] == 0.5
+    assert rates["dropout"] == 0.4
+    assert rates["bert.encoder.layer.0.attention.self"] == 0.3
+    assert sample(model, batch, OWN).fired[0].rate == 0.5
+    llama = tiny("llama", rate=0.1)
+    dropout_sites(llama)
+    llama.model.layers[1].self_attn.attention_dropout = 0.4
+    assert [site.own_rate for site in dropout_sites(llama).of("attention")] == [0.1, 0.4]
+
+
+def test_hooks_of_the_user_come_and_go(tiny, texts):
+    """They run in a view as in the model, from when they are registered until they are removed."""
+    model, batch, seen = tiny("bert"), texts((9, 9)), []
+    sample(model, batch)
+    handle = model.bert.encoder.layer[1].register_forward_hook(lambda *_: seen.append(1))
+    sample(model, batch, chunk=2)
+    assert len(seen) == 1
+    handle.remove()
+    sample(model, batch)
+    assert len(seen) == 1
+    double = model.bert.embeddings.LayerNorm.register_forward_pre_hook(lambda module, args: (args[0] * 0,))
+    assert sample(model, batch).logits.std(dim=1).max() < 1e-4  # all texts are alike now
+    double.remove()
+    assert sample(model, batch).logits.std(dim=1).max() > 1e-2
+
+
+def test_a_cast_model_is_seen(tiny, texts):
+    model, batch = tiny("bert"), texts((9, 5))
+    single = sample(model, batch, OWN)
+    model.double()
+    torch.testing.assert_close(sample(model, batch, OWN).logits, single.logits, rtol=0, atol=1e-5)
+    assert next(view_of(model).model.parameters()).dtype == torch.float64
+
+
+def test_a_used_model_can_be_copied_and_saved(tiny, texts, tmp_path):
+    model, batch = tiny("bert"), texts((9, 5))
+    expected = sample(model, batch).logits
+    assert torch.equal(sample(copy.deepcopy(model), batch).logits, expected)
+    assert torch.equal(sample(pickle.loads(pickle.dumps(model)), batch).logits, expected)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path)
+    assert again.config._attn_implementation == model.config._attn_implementation
+    torch.testing.assert_close(sample(again, batch).logits, expected)
+
+
+def test_one_view_whoever_comes_first(tiny):
+    model, together = tiny("bert"), threading.Barrier(4)
+
+    def first(_: int):
+        together.wait()
+        return view_of(model)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(view) for view in pool.map(first, range(4))}) == 1
+
+
+def test_interventions_are_of_one_thread_and_end():
+    class Nothing:
+        pass
+
+    seen = []
+    with contextlib.suppress(KeyboardInterrupt), intervene(Nothing()):
+        assert isinstance(current(), Nothing)
+        thread = threading.Thread(target=lambda: seen.append(current()))
+        thread.start()
+        thread.join()
+        raise KeyboardInterrupt
+    assert seen == [None]
+    assert current() is None

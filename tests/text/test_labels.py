@@ -1,0 +1,119 @@
+"""Labels: names decide. A permutation is found and reported; a doubt is an error that shows both lists."""
+
+import numpy as np
+import pytest
+
+from uatlite.errors import DataError
+from uatlite.text.catalogue import TASKS
+from uatlite.text.examples import SYNONYMS, align_labels, align_task, fold
+
+NLI = ("entailment", "neutral", "contradiction")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Not_Entailment", "non-entailment"),
+        ("POS", "positive"),
+        (" Out of Scope", "oos"),
+        ("LABEL_3", "3"),
+        ("book flight", "book_flight"),
+    ],
+)
+def test_names_that_mean_the_same_fold_to_the_same(one, other):
+    assert fold(one) == fold(other)
+
+
+def test_synonyms_are_folded_themselves_and_lead_to_no_other_synonym():
+    for name, meaning in SYNONYMS.items():
+        assert fold(meaning) == meaning
+        assert name not in SYNONYMS.values()
+
+
+def test_a_permutation_is_found_by_name():
+    id2label = {0: "CONTRADICTION", 1: "Entailment", 2: "NEUTRAL"}
+    order = align_labels(NLI, id2label)
+    assert order == (1, 2, 0)
+    logits = np.array([[0.0, 1.0, 2.0]])  # contradiction, entailment, neutral
+    assert logits[..., list(order)].tolist() == [[1.0, 2.0, 0.0]]
+
+
+def test_keys_may_be_strings_as_json_leaves_them():
+    assert align_labels(("negative", "positive"), {"1": "NEGATIVE", "0": "POSITIVE"}) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "id2label",
+    [
+        {0: "entailment", 1: "neutral"},
+        {0: "entailment", 1: "neutral", 2: "other"},
+        {0: "entailment", 1: "neutral", 2: "contradiction", 3: "unknown"},
+        {0: "entailment", 1: "Entailment", 2: "neutral"},
+    ],
+)
+def test_anything_else_is_an_error_with_both_lists(id2label):
+    with pytest.raises(DataError) as error:
+        align_labels(NLI, id2label)
+    assert "task: entailment, neutral, contradiction" in str(error.value)
+    assert f"model: {', '.join(id2label.values())}" in str(error.value)
+    assert "--label-order" in str(error.value)
+
+
+def test_placeholders_are_not_guessed_for_names_but_are_the_numbers_that_they_say():
+    placeholders = {0: "LABEL_0", 1: "LABEL_1"}
+    with pytest.raises(DataError, match=r"placeholders .* --label-order negative,positive"):
+        align_labels(("negative", "positive"), placeholders)
+    assert align_labels(("0", "1"), placeholders) == (0, 1)
+    assert align_labels(("1", "0"), placeholders) == (1, 0)
+
+
+def test_the_user_may_name_the_models_classes():
+    placeholders = {0: "LABEL_0", 1: "LABEL_1"}
+    assert align_labels(("negative", "positive"), placeholders, label_order=("positive", "negative")) == (1, 0)
+    with pytest.raises(DataError, match="names 1 of 2 classes"):
+        align_labels(("negative", "positive"), placeholders, label_order=("positive",))
+    with pytest.raises(DataError, match="model: positive, neutral"):
+        align_labels(("negative", "positive"), placeholders, label_order=("positive", "neutral"))
+
+
+def test_id2label_must_count_from_zero():
+    with pytest.raises(DataError, match="they must be 0 to 1"):
+        align_labels(("a", "b"), {1: "a", 2: "b"})
+
+
+def test_a_reordering_is_reported_and_applied():
+    alignment = align_task(TASKS["mnli"], {0: "contradiction", 1: "entailment", 2: "neutral"})
+    assert "reordered by name: entailment = column 1" in alignment.note
+    assert alignment.apply(np.array([[0.1, 0.7, 0.2]])).tolist() == [[0.7, 0.2, 0.1]]
+    assert align_task(TASKS["mnli"], dict(enumerate(NLI))).note == "labels in the model's order"
+
+
+def test_hans_sums_the_probabilities_of_three_way_models():
+    alignment = align_task(TASKS["hans"], {0: "contradiction", 1: "neutral", 2: "entailment"})
+    probabilities = np.array([[[0.3, 0.2, 0.5], [0.1, 0.8, 0.1]]])  # (passes, rows, classes)
+    collapsed = alignment.apply(probabilities)
+    assert collapsed.shape == (1, 2, 2)
+    np.testing.assert_allclose(collapsed, [[[0.5, 0.5], [0.1, 0.9]]])
+    assert "contradiction → non-entailment" in alignment.note
+    assert alignment.labels == ("entailment", "non-entailment")
+
+
+def test_hans_takes_a_two_way_model_as_it_is():
+    alignment = align_task(TASKS["hans"], {0: "not_entailment", 1: "entailment"})
+    assert alignment.apply(np.array([[0.2, 0.8]])).tolist() == [[0.8, 0.2]]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_model_need_not_know_the_out_of_scope_class(known):
+    task = TASKS["clinc150"]
+    labels = task.labels if known else task.in_scope_labels
+    alignment = align_task(task, dict(enumerate(reversed(labels))))
+    assert len(alignment.labels) == (151 if known else 150)
+    uniform = np.full((2, len(labels)), 1 / len(labels))
+    assert alignment.apply(uniform).shape == (2, len(labels))
+
+
+def test_options_of_a_question_have_no_names_to_compare():
+    alignment = align_task(TASKS["medqa"], {0: "LABEL_0", 1: "LABEL_1"})
+    probabilities = np.array([[0.1, 0.2, 0.3, 0.4]])
+    assert alignment.apply(probabilities).tolist() == probabilities.tolist()
