@@ -4,11 +4,11 @@ from pathlib import Path
 
 from uatlite.cli.page import page
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def test_the_page_in_the_docs_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m uatlite.cli.page > docs/cli.md"
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m uatlite.cli.page > docs/reference/cli.md"
 
 
 def test_it_shows_what_a_reader_needs() -> None:

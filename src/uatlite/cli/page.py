@@ -1,6 +1,6 @@
 """The commands as a page of the docs, from the same declarations that `--help` shows.
 
-python -m uatlite.cli.page > docs/cli.md
+python -m uatlite.cli.page > docs/reference/cli.md
 """
 
 import re
@@ -15,8 +15,8 @@ MARKUP = re.compile(r"\[/?[a-z ]+\]")
 """Of rich, in the texts that the terminal shows."""
 HEAD = """# The command line
 
-This page is generated: `python -m uatlite.cli.page > docs/cli.md`. A command that cannot do its work says why in one
-sentence and exits with 2; `--debug`, anywhere on the line, shows the traceback.
+This page is generated: `python -m uatlite.cli.page > docs/reference/cli.md`. A command that cannot do its work says
+why in one sentence and exits with 2; `--debug`, anywhere on the line, shows the traceback.
 """
 
 

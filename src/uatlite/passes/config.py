@@ -25,7 +25,7 @@ MASKS = ("independent", "stratified")
 COMPONENTS = ("embedding", "attention", "feed_forward", "classifier")
 
 # Passes of stratified masks whose mean logits are as precise as those of ten independent passes as far as could be
-# measured on real weights and text: docs/engine.md, "Stratified masks".
+# measured on real weights and text: docs/reference/engine.md, "Stratified masks".
 FAST_SAMPLES = 5
 
 

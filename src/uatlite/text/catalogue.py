@@ -1,10 +1,10 @@
 """The 150 intents of CLINC150, in alphabetical order. Its out-of-scope class, `oos`, is not among them.
 
-The tasks that ship. A new one is one entry here, one row in docs/tasks.md and one test.
+The tasks that ship. A new one is one entry here, one row in docs/reference/tasks.md and one test.
 
 Every task has the splits `train`, `calibration` and `test` as far as its publishers give labelled rows. A
 dev set that has no labelled test set beside it is cut in two: (0, 50) is calibration, (50, 100) is test.
-File stems are candidates, the plain name first; see docs/tasks.md for the layout.
+File stems are candidates, the plain name first; see docs/reference/tasks.md for the layout.
 """
 
 from uatlite.errors import check_choice

@@ -166,7 +166,7 @@ def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) ->
         n·NLL + log(1 + s),   s = a·π/8·mean(σ²)
 
     The penalty is a prior ∝ 1/(1 + s). With few rows the NLL hardly tells a large a from an infinite one, where
-    logits/σ is all that counts. The prior then decides; many rows outweigh it (docs/calibration.md).
+    logits/σ is all that counts. The prior then decides; many rows outweigh it (docs/reference/calibration.md).
 
     For a fixed a the NLL is convex in 1/T, so T is profiled out and one dimension is left. It need not be
     convex in a: a grid finds the valley, a bounded search its floor. Exactly 0 unless more is truly better.

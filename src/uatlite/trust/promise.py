@@ -56,10 +56,11 @@ def target_risk(
 
     Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) > target" falls if
     P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there; the search ends at the first
-    that stands, and the lowest that fell is the rule's. All thresholds share one level (docs/decision.md has the
-    proof): a false promise takes the fall of the first true hypothesis, and which one that is no data decide. For
-    this the starts must not come from these rows. They are read off `pilot`: scores, without labels, of other rows,
-    such as those that the calibrator was fitted on. Without them a tenth of the rows, drawn by `seed`, is the pilot.
+    that stands, and the lowest that fell is the rule's. All thresholds share one level (the proof is in
+    docs/reference/decision.md): a false promise takes the fall of the first true hypothesis, and which one that is no
+    data decide. For this the starts must not come from these rows. They are read off `pilot`: scores, without labels,
+    of other rows, such as those that the calibrator was fitted on. Without them a tenth of the rows, drawn by `seed`,
+    is the pilot.
     """
     s, e = check_rows(scores, errors)
     check_share("confidence", confidence)
