@@ -182,7 +182,8 @@ def test_a_format_may_be_said_where_the_name_does_not(tmp_path):
 
 @pytest.mark.parametrize(
     ("body", "format"),
-    [(b'{"text": "x"}\n', None), (gzip.compress(b'{"text": "x"}\n'), None), (b"text\nx\n", "csv")],
+    [(b'{"text": "x"}\n', None), (gzip.compress(b'{"text": "x"}\n', mtime=0), None), (b"text\nx\n", "csv")],
+    ids=["jsonl", "jsonl gzip", "csv"],
 )
 def test_standard_input(monkeypatch, body, format):
     expected = [Row("standard input", 1 if format is None else 2, {"text": "x"})]
