@@ -193,19 +193,23 @@ class UncertaintyClassifier(ScikitLearnManners):
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
         gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).
         """
-        calibration = self.checked_calibration()
-        checked = check_texts(texts, chooses=self.chooses, options=self._options(calibration))
-        if not checked:
-            return self._nothing()
-        reference = None if calibration is None else calibration.shift
-        outputs = run(self.model, self.tokenizer, checked, self.settings, represent=_represents(calibration))
-        predictions = self._predictions(checked, outputs, calibration)
-        if reference is None or not check_shift:
+        options = self._options(self.calibration_)
+        predictions = self.predict_checked(check_texts(texts, chooses=self.chooses, options=options))
+        reference = None if self.calibration_ is None else self.calibration_.shift
+        if reference is None or not check_shift or not len(predictions):
             return predictions
         report = reference.check(trust(reference.score, predictions.predictive), distances=predictions.distances)
         if report.shifted:
             warnings.warn(report.describe(), stacklevel=2)
         return replace(predictions, shift=report)
+
+    def predict_checked(self, texts: list[Text]) -> Predictions:
+        """`predict` of texts that the caller has already checked, without the comparison with the calibration rows."""
+        calibration = self.checked_calibration()
+        if not texts:
+            return self._nothing()
+        outputs = run(self.model, self.tokenizer, texts, self.settings, represent=_represents(calibration))
+        return self._predictions(texts, outputs, calibration)
 
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
