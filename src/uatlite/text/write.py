@@ -68,6 +68,20 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
         raise
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as UTF-8, whole or not at all."""
+    with atomic_file(path) as file:
+        file.write(text.encode())
+
+
+def make_directory(directory: Path) -> None:
+    """Create a directory and its parents, unless it exists."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{directory} cannot be created: {error.strerror}.") from error
+
+
 @contextmanager
 def _write_jsonl(file: IO[bytes]) -> Iterator[Write]:
     def write(row: Mapping[str, object]) -> None:

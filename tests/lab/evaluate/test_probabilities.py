@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcome_of
-from uatlite.lab.evaluate.pieces import NO_LABEL
-from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.parquet import NO_LABEL
+from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.predictive import checked_margin_variance as margin_variance
 from uatlite.predictive import softmax
@@ -29,7 +29,7 @@ def stored(
     out_of_scope: int | None = None,
     variance: NDArray[np.float32] | None = None,
 ) -> Predictions:
-    recipe = Recipe("m", "d", "t", "made", "test", None, {"method": "uat"}, 0, columns, "0")
+    recipe = RunRecipe("m", "d", "t", "made", "test", None, {"method": "uat"}, 0, columns, "0")
     provenance = Provenance(
         recipe=recipe,
         method="uat",

@@ -14,8 +14,8 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.lab.evaluate.contenders import Contender, parse_contenders
 from uatlite.lab.evaluate.outcomes import Resampling, SetScores, fit_calibrators, outcomes_of, score_set, score_shift
-from uatlite.lab.evaluate.pieces import Piece
-from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.parquet import Piece
+from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
@@ -53,7 +53,7 @@ def write_run(store: Store, contender: Contender, task: str, split: str, rows: i
 
 def provenance(contender: Contender, task: str, split: str, rows: int) -> Provenance:
     method = contender.method
-    recipe = Recipe(
+    recipe = RunRecipe(
         model="0" * 64, data="d", tokens="t", task=task, split=split, perturbation=None, method=method.to_dict(),
         seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
     )  # fmt: skip

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from uatlite.errors import InputError
-from uatlite.lab.evaluate.pieces import NO_LABEL, Piece
-from uatlite.lab.evaluate.provenance import Provenance, Recipe, set_name
+from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
+from uatlite.lab.evaluate.provenance import Provenance, RunRecipe, set_name
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.methods.method import Method, Passes
 from uatlite.model.load import Checkpoint
@@ -96,9 +96,9 @@ def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> in
     return store.remaining(recipe_of(prepared, method, seed), len(prepared.dataset))
 
 
-def recipe_of(prepared: Prepared, method: Method, seed: int) -> Recipe:
+def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
     """What decides the numbers of such a run; its key says where the store would have it."""
-    return Recipe(
+    return RunRecipe(
         model=prepared.checkpoint.hash,
         data=prepared.dataset.fingerprint,
         tokens=prepared.tokens.fingerprint,

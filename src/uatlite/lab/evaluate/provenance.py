@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RunRecipe:
     """All that decides the numbers of a run. Two runs of one recipe hold the same logits, and its hash is their key."""
 
     model: str
@@ -45,7 +45,7 @@ class Recipe:
 class Provenance:
     """A recipe and what a reader of the numbers wants to know beside it."""
 
-    recipe: Recipe
+    recipe: RunRecipe
     method: str
     """the method's canonical spelling"""
     passes: int
@@ -77,13 +77,13 @@ class Provenance:
         """How probabilities of the model's classes become those of the task's."""
         return Alignment(self.recipe.columns, self.classes, self.alignment)
 
-    def to_json(self) -> str:
-        """One JSON object, indented to be read."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, ensure_ascii=False) + "\n"
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_json(cls, text: str, place: str) -> "Provenance":
-        """The inverse of `to_json`; `place` is named where it is not one."""
+        """The inverse of `to_dict`, from its JSON text; `place` is named in errors."""
         try:
             values = json.loads(text)
             if values.pop("format") != FORMAT:
@@ -91,7 +91,7 @@ class Provenance:
             recipe = values.pop("recipe")
             columns = tuple(tuple(group) for group in recipe.pop("columns"))
             values |= {name: tuple(values[name]) for name in ("labels", "model_labels", "classes")}
-            return cls(recipe=Recipe(**recipe, columns=columns), **values)
+            return cls(recipe=RunRecipe(**recipe, columns=columns), **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"{place} is broken ({error!r}); delete its directory and run again.") from error
 

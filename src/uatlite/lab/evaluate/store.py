@@ -1,15 +1,14 @@
-"""The store: predictions of many runs in one directory of Parquet files, written once, in pieces.
+"""The store: the predictions of many runs in one directory of Parquet files, written once, in pieces.
 
-    STORE/run=3f0c…/_run.json            where the numbers come from, written first
-                    piece-00000.parquet  some rows of the run; the file is whole or not there
+    STORE/run=3f0c…/_run.json            the provenance of the numbers, written first
+                    piece-00000.parquet  some rows of the run
                     _complete.json       written last: all pieces are there
 
 Reading needs NumPy and pyarrow, no model and no torch; `pyarrow.dataset.dataset(STORE, partitioning="hive")` reads all
 runs as one table. A run is resumed piece by piece. Two processes that compute the same run write the same
-files, and whoever renames last wins.
+files, and the last rename wins.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,17 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.pieces import NO_LABEL, Piece, read_piece, write_piece
-from uatlite.lab.evaluate.provenance import Provenance, Recipe
+from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
+from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.predictive import Counts
-from uatlite.text.write import atomic_file
+from uatlite.text.pieces import Pieces
 
 PIECES = 32
-"""About how many files a run becomes: a killed one loses at most this share of its work."""
+"""A run is stored in about this many files: a killed run loses at most this share of its work."""
 FEWEST_ROWS = 16
 """No piece but the last has fewer rows."""
-
-_RUN, _COMPLETE = "_run.json", "_complete.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,50 +74,46 @@ class StoredRun:
 
     @property
     def piece_rows(self) -> int:
-        """How many rows a piece has; the last one may have fewer."""
+        """Rows of a piece; the last one may have fewer."""
         return max(FEWEST_ROWS, -(-self.provenance.rows // PIECES))
 
     @property
     def pieces(self) -> int:
-        """How many pieces the whole run has."""
+        """How many pieces the complete run has."""
         return -(-self.provenance.rows // self.piece_rows)
 
     @property
     def complete(self) -> bool:
-        """Whether it was finished and no piece has been taken away since."""
-        whole = (self.directory / _COMPLETE).is_file()
-        return whole and all(self.piece_path(number).is_file() for number in range(self.pieces))
+        """Whether the run was finished and every piece is still there."""
+        work = _work(self.directory)
+        return work.finished and all(work.has(_piece_name(number)) for number in range(self.pieces))
 
     def piece_path(self, number: int) -> Path:
-        return self.directory / f"piece-{number:05}.parquet"
+        return self.directory / _piece_name(number)
 
     def plan(self, order: Sequence[int]) -> list[NDArray[np.int32]]:
-        """The rows of each piece, cut from the order in which they are computed."""
+        """The rows of each piece, cut from the order in which rows are computed."""
         starts = range(0, len(order), self.piece_rows)
         return [np.array(order[start : start + self.piece_rows], dtype=np.int32) for start in starts]
 
     def has(self, number: int, rows: NDArray[np.int32]) -> bool:
-        """Whether a piece is there with these rows; one that is broken is as good as absent and gets written anew."""
-        if not self.piece_path(number).is_file():
-            return False
-        try:
-            return bool(np.array_equal(read_piece(self.piece_path(number)).rows, rows))
-        except StoreError:
-            return False
+        """Whether a piece is there, intact, with these rows."""
+        piece = _work(self.directory).read(_piece_name(number), read_piece)
+        return piece is not None and bool(np.array_equal(piece.rows, rows))
 
     def write(self, number: int, piece: Piece) -> None:
         """Store a piece."""
-        write_piece(self.piece_path(number), piece)
+        with _work(self.directory).write(_piece_name(number)) as file:
+            write_piece(file, piece)
 
     def finish(self) -> None:
         """Note that every piece is there."""
-        note = {"rows": self.provenance.rows, "pieces": self.pieces}
-        _write_text(self.directory / _COMPLETE, json.dumps(note) + "\n")
+        _work(self.directory).finish({"rows": self.provenance.rows, "pieces": self.pieces})
 
     def read(self) -> StoredPredictions:
         """All rows, in the order of the data set; an unfinished or broken run is a StoreError."""
         if not self.complete:
-            raise StoreError(f"{self.directory} is not finished; run the command that began it again to go on.")
+            raise StoreError(f"{self.directory} is not finished; run the command that began it again to continue.")
         pieces = [read_piece(self.piece_path(number)) for number in range(self.pieces)]
         rows = np.concatenate([piece.rows for piece in pieces])
         order = np.argsort(rows, kind="stable")
@@ -147,26 +140,22 @@ class Store:
         self.directory = Path(directory)
 
     def begin(self, provenance: Provenance) -> StoredRun:
-        """The run of this recipe, begun now unless it was begun before."""
+        """The run of this recipe; it is created unless it exists."""
         directory = self._home(provenance.recipe)
-        if not (directory / _RUN).is_file():
-            try:
-                directory.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StoreError(f"{directory} cannot be made: {error.strerror}.") from error
-            _write_text(directory / _RUN, provenance.to_json())
+        if not _work(directory).begun:
+            _work(directory).begin(provenance.to_dict())
         return self._open(directory)
 
-    def find(self, recipe: Recipe) -> StoredRun | None:
+    def find(self, recipe: RunRecipe) -> StoredRun | None:
         """The finished run of this recipe, if the store has it."""
         directory = self._home(recipe)
-        run = self._open(directory) if (directory / _RUN).is_file() else None
+        run = self._open(directory) if _work(directory).begun else None
         return run if run is not None and run.complete else None
 
-    def remaining(self, recipe: Recipe, rows: int) -> int:
+    def remaining(self, recipe: RunRecipe, rows: int) -> int:
         """How many of the rows of such a run have no piece yet."""
         directory = self._home(recipe)
-        if not (directory / _RUN).is_file():
+        if not _work(directory).begun:
             return rows
         run = self._open(directory)
         sizes = [len(piece) for piece in run.plan(range(rows))]
@@ -175,38 +164,41 @@ class Store:
     def runs(self) -> list[StoredRun]:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():
-            raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` makes DIR/store.")
-        found = [self._open(note.parent) for note in self.directory.glob(f"run=*/{_RUN}")]
+            raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` creates DIR/store.")
+        found = [self._open(directory) for directory in self.directory.glob("run=*") if _work(directory).begun]
         return sorted(
             found, key=lambda run: (run.provenance.set_name, run.provenance.method, run.provenance.recipe.key)
         )
 
-    def _home(self, recipe: Recipe) -> Path:
+    def _home(self, recipe: RunRecipe) -> Path:
         return self.directory / f"run={recipe.key}"
 
     def _open(self, directory: Path) -> StoredRun:
-        note = directory / _RUN
-        return StoredRun(directory, Provenance.from_json(note.read_text(encoding="utf-8"), str(note)))
+        record = _work(directory).path(_RUN)
+        return StoredRun(directory, Provenance.from_json(record.read_text(encoding="utf-8"), str(record)))
+
+
+_RUN, _COMPLETE = "_run.json", "_complete.json"
+
+
+def _work(directory: Path) -> Pieces:
+    return Pieces(directory, record=_RUN, complete=_COMPLETE)
+
+
+def _piece_name(number: int) -> str:
+    return f"piece-{number:05}.parquet"
 
 
 def _join(values: list[NDArray[Any] | None], order: NDArray[np.int64]) -> NDArray[Any] | None:
-    """A column of all pieces in order; None where one of them has none."""
+    """A column of all pieces, in order; None unless every piece has it."""
     known = [value for value in values if value is not None]
     return np.concatenate(known)[order] if len(known) == len(values) else None
 
 
 def _join_passes(pieces: list[Piece]) -> tuple[NDArray[np.float32], Counts | None]:
-    """Logits (passes, rows, classes) of all pieces, and counts (rows,) where rows differ in their passes."""
+    """Logits (passes, rows, classes) of all pieces; counts (rows,) where rows have different numbers of passes."""
     counts = [np.full(len(p.ids), len(p.logits)) if p.counts is None else p.counts for p in pieces]
     most = max(len(piece.logits) for piece in pieces)
     padded = [np.pad(p.logits, ((0, most - len(p.logits)), (0, 0), (0, 0)), constant_values=np.nan) for p in pieces]
     joined = np.concatenate(counts)
     return np.concatenate(padded, axis=1), None if (joined == most).all() else joined
-
-
-def _write_text(path: Path, text: str) -> None:
-    with atomic_file(path) as file:
-        file.write(text.encode())
-
-
-__all__ = ["NO_LABEL", "Store", "StoredPredictions", "StoredRun"]

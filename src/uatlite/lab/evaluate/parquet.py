@@ -1,26 +1,25 @@
-"""One piece of a run: some rows in one Parquet file, with a checksum of their values in its metadata.
+"""One piece of a run: some of its rows as a Parquet file, with a checksum of the values in its metadata.
 
 | column | type | |
 |---|---|---|
-| row | int32 | its place in the data set |
+| row | int32 | index in the data set |
 | id | string | |
 | label | int32 or null | index of the gold label |
 | logits | list of lists of float | (passes, classes); as many passes as the row has |
-| passes | int32 or null | passes that were run, where a method spends them by need |
-| margin_variance | float or null | from methods that know it without sampling |
+| passes | int32 or null | passes that were run, where the number depends on the row |
+| margin_variance | float or null | from methods that compute it without sampling |
 """
 
 import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import MissingDependency, StoreError
-from uatlite.text.write import atomic_file
 
 NO_LABEL = -1
 
@@ -30,7 +29,7 @@ class Piece:
     """Some rows of a run."""
 
     rows: NDArray[np.int32]
-    """(rows,): places in the data set"""
+    """(rows,): indices in the data set"""
     ids: tuple[str, ...]
     labels: NDArray[np.int32]
     """(rows,); NO_LABEL where there is none"""
@@ -65,8 +64,8 @@ class Piece:
         return digest.hexdigest()
 
 
-def write_piece(path: Path, piece: Piece) -> None:
-    """Write a piece; the file has its name only when it is whole and on the disk."""
+def write_piece(file: IO[bytes], piece: Piece) -> None:
+    """Write a piece as Parquet."""
     pa, pq = _arrow()
     piece = piece.trimmed()
     table = pa.table(
@@ -80,8 +79,7 @@ def write_piece(path: Path, piece: Piece) -> None:
         }
     )
     notes = {"uatlite.checksum": piece.checksum, "uatlite.seconds": repr(piece.seconds)}
-    with atomic_file(path) as file:
-        pq.write_table(table.replace_schema_metadata(notes), file, compression="zstd")
+    pq.write_table(table.replace_schema_metadata(notes), file, compression="zstd")
 
 
 def read_piece(path: Path) -> Piece:
