@@ -1,17 +1,24 @@
-"""The pages: every link leads somewhere, every name of the package that they mention exists, their Python parses."""
+"""The pages: links, paths, commands, options and Python names that they mention exist."""
 
 import ast
 import importlib
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+
+from uatlite.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")), *DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"(?:^    .+\n)+", re.MULTILINE)
+INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"\b(?:src/uatlite|tests|docs|benchmarks|examples)/[\w./-]*[\w/]")
 NAME = re.compile(r"\buatlite(?:\.[A-Za-z_]\w*)+")
@@ -39,6 +46,33 @@ def imports(page: Path) -> Iterator[str]:
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("uatlite"):
                 yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+def command_lines(page: Path) -> Iterator[list[str]]:
+    """The words after `uatlite` of every command that the page shows, in a block or inside a sentence."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [code for language, code in FENCE.findall(text) if language != "python"]
+    prose = FENCE.sub("", text)
+    blocks += [*INDENTED.findall(prose), *INLINE.findall(INDENTED.sub("", prose))]
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            match = re.match(r"\s*(?:\$ )?(?:\S+ )*?(?:-m )?uatlite (.+)", line)
+            if match and re.fullmatch(r"(?:[\s$]*|.*-m )", line[: match.start(1) - len("uatlite ")]):
+                yield shlex.split(match[1], comments=True)
+
+
+def unknown(words: list[str]) -> list[str]:
+    """The command that does not exist, or the options that the command does not have."""
+    group = typer.main.get_command(app)
+    known = {"-h", "--help", *(name for option in group.params for name in option.opts)}
+    if words[0].startswith("-"):
+        return [word for word in words if word not in known]
+    if words[0] not in group.commands:  # type: ignore[attr-defined]
+        return [words[0]] if words[0].islower() else []  # COMMAND stands for any of them
+    command = group.commands[words[0]]  # type: ignore[attr-defined]
+    known |= {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    options = [word.partition("=")[0] for word in words[1:] if re.match(r"-{1,2}[a-z]", word)]
+    return [f"{words[0]} {option}" for option in options if option not in known]
 
 
 def resolves(name: str) -> bool:
@@ -78,7 +112,22 @@ def test_every_name_and_path_exists(page: Path) -> None:
     assert not [path for path in sorted(set(PATH.findall(text))) if not (ROOT / path).exists()]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_and_option_exists(page: Path) -> None:
+    assert not [missing for words in command_lines(page) for missing in unknown(words)]
+
+
+def test_commands_are_found_and_checked(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`uatlite demo` and `uatlite report out --nothing`\n\n    uatlite predct DIR  # a comment\n\n"
+        "```\n$ uatlite evaluate my-model \\\n    --task sst2 --tsk sst2\n```\n"
+    )
+    found = [missing for words in command_lines(page) for missing in unknown(words)]
+    assert sorted(found) == ["evaluate --tsk", "predct", "report --nothing"]
+
+
 def test_the_index_leads_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text("utf-8"))}
-    assert not [named(page) for page in PAGES[2:] if page != index and page.resolve() not in linked]
+    assert not [named(page) for page in DOCS if page != index and page.resolve() not in linked]
