@@ -37,7 +37,7 @@ from uatlite.lab.evaluate.predict import Prepared, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.train.methods import TrainingJob as Job
-from uatlite.lab.train.methods import parse_fitting, train_method
+from uatlite.lab.train.methods import parse_training, train_method
 from uatlite.lab.train.recipe import DEMO, PLAIN
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
@@ -111,9 +111,9 @@ def train_all(out: Path, sets: Sets, seed: int) -> dict[str, Path]:
         if note.is_file():
             continue
         say(f"seed {seed}: training {spelling}")
-        fitting = PLAIN if name == "base" else parse_fitting(spelling)
+        training = PLAIN if name == "base" else parse_training(spelling)
         begun = time.process_time()
-        train_method(fitting, job, places[name], base=places["base"] if name in SHARED else None, resume=True)
+        train_method(training, job, places[name], base=places["base"] if name in SHARED else None, resume=True)
         seconds = time.process_time() - begun
         if name in SHARED:  # what training all of it costs, whoever did it
             seconds += json.loads((places["base"] / COSTS).read_text())["seconds"]

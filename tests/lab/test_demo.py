@@ -35,7 +35,7 @@ class Listed:
         self.stages.append(stage)
         self.done[stage] = 0
 
-    def at(self, what: str) -> None:
+    def step(self, what: str) -> None:
         assert what
 
     def advance(self, amount: float) -> None:
@@ -79,16 +79,16 @@ def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
 
 @pytest.fixture(scope="module")
 def first(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> tuple[run.Demo, Listed, Path]:
-    directory, watch = tmp_path_factory.mktemp("demo") / "out", Listed()
-    return run.run_demo(directory, watch, settings), watch, directory
+    directory, display = tmp_path_factory.mktemp("demo") / "out", Listed()
+    return run.run_demo(directory, display, settings), display, directory
 
 
 def test_every_step_is_taken_and_shown(first: tuple[run.Demo, Listed, Path], settings: Settings) -> None:
-    done, watch, _ = first
+    done, display, _ = first
     steps = settings.recipe.steps(len(load(settings.task, "train")))
-    assert watch.stages[:3] == ["fine-tuning", "predicting", "scoring"]
-    assert watch.stages[-1] == "drawing the report"
-    assert watch.done["fine-tuning"] == steps
+    assert display.stages[:3] == ["fine-tuning", "predicting", "scoring"]
+    assert display.stages[-1] == "drawing the report"
+    assert display.done["fine-tuning"] == steps
     assert [one.name for one in done.results.sets] == ["toy/test", "odd/test"]
     assert len(done.findings) == 3
 
@@ -107,9 +107,9 @@ def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> No
 def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
     first: tuple[run.Demo, Listed, Path], settings: Settings, tmp_path: Path
 ) -> None:
-    _, watch, directory = first
+    _, display, directory = first
     shown = abstain(open_evaluation(directory), "uat+ts", target=settings.target_risk)
-    run.calibrate(load_checkpoint(directory / "model"), "uat+ts", tmp_path, settings, watch)
+    run.calibrate(load_checkpoint(directory / "model"), "uat+ts", tmp_path, settings, display)
     saved = UncertaintyClassifier.from_pretrained(tmp_path).calibration_
     assert shown is not None
     assert saved is not None
@@ -123,10 +123,10 @@ def test_a_second_run_repeats_no_step(
     done, _, directory = first
     for place, step in ((run, "fine_tune"), (explaining, "explain"), (UncertaintyClassifier, "calibrate")):
         monkeypatch.setattr(place, step, lambda *_, **__: pytest.fail("a step was repeated"))
-    watch = Listed()
-    again = run.run_demo(directory, watch, settings)
-    assert watch.stages == ["predicting", "scoring", "explaining", "drawing the report"]
-    assert watch.done["predicting"] == 0  # nothing was left to predict
+    display = Listed()
+    again = run.run_demo(directory, display, settings)
+    assert display.stages == ["predicting", "scoring", "explaining", "drawing the report"]
+    assert display.done["predicting"] == 0  # nothing was left to predict
     assert again.results.to_dict() == done.results.to_dict()
     assert again.findings == done.findings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.lab.train.methods import FITTINGS, train_method
+from uatlite.lab.train.methods import METHOD_TRAININGS, train_method
 from uatlite.lab.train.methods import TrainingJob as Job
 from uatlite.lab.train.recipe import Recipe
 from uatlite.methods.method import Method
@@ -42,7 +42,7 @@ def trained(
     @cache
     def train(key: str, choices: bool = False) -> Path:
         directory = tmp_path_factory.mktemp(key)
-        train_method(FITTINGS[key], Job(backbone, rows(choices=choices), recipe=QUICK), directory)
+        train_method(METHOD_TRAININGS[key], Job(backbone, rows(choices=choices), recipe=QUICK), directory)
         return directory
 
     return train

@@ -1,9 +1,4 @@
-"""Progress bars: what they share, and the one of a scoring run with rows a second, time left, the share abstained.
-
-The progress bar of an evaluation: the stage, what is done now, and the time left.
-
-The progress of a reproduction: one bar for the whole, one for the table that is being made.
-"""
+"""Progress bars. On a terminal they disappear at the end; in a log each step is a line."""
 
 import time
 from datetime import timedelta
@@ -26,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """A progress display while its block runs."""
+    """A rich progress display, shown while its `with` block runs."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -41,15 +36,8 @@ class Bar:
         self._progress.stop()
 
 
-def stages(console: Console, seconds: float) -> Progress:
-    """A bar with the stage, the time left by the speed of the last `seconds`, and a field `what`; gone at the end."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
-    return Progress(*columns, *left, console=console, transient=True, speed_estimate_period=seconds)
-
-
 class ScoringBar(Bar):
-    """Shows each `Progress` that it is given. Rows that an earlier run did count as done, and not for the speed."""
+    """The bar of `predict`: rows, rows a second, time left, share abstained. The speed leaves out resumed rows."""
 
     def __init__(self, console: Console, total: int | None) -> None:
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
@@ -81,59 +69,59 @@ def describe(scored: "Scored", seconds: float, total: int | None) -> str:
     return ", ".join(notes)
 
 
-class Watching(Bar):
-    """Shows how far `uatlite.experiments.suite.evaluate` is; gone from the terminal when it ends.
+class StageBar(Bar):
+    """The bar of training, an evaluation and the demo: the stage, the step, the time left by the recent speed."""
 
-    Where there is no terminal, in a log, each step is a line.
-    """
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(stages(console, seconds=120))
+    def __init__(self, console: Console, speed_seconds: float = 120) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
+        super().__init__(
+            Progress(*columns, *left, console=console, transient=True, speed_estimate_period=speed_seconds)
+        )
         self._console = console
-        self._task = self._progress.add_task("reading", total=None, what="reading the data")
+        self._stage = self._progress.add_task("reading", total=None, what="reading the data")
 
     def begin(self, stage: str, total: float) -> None:
-        self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(stage, total=total or None, what="")
+        """Start again at 0 of `total` under the name of a stage."""
+        self._progress.reset(self._stage, total=total or None, description=stage, what="")
 
-    def at(self, what: str) -> None:
-        self._progress.update(self._task, what=what)
-        if not self._console.is_terminal:
-            self._console.print(what, highlight=False, soft_wrap=True)
+    def step(self, what: str) -> None:
+        """Say what is being done now."""
+        self._progress.update(self._stage, what=what)
+        self._log(what)
 
     def advance(self, amount: float) -> None:
-        self._progress.advance(self._task, amount)
+        """Add `amount` of finished work."""
+        self._progress.advance(self._stage, amount)
+
+    def _log(self, text: str) -> None:
+        if not self._console.is_terminal:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class Reproducing(Bar):
-    """Shows how far `uatlite.reproduce.run.reproduce` is. Where there is no terminal, in a log, each step is a line."""
+class ReproductionBar(StageBar):
+    """Two bars: the whole reproduction, and the table that is being computed, as its stage."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__(stages(console, seconds=600))
-        self._console = console
-        self._whole = self._progress.add_task("all", total=None, what="")
-        self._part = self._progress.add_task("", total=None, what="")
-        self._done = 0.0
-        self._all = 0.0
+        super().__init__(console, speed_seconds=600)
+        self._all = self._progress.add_task("all", total=None, what="")
 
-    def whole(self, work: float) -> None:
-        self._all = work
-        self._progress.update(self._whole, total=work or None)
+    def begin_all(self, total: float) -> None:
+        """Set the work of all tables together."""
+        self._progress.update(self._all, total=total or None)
 
-    def part(self, name: str, work: float) -> None:
-        self._progress.reset(self._part, total=work or None, description=name, what="")
-        self._line(name)
+    def begin(self, stage: str, total: float) -> None:
+        super().begin(stage, total)
+        self._log(stage)
 
-    def at(self, what: str) -> None:
-        self._progress.update(self._part, what=what)
-        self._line(f"  {what}")
+    def step(self, what: str) -> None:
+        super().step(f"  {what}")
 
     def advance(self, amount: float) -> None:
-        self._done += amount
-        self._progress.advance(self._whole, amount)
-        self._progress.advance(self._part, amount)
+        super().advance(amount)
+        self._progress.advance(self._all, amount)
 
-    def _line(self, text: str) -> None:
-        if not self._console.is_terminal:
-            share = f"{self._done / self._all:4.0%} " if self._all else "     "
-            self._console.print(f"{share}{text}", highlight=False, markup=False, soft_wrap=True)
+    def _log(self, text: str) -> None:
+        whole = next(task for task in self._progress.tasks if task.id == self._all)
+        share = f"{whole.completed / whole.total:4.0%} " if whole.total else "     "
+        super()._log(share + text)

@@ -20,7 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from uatlite.cli.bars import Watching
+from uatlite.cli.bars import StageBar
 from uatlite.cli.options import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ def train(
     chosen = replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
     progress = Console(stderr=True)
     with progress.status("Loading …"):
-        from uatlite.lab.train.dataset import advancing
-        from uatlite.lab.train.methods import TrainingJob, parse_fitting, steps, train_method
+        from uatlite.lab.train.dataset import step_counter
+        from uatlite.lab.train.methods import TrainingJob, parse_training, steps, train_method
         from uatlite.text.tasks import load
 
-        fitting = parse_fitting(method)
+        training = parse_training(method)
         rows = load(task, "train", data_dir, limit=limit, seed=seed)
         watched = load(task, "calibration", data_dir) if chosen.patience is not None else None
     job = TrainingJob(backbone, rows, watched, chosen, seed, checkpoint_steps)
-    with Watching(progress) as watch:
-        watch.begin(f"training {fitting.name}", steps(fitting, job, base))
-        trained = train_method(fitting, job, output, base=base, resume=resume, report=advancing(watch.advance))
+    with StageBar(progress) as display:
+        display.begin(f"training {training.name}", steps(training, job, base))
+        trained = train_method(training, job, output, base=base, resume=resume, report=step_counter(display.advance))
     nll = "" if trained.validation_nll is None else f", validation NLL {trained.validation_nll:.4f}"
     progress.print(
         f"Wrote {output}: {trained.steps:,} steps over {trained.rows:,} rows in {trained.seconds:.0f} s, "
@@ -190,9 +190,9 @@ def evaluate(
 
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     try:
-        with Watching(progress) as watch:
+        with StageBar(progress) as display:
             elsewhere = None if cluster is None else filling(model, plan, cluster)
-            results = run(checkpoints, plan, Store(output / "store"), watch, elsewhere)
+            results = run(checkpoints, plan, Store(output / "store"), display, elsewhere)
     except KeyboardInterrupt:
         progress.print(f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

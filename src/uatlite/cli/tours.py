@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from uatlite.cli.bars import Reproducing, Watching
+from uatlite.cli.bars import ReproductionBar, StageBar
 from uatlite.cli.options import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
 from uatlite.cli.product import INPUT_HELP
 
@@ -37,8 +37,8 @@ def demo(
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
         from uatlite.lab.report.tables import render
-    with Watching(progress) as watch:
-        done = run_demo(output, watch)
+    with StageBar(progress) as display:
+        done = run_demo(output, display)
     console.print(render(done.results))
     console.print("\n[bold]What was found[/bold]")
     for number, sentence in enumerate(done.findings, 1):
@@ -202,8 +202,8 @@ def _run(
 
                 stack.enter_context(connected(cluster))  # once, not for every model
                 elsewhere = partial(fill, cluster=cluster)
-            watch = stack.enter_context(Reproducing(progress))
-            made = make(list(NAMES) if ALL in names else names, output, settings, watch, elsewhere)
+            display = stack.enter_context(ReproductionBar(progress))
+            made = make(list(NAMES) if ALL in names else names, output, settings, display, elsewhere)
     except KeyboardInterrupt:
         progress.print(f"Stopped. What is done is kept in {output}; the same command goes on from there.")
         raise typer.Exit(INTERRUPTED) from None

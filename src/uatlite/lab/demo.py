@@ -21,13 +21,13 @@ from uatlite.lab.evaluate.contenders import parse_contender, parse_contenders
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import Watch, evaluate
+from uatlite.lab.evaluate.suite import ProgressDisplay, evaluate
 from uatlite.lab.report.abstention import abstain, findings
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.tables import write_results
 from uatlite.lab.report.words import FILE, explain_least_sure
-from uatlite.lab.train.dataset import advancing
+from uatlite.lab.train.dataset import step_counter
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe, TrainingRun, finished
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
@@ -86,44 +86,46 @@ class Demo:
     classifier: Path
 
 
-def run_demo(directory: Path, watch: Watch, settings: DemoSettings | None = None) -> Demo:
+def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings | None = None) -> Demo:
     """Run every step that is not done yet, and the report."""
     settings = settings or DemoSettings()
-    checkpoint = train(directory / "model", settings, watch)
-    results = evaluate(checkpoint, settings.plan, Store(directory / "store"), watch)
+    checkpoint = train(directory / "model", settings, display)
+    results = evaluate(checkpoint, settings.plan, Store(directory / "store"), display)
     write_results(results, directory)
     evaluation = open_evaluation(directory)
     chosen = abstain(evaluation, target=settings.target_risk)
     assert chosen is not None  # the plan calibrates, so the store has calibration rows
-    calibrate(checkpoint, chosen.contender, directory / "classifier", settings, watch)
-    watch.begin("explaining", 1)
+    calibrate(checkpoint, chosen.contender, directory / "classifier", settings, display)
+    display.begin("explaining", 1)
     test = load(settings.task, TEST)
     examples = {example.id: example for example in test.examples}
     explain_least_sure(checkpoint, chosen, examples, test.labels, directory / FILE)
-    watch.begin("drawing the report", 1)
+    display.begin("drawing the report", 1)
     report = build_report(directory, directory, contender=chosen.contender, target_risk=settings.target_risk)
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
 
 
-def train(directory: Path, settings: DemoSettings, watch: Watch) -> Checkpoint:
+def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> Checkpoint:
     """The fine-tuned model, from the directory if it is there."""
     rows = load(settings.task, "train")
     run = TrainingRun.of(settings.backbone, rows, None, settings.recipe, settings.seed)
     if finished(directory, run) is None:
-        watch.begin("fine-tuning", settings.recipe.steps(len(rows)))
-        watch.at(f"{len(rows):,} sentences")
+        display.begin("fine-tuning", settings.recipe.steps(len(rows)))
+        display.step(f"{len(rows):,} sentences")
         fine_tune(
             settings.backbone,
             rows,
             directory,
             recipe=settings.recipe,
             seed=settings.seed,
-            report=advancing(watch.advance),
+            report=step_counter(display.advance),
         )
     return load_checkpoint(directory, kind=settings.task.kind)
 
 
-def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, watch: Watch) -> None:
+def calibrate(
+    checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, display: ProgressDisplay
+) -> None:
     """The classifier that the calibration rows chose, saved with a rule that keeps errors at the target."""
     chosen, rows = parse_contender(contender), load(settings.task, CALIBRATION)
     note = directory / NOTE
@@ -136,8 +138,8 @@ def calibrate(checkpoint: Checkpoint, contender: str, directory: Path, settings:
     }
     if note.is_file() and json.loads(note.read_text(encoding="utf-8")) == wanted:
         return
-    watch.begin("calibrating", 1)
-    watch.at(f"{contender}, {len(rows):,} sentences")
+    display.begin("calibrating", 1)
+    display.step(f"{contender}, {len(rows):,} sentences")
     classifier = UncertaintyClassifier(
         checkpoint.model, checkpoint.tokenizer, chosen.method, max_length=settings.max_length
     )

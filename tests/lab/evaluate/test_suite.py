@@ -53,7 +53,7 @@ class Recorded:
     def begin(self, stage: str, total: float) -> None:
         self.stages[stage] = [total, 0.0]
 
-    def at(self, what: str) -> None:
+    def step(self, what: str) -> None:
         self.done.append(what)
 
     def advance(self, amount: float) -> None:
@@ -61,8 +61,8 @@ class Recorded:
 
 
 def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    watch = Recorded()
-    results = evaluate(checkpoint, plan, Store(tmp_path), watch)
+    display = Recorded()
+    results = evaluate(checkpoint, plan, Store(tmp_path), display)
     assert [one.name for one in results.sets] == ["reviews/test", "reviews+swap/test"]
     assert results.contenders == ("base", "base+ts", "uat:samples=3", "uat:samples=3+ts", "analytic+its")
     for one in results.sets:
@@ -74,18 +74,18 @@ def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoin
     assert set(results.sets[1].shift["uat:samples=3"]) == {"delta_ece", "robustness_score"}
     assert [len(states) for states in results.calibrators.values()] == [0, 1, 0, 2, 1]
     # 60 rows in three sets, one pass of base, one of the analytic method, and three of two seeds
-    assert watch.stages["predicting"] == [180 * (1 + 1 + 6)] * 2
-    assert watch.stages["scoring"] == pytest.approx([2, 2])
-    assert "uat:samples=3, reviews/test, seed 1" in watch.done
+    assert display.stages["predicting"] == [180 * (1 + 1 + 6)] * 2
+    assert display.stages["scoring"] == pytest.approx([2, 2])
+    assert "uat:samples=3, reviews/test, seed 1" in display.done
 
 
 def test_again_nothing_is_computed_and_the_results_are_the_same(
     plan: Plan, checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     first = evaluate(checkpoint, plan, Store(tmp_path))
-    watch = Recorded()
-    second = evaluate(checkpoint, plan, Store(tmp_path), watch)
-    assert watch.stages["predicting"] == [0, 0]
+    display = Recorded()
+    second = evaluate(checkpoint, plan, Store(tmp_path), display)
+    assert display.stages["predicting"] == [0, 0]
     assert json.dumps(second.to_dict()) == json.dumps(first.to_dict())
     assert json.dumps(Results.from_dict(json.loads(json.dumps(first.to_dict()))).to_dict()) == json.dumps(
         first.to_dict()

@@ -120,13 +120,13 @@ class Listed:
         self.parts: list[str] = []
         self.steps: list[str] = []
 
-    def whole(self, work: float) -> None:
-        self.work = work
+    def begin_all(self, total: float) -> None:
+        self.work = total
 
-    def part(self, name: str, work: float) -> None:
-        self.parts.append(name)
+    def begin(self, stage: str, total: float) -> None:
+        self.parts.append(stage)
 
-    def at(self, what: str) -> None:
+    def step(self, what: str) -> None:
         self.steps.append(what)
 
     def advance(self, amount: float) -> None:
@@ -135,7 +135,7 @@ class Listed:
 
 @pytest.fixture(scope="session")
 def listed() -> type[Listed]:
-    """Makes a watch that keeps what it is told."""
+    """Makes a display that keeps what it shows."""
     return Listed
 
 
@@ -144,7 +144,7 @@ class Whole:
     """`reproduce all`, made once for all tests."""
 
     made: Made
-    watch: Listed
+    display: Listed
     directory: Path
 
     def table(self, name: str) -> Reproduction:
@@ -156,5 +156,5 @@ class Whole:
 
 @pytest.fixture(scope="session")
 def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    directory, watch = tmp_path_factory.mktemp("made"), Listed()
-    return Whole(make(NAMES, directory, settings, watch), watch, directory)
+    directory, display = tmp_path_factory.mktemp("made"), Listed()
+    return Whole(make(NAMES, directory, settings, display), display, directory)

@@ -52,9 +52,9 @@ def test_what_the_files_say_is_what_was_measured(whole: Any) -> None:
 
 
 def test_progress_adds_up(whole: Any) -> None:
-    assert whole.watch.parts == list(NAMES)
-    assert whole.watch.work > 0
-    assert math.isclose(whole.watch.done, whole.watch.work)
+    assert whole.display.parts == list(NAMES)
+    assert whole.display.work > 0
+    assert math.isclose(whole.display.done, whole.display.work)
 
 
 def test_an_ensemble_has_five_members(whole: Any) -> None:

@@ -18,7 +18,7 @@ def test_tables_made_on_workers_are_those_made_here(
     from uatlite.lab.evaluate.on_ray import fill
     from uatlite.scoring.on_ray import Cluster, connected
 
-    cluster, watch, computed = Cluster(workers=2), listed(), []
+    cluster, display, computed = Cluster(workers=2), listed(), []
 
     def counted(*args: Any, **kwargs: Any) -> None:
         fill(args[0], args[1], computed.append, cluster=cluster, **kwargs)
@@ -26,9 +26,9 @@ def test_tables_made_on_workers_are_those_made_here(
     monkeypatch.setenv("RAY_worker_niceness", "0")
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
     with connected(cluster):
-        make(names, tmp_path, settings, watch, counted)
+        make(names, tmp_path, settings, display, counted)
     assert sum(computed) > 0
-    assert watch.done == pytest.approx(watch.work)
+    assert display.done == pytest.approx(display.work)
     for name in names:
         ours, theirs = (
             json.loads((directory / "tables" / f"{name}.json").read_text(encoding="utf-8"))

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.dataset import Step
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.last_layer import SngpFitting, VariationalFitting, bounded_weights
-from uatlite.lab.train.recipe import Fitting, Recipe
+from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining, bounded_weights
+from uatlite.lab.train.recipe import MethodTraining, Recipe
 from uatlite.methods.last_layer import SNGP, VI_LAST_LAYER
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint, model_hash
@@ -21,7 +21,7 @@ from uatlite.values import Dataset
 
 Encoded = dict[str, Tensor]
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "modernbert", "gpt2")
-SMALL = SngpFitting(features=32, bound=0.5, prior_variance=1.0)
+SMALL = SngpTraining(features=32, bound=0.5, prior_variance=1.0)
 
 
 @pytest.fixture
@@ -29,24 +29,24 @@ def batch(texts: Callable[..., Encoded]) -> Encoded:
     return texts((9, 5, 7, 6)) | {"labels": torch.tensor([0, 1, 2, 1])}
 
 
-def fit(fitting: Fitting, model: PreTrainedModel, batch: Encoded, steps: int = 6) -> None:
-    """The loop of the Trainer in short, with everything that a fitting may change."""
+def fit(training: MethodTraining, model: PreTrainedModel, batch: Encoded, steps: int = 6) -> None:
+    """The loop of the Trainer in short, with everything that a training may change."""
     torch.manual_seed(0)
-    fitting.prepare(model, 0)
-    groups = fitting.groups(model)
+    training.prepare(model, 0)
+    groups = training.groups(model)
     own = {id(parameter) for group in groups for parameter in group["params"]}
     others = [parameter for parameter in model.parameters() if id(parameter) not in own]
     optimizer = torch.optim.AdamW([{"params": others}, *groups], lr=0.01)
     model.train()
-    fitting.after_step(model, 0, steps)
+    training.after_step(model, 0, steps)
     for step in range(steps):
         optimizer.zero_grad()
-        loss, penalty = model(**batch).loss, fitting.penalty(model, len(batch["labels"]))
+        loss, penalty = model(**batch).loss, training.penalty(model, len(batch["labels"]))
         (loss if penalty is None else loss + penalty).backward()
         optimizer.step()
-        fitting.after_step(model, step + 1, steps)
+        training.after_step(model, step + 1, steps)
     model.eval()
-    fitting.finish(model, lambda: iter([batch]))
+    training.finish(model, lambda: iter([batch]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -80,7 +80,7 @@ def test_the_bound_holds_after_training(family: str, tiny: Callable[..., PreTrai
 
 def test_the_encoder_may_be_bounded_too(tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
     model = tiny("bert")
-    fit(SngpFitting(features=32, bound=0.5, encoder=True), model, batch)
+    fit(SngpTraining(features=32, bound=0.5, encoder=True), model, batch)
     inside = [module for module in model.bert.encoder.modules() if isinstance(module, nn.Linear)]
     assert len(inside) == 2 * 6
     assert all(float(torch.linalg.svdvals(module.weight.detach())[0]) <= 0.5 + 1e-5 for module in inside)
@@ -109,7 +109,7 @@ def test_vi_leaves_a_plain_model_of_the_means(
 ) -> None:
     model = tiny(family)
     keys = set(model.state_dict())
-    fit(VariationalFitting(initial_scale=0.02), model, batch)
+    fit(VariationalTraining(initial_scale=0.02), model, batch)
     assert set(model.state_dict()) == keys
     assert type(last_layer(model)[1]) is nn.Linear
     few, many = VI_LAST_LAYER.run(model, batch).logits, VI_LAST_LAYER.changed(samples="400").run(model, batch).logits
@@ -121,27 +121,27 @@ def test_vi_leaves_a_plain_model_of_the_means(
 
 
 def test_vi_trains_its_scales_and_pays_for_them(tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
-    model, fitting = tiny("bert"), VariationalFitting(scale_rate=0.1)
-    fitting.prepare(model, 0)
+    model, training = tiny("bert"), VariationalTraining(scale_rate=0.1)
+    training.prepare(model, 0)
     layer: VariationalLinear = model.classifier
-    penalty = fitting.penalty(model, 10)
+    penalty = training.penalty(model, 10)
     assert penalty is not None
     assert float(penalty.detach()) == pytest.approx(float(layer.kl().detach()) / 10)
-    grouped = {id(parameter) for group in fitting.groups(model) for parameter in group["params"]}
+    grouped = {id(parameter) for group in training.groups(model) for parameter in group["params"]}
     assert grouped == {id(parameter) for parameter in layer.parameters()}
     model = tiny("bert")
-    fit(fitting, model, batch)
+    fit(training, model, batch)
     scales = weights_for(model, "vi-last-layer").tensors["weight_log_scale"].exp()
-    assert float(scales.min()) > 1.2 * fitting.initial_scale  # four rows say little: towards the prior's 1
+    assert float(scales.min()) > 1.2 * training.initial_scale  # four rows say little: towards the prior's 1
 
 
-@pytest.mark.parametrize("fitting", [SMALL, VariationalFitting()], ids=["sngp", "vi"])
+@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
 def test_multiple_choice_gives_a_class_for_each_option(
-    fitting: Fitting, tiny: Callable[..., PreTrainedModel], choices: Encoded
+    training: MethodTraining, tiny: Callable[..., PreTrainedModel], choices: Encoded
 ) -> None:
     model, batch = tiny("roberta", choices=True), choices | {"labels": torch.tensor([3, 0])}
-    fit(fitting, model, batch)
-    method = SNGP if fitting.key == "sngp" else VI_LAST_LAYER
+    fit(training, model, batch)
+    method = SNGP if training.key == "sngp" else VI_LAST_LAYER
     passes = method.run(model, batch)
     assert passes.logits.shape == (method.passes, 2, 4)
     alone = method.run(model, {name: value[1:] for name, value in batch.items()})
@@ -150,19 +150,21 @@ def test_multiple_choice_gives_a_class_for_each_option(
         torch.testing.assert_close(alone.margin_variance, passes.margin_variance[1:], atol=1e-5, rtol=1e-3)
 
 
-@pytest.mark.parametrize("fitting", [SMALL, VariationalFitting()], ids=["sngp", "vi"])
-def test_the_seed_decides_the_result(fitting: Fitting, tiny: Callable[..., PreTrainedModel], batch: Encoded) -> None:
+@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
+def test_the_seed_decides_the_result(
+    training: MethodTraining, tiny: Callable[..., PreTrainedModel], batch: Encoded
+) -> None:
     hashes = []
     for _ in range(2):
         model = tiny("bert")
-        fit(fitting, model, batch, steps=2)
+        fit(training, model, batch, steps=2)
         hashes.append(model_hash(model))
     assert hashes[0] == hashes[1]
 
 
-@pytest.mark.parametrize("fitting", [SMALL, VariationalFitting()], ids=["sngp", "vi"])
+@pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])
 def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
-    fitting: Fitting, backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
+    training: MethodTraining, backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
 ) -> None:
     recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4)
 
@@ -171,13 +173,13 @@ def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
             raise InterruptedError
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    fine_tune(backbone, train, whole, recipe=recipe, fitting=fitting)
+    fine_tune(backbone, train, whole, recipe=recipe, training=training)
     with pytest.raises(InterruptedError):
-        fine_tune(backbone, train, broken, recipe=recipe, fitting=fitting, checkpoint_steps=4, report=stop)
-    fine_tune(backbone, train, broken, recipe=recipe, fitting=fitting, checkpoint_steps=4, resume=True)
+        fine_tune(backbone, train, broken, recipe=recipe, training=training, checkpoint_steps=4, report=stop)
+    fine_tune(backbone, train, broken, recipe=recipe, training=training, checkpoint_steps=4, resume=True)
     loaded, same = load_checkpoint(whole), load_checkpoint(broken)
     assert loaded.hash == same.hash
-    method = SNGP if fitting.key == "sngp" else VI_LAST_LAYER
+    method = SNGP if training.key == "sngp" else VI_LAST_LAYER
     encoded = dict(loaded.tokenizer(validation.texts, padding=True, return_tensors="pt"))
     found = method.run(loaded.model, encoded).logits.mean(dim=0).argmax(dim=-1)
     assert float((found == torch.tensor(validation.gold)).float().mean()) > 0.9
@@ -186,9 +188,9 @@ def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: SngpFitting().changed(bound="0"),
-        lambda: SngpFitting().changed(features="-3"),
-        lambda: VariationalFitting().changed(prior_scale="0"),
+        lambda: SngpTraining().changed(bound="0"),
+        lambda: SngpTraining().changed(features="-3"),
+        lambda: VariationalTraining().changed(prior_scale="0"),
         lambda: VI_LAST_LAYER.changed(samples="0"),
     ],
 )
@@ -198,9 +200,9 @@ def test_settings_without_meaning_are_refused(made: Callable[[], object]) -> Non
 
 
 def test_the_head_of_sngp_alone_learns_at_a_rate_of_its_own(tiny: Callable[..., PreTrainedModel]) -> None:
-    model, fitting = tiny("bert"), SngpFitting(features=16, head_rate=0.02)
-    fitting.prepare(model, 0)
-    (group,) = fitting.groups(model)
+    model, training = tiny("bert"), SngpTraining(features=16, head_rate=0.02)
+    training.prepare(model, 0)
+    (group,) = training.groups(model)
     (head,) = (module for module in model.modules() if isinstance(module, GaussianProcessHead))
     assert group["lr"] == 0.02
     assert {id(parameter) for parameter in group["params"]} == {id(parameter) for parameter in head.parameters()}

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.averaging import SnapshotFitting, SwagFitting
+from uatlite.lab.train.averaging import SnapshotTraining, SwagTraining
 from uatlite.lab.train.dataset import Step
-from uatlite.lab.train.methods import FITTINGS, parse_fitting, steps, train_method
+from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, steps, train_method
 from uatlite.lab.train.methods import TrainingJob as Job
 from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, Recipe
 from uatlite.model.load import load_checkpoint
@@ -19,7 +19,9 @@ from uatlite.model.weights import FILE, flat_parameters
 from uatlite.values import Dataset
 
 QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
-ENSEMBLE, SWAG, SNAPSHOT = map(parse_fitting, ("ensemble:members=3", "swag:rank=2,collections=3", "snapshot:members=3"))
+ENSEMBLE, SWAG, SNAPSHOT = map(
+    parse_training, ("ensemble:members=3", "swag:rank=2,collections=3", "snapshot:members=3")
+)
 
 
 @pytest.fixture
@@ -48,15 +50,15 @@ def same(first: Path, second: Path) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("fitting", [SWAG, SNAPSHOT], ids=lambda fitting: fitting.key)
+@pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
 def test_a_resumed_training_collects_the_same_weights(
-    fitting: SwagFitting | SnapshotFitting, job: Job, tmp_path: Path
+    training: SwagTraining | SnapshotTraining, job: Job, tmp_path: Path
 ) -> None:
     job = replace(job, checkpoint_steps=4)
-    train_method(fitting, job, tmp_path / "whole")
+    train_method(training, job, tmp_path / "whole")
     with pytest.raises(Stopped):
-        train_method(fitting, job, tmp_path / "broken", report=stop_after(10))
-    train_method(fitting, job, tmp_path / "broken", resume=True)
+        train_method(training, job, tmp_path / "broken", report=stop_after(10))
+    train_method(training, job, tmp_path / "broken", resume=True)
     assert same(tmp_path / "whole", tmp_path / "broken")
 
 
@@ -84,7 +86,7 @@ def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path) -> None:
     pytest.importorskip("laplace")
     train_method(PLAIN, job, tmp_path / "base")
     seen: list[Step] = []
-    laplace = FITTINGS["laplace"]
+    laplace = METHOD_TRAININGS["laplace"]
     train_method(laplace, job, tmp_path / "given", base=tmp_path / "base", report=seen.append)
     assert not seen
     assert steps(laplace, job, tmp_path / "base") == 0
@@ -102,35 +104,35 @@ def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_pa
         train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(QUICK, epochs=1)), tmp_path / "c")
 
 
-@pytest.mark.parametrize("fitting", [SWAG, SNAPSHOT], ids=lambda fitting: fitting.key)
+@pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
 def test_a_patience_is_refused_where_the_end_of_a_run_is_the_method(
-    fitting: SwagFitting | SnapshotFitting, job: Job, validation: Dataset, tmp_path: Path
+    training: SwagTraining | SnapshotTraining, job: Job, validation: Dataset, tmp_path: Path
 ) -> None:
     hasty = replace(job, recipe=replace(QUICK, patience=1), validation=validation)
     with pytest.raises(ConfigurationError, match="made of the last part of a run"):
-        train_method(fitting, hasty, tmp_path)
+        train_method(training, hasty, tmp_path)
 
 
 def test_swag_comes_down_to_its_rate_and_stays_there() -> None:
-    fitting = SwagFitting(start=0.5, rate=0.25)
-    rates = [fitting.schedule(step, 10, 100) for step in range(101)]
+    training = SwagTraining(start=0.5, rate=0.25)
+    rates = [training.schedule(step, 10, 100) for step in range(101)]
     assert rates[5] == 0.5
     assert rates[10] == 1.0
     assert rates[30] == pytest.approx(0.625)
     assert set(rates[50:]) == {0.25}
-    assert fitting.steps(100) == set(range(100, 50, -5)) | {52, 58, 62, 68, 72, 78, 82, 88, 92, 98}
+    assert training.steps(100) == set(range(100, 50, -5)) | {52, 58, 62, 68, 72, 78, 82, 88, 92, 98}
 
 
 def test_snapshots_are_taken_where_the_learning_rate_has_come_down() -> None:
-    fitting = SnapshotFitting(members=4)
-    ends = fitting.ends(100)
+    training = SnapshotTraining(members=4)
+    ends = training.ends(100)
     assert ends == [25, 50, 75, 100]
     for end in ends[:-1]:
-        assert fitting.schedule(end - 1, 5, 100) < 0.02
-        assert fitting.schedule(end, 5, 100) == 1.0
-    assert fitting.schedule(100, 5, 100) == pytest.approx(0.0, abs=1e-12)
-    assert fitting.schedule(0, 5, 100) == 0.0
-    assert all(0 <= fitting.schedule(step, 60, 100) <= 1 for step in range(101))  # a warm-up of more than a cycle
+        assert training.schedule(end - 1, 5, 100) < 0.02
+        assert training.schedule(end, 5, 100) == 1.0
+    assert training.schedule(100, 5, 100) == pytest.approx(0.0, abs=1e-12)
+    assert training.schedule(0, 5, 100) == 0.0
+    assert all(0 <= training.schedule(step, 60, 100) <= 1 for step in range(101))  # a warm-up of more than a cycle
 
 
 @pytest.mark.parametrize(
@@ -147,18 +149,18 @@ def test_snapshots_are_taken_where_the_learning_rate_has_come_down() -> None:
 )
 def test_misspelt_trainings_are_explained(spelt: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        parse_fitting(spelt)
+        parse_training(spelt)
 
 
 def test_methods_without_a_training_are_trained_plainly() -> None:
-    assert parse_fitting("mc") == PLAIN
-    assert {key: fitting.key for key, fitting in FITTINGS.items()} == {key: key for key in FITTINGS}
-    assert parse_fitting("swag:rank=5").name == "swag:rank=5"
+    assert parse_training("mc") == PLAIN
+    assert {key: training.key for key, training in METHOD_TRAININGS.items()} == {key: key for key in METHOD_TRAININGS}
+    assert parse_training("swag:rank=5").name == "swag:rank=5"
 
 
 def test_a_run_is_known_by_every_setting_so_that_a_changed_default_is_another_run() -> None:
-    assert parse_fitting("base").identity == "base"
-    assert parse_fitting("sngp").name == "sngp"
-    assert parse_fitting("sngp").identity == (
+    assert parse_training("base").identity == "base"
+    assert parse_training("sngp").name == "sngp"
+    assert parse_training("sngp").identity == (
         "sngp:features=1024,length_scale=1.0,prior_variance=30.0,bound=0.95,encoder=false,head_rate=0.005"
     )

@@ -26,25 +26,25 @@ from uatlite.text.tasks import load
 from uatlite.trust.calibrators import Calibrator
 
 
-class Watch(Protocol):
-    """Who is told how far an evaluation is."""
+class ProgressDisplay(Protocol):
+    """Shows the progress of a long computation: a bar on a terminal, lines in a log."""
 
     def begin(self, stage: str, total: float) -> None:
-        """A stage begins; `total` is how much there is to do in it."""
+        """A new stage begins, with `total` units of work."""
 
-    def at(self, what: str) -> None:
-        """What is being done now."""
+    def step(self, what: str) -> None:
+        """Say what is being done now."""
 
     def advance(self, amount: float) -> None:
-        """So much more is done."""
+        """Add `amount` units of finished work."""
 
 
-class Unwatched:
-    """Tells nobody."""
+class NoDisplay:
+    """Shows nothing."""
 
     def begin(self, stage: str, total: float) -> None: ...
 
-    def at(self, what: str) -> None: ...
+    def step(self, what: str) -> None: ...
 
     def advance(self, amount: float) -> None: ...
 
@@ -65,7 +65,7 @@ def evaluate(
     models: Checkpoint | Sequence[Checkpoint],
     plan: Plan,
     store: Store,
-    watch: Watch | None = None,
+    display: ProgressDisplay | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Results:
     """Run a plan on a model, or on one and those that were trained for its methods.
@@ -73,11 +73,11 @@ def evaluate(
     What the store already has is not computed again: an interrupted call goes on where it stopped. `elsewhere` may
     compute what the store lacks on other machines.
     """
-    watch = watch or Unwatched()
+    display = display or NoDisplay()
     chosen = Models.of([models] if isinstance(models, Checkpoint) else models)
     sets = sets_of(plan, chosen)
     calibration, scored_on = next(iter(sets.values()))
-    runs = predict_all(jobs_of(plan, chosen, sets), store, watch, elsewhere)
+    runs = predict_all(jobs_of(plan, chosen, sets), store, display, elsewhere)
     calibrators: dict[str, Sequence[Calibrator | None]] = {}
     for contender in plan.contenders:
         if calibration is not None and contender.calibrated:
@@ -85,7 +85,7 @@ def evaluate(
             calibrators[contender.name] = fit_calibrators(contender, fitted_on)
         else:
             calibrators[contender.name] = [None] * len(_seeds(plan, contender.method))
-    scored = score_all(plan, [one.set_name for one in scored_on], runs, calibrators, watch)
+    scored = score_all(plan, [one.set_name for one in scored_on], runs, calibrators, display)
     return _results(chosen, plan, scored, runs, calibrators)
 
 
@@ -135,33 +135,37 @@ def jobs_of(plan: Plan, models: Models, sets: Sets) -> list[StoreJob]:
     ]
 
 
-def predict_all(jobs: Sequence[StoreJob], store: Store, watch: Watch, elsewhere: Elsewhere | None = None) -> Runs:
+def predict_all(
+    jobs: Sequence[StoreJob], store: Store, display: ProgressDisplay, elsewhere: Elsewhere | None = None
+) -> Runs:
     """The predictions of all jobs."""
-    watch.begin("predicting", sum(remaining(store, *job) * job[1].passes for job in jobs))
+    display.begin("predicting", sum(remaining(store, *job) * job[1].passes for job in jobs))
     if elsewhere is not None:
-        elsewhere(jobs, store, watch.advance)
+        elsewhere(jobs, store, display.advance)
     runs: dict[tuple[str, str], list[StoredPredictions]] = {}
     for prepared, method, seed in jobs:
-        watch.at(f"{method.name}, {prepared.set_name}" + (f", seed {seed}" if method.stochastic else ""))
-        run = predict(store, prepared, method, seed, _advance(watch, method.passes))
+        display.step(f"{method.name}, {prepared.set_name}" + (f", seed {seed}" if method.stochastic else ""))
+        run = predict(store, prepared, method, seed, _advance(display, method.passes))
         runs.setdefault((method.name, prepared.set_name), []).append(run.read())
     return runs
 
 
-def _advance(watch: Watch, passes: int) -> Advance:
-    return lambda rows: watch.advance(rows * passes)
+def _advance(display: ProgressDisplay, passes: int) -> Advance:
+    return lambda rows: display.advance(rows * passes)
 
 
-def score_all(plan: Plan, sets: Sequence[str], runs: Runs, calibrators: Calibrators, watch: Watch) -> list[SetScores]:
+def score_all(
+    plan: Plan, sets: Sequence[str], runs: Runs, calibrators: Calibrators, display: ProgressDisplay
+) -> list[SetScores]:
     """Every contender on every set; each set after the first is also scored as a shift of the first."""
-    watch.begin("scoring", len(sets))
+    display.begin("scoring", len(sets))
     scored: list[SetScores] = []
     in_domain: Outcomes = {}
     for name in sets:
-        watch.at(name)
+        display.step(name)
         outcomes = {c.name: outcomes_of(runs[c.method.name, name], calibrators[c.name]) for c in plan.contenders}
         in_domain = in_domain or outcomes
-        scores = score_set(outcomes, plan.metrics, plan.resampling, watch.advance)
+        scores = score_set(outcomes, plan.metrics, plan.resampling, display.advance)
         shift = score_shift(in_domain, outcomes, plan.resampling) if scored else {}
         of_set = {method: predictions for (method, other), predictions in runs.items() if other == name}
         scored.append(_set_scores(of_set, outcomes, scores, shift, score_detection(outcomes, plan.resampling)))

@@ -31,12 +31,12 @@ from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, parse_set
 from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
-from uatlite.lab.evaluate.suite import StoreJob
+from uatlite.lab.evaluate.suite import ProgressDisplay, StoreJob
 from uatlite.lab.paper.declaration import Ask
 from uatlite.lab.paper.settings import ReproductionSettings, Supplies, chosen
-from uatlite.lab.train.dataset import Report, advancing
-from uatlite.lab.train.methods import FITTINGS, TrainingJob, steps, train_method
-from uatlite.lab.train.recipe import PLAIN, Fitting, finished
+from uatlite.lab.train.dataset import Report, step_counter
+from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, steps, train_method
+from uatlite.lab.train.recipe import PLAIN, MethodTraining, finished
 from uatlite.methods.registry import parse_method
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.catalogue import find_task
@@ -81,7 +81,7 @@ class Fit:
     @classmethod
     def of(cls, backbone: str, task: str, method: str, seed: int) -> "Fit":
         """The fit that a method runs on: most of them on the plain one."""
-        return cls(backbone, task, method if method in FITTINGS else PLAIN.key, seed)
+        return cls(backbone, task, method if method in METHOD_TRAININGS else PLAIN.key, seed)
 
     @property
     def plain(self) -> "Fit":
@@ -105,13 +105,13 @@ class PaperModels:
 
     def home(self, fit: Fit) -> Path:
         """Where the model of a fit lies: other rows, another recipe or backbone is another directory."""
-        about = json.dumps(asdict(self._job(fit).run(_fitting(fit).name)), sort_keys=True)
+        about = json.dumps(asdict(self._job(fit).run(_training(fit).name)), sort_keys=True)
         key = hashlib.sha256(about.encode()).hexdigest()[:10]
         return self._directory / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
 
     def steps(self, fit: Fit) -> int:
         """Optimizer steps that fitting reports."""
-        return steps(_fitting(fit), self._job(fit))
+        return steps(_training(fit), self._job(fit))
 
     def sequences(self, fit: Fit) -> int:
         """Sequences that go through the model while it is fitted, all epochs and members together."""
@@ -122,9 +122,9 @@ class PaperModels:
         """Fit a model unless it is there; one that was interrupted goes on from its last checkpoint."""
         base = self.home(fit.plain)
         has_base = fit != fit.plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
-        usable = has_base and (fit.method == "ensemble" or _fitting(fit).after_training)
+        usable = has_base and (fit.method == "ensemble" or _training(fit).after_training)
         train_method(
-            _fitting(fit), self._job(fit), self.home(fit), base=base if usable else None, resume=True, report=report
+            _training(fit), self._job(fit), self.home(fit), base=base if usable else None, resume=True, report=report
         )
 
     def load(self, fit: Fit) -> Checkpoint:
@@ -143,18 +143,11 @@ def sequences(task: Task) -> int:
     return len(task.labels) if task.kind == "choice" else 1
 
 
-def _fitting(fit: Fit) -> Fitting:
-    return FITTINGS.get(fit.method, PLAIN)
+def _training(fit: Fit) -> MethodTraining:
+    return METHOD_TRAININGS.get(fit.method, PLAIN)
 
 
 Arrays = Mapping[str, NDArray[np.float64]]
-
-
-class Progress(Protocol):
-    """Who is told how far a part of a reproduction is."""
-
-    def advance(self, amount: float) -> None:
-        """So much more work is done, in passes over a sequence."""
 
 
 class Elsewhere(Protocol):
@@ -238,7 +231,7 @@ class Workshop:
         """How much a fitting takes, in passes over a sequence: forward and back are three."""
         return 3.0 * self.models.sequences(fit)
 
-    def fit(self, fit: Fit, progress: Progress) -> None:
+    def fit(self, fit: Fit, display: ProgressDisplay) -> None:
         """Fine-tune a model, unless it is there; then it counts as done at once."""
         work = self.work_of_fit(fit) / self.models.steps(fit)
         told = 0.0
@@ -246,9 +239,9 @@ class Workshop:
         def tell(count: float) -> None:
             nonlocal told
             told += count
-            progress.advance(work * count)
+            display.advance(work * count)
 
-        self.models.fit(fit, advancing(tell))
+        self.models.fit(fit, step_counter(tell))
         tell(self.models.steps(fit) - told)
 
     def checkpoint(self, fit: Fit) -> Checkpoint:
@@ -303,14 +296,14 @@ class Workshop:
         """Jobs as the store's runner knows them."""
         return [(self.prepared(job), parse_method(job.method), job.fit.seed) for job in jobs]
 
-    def predict(self, job: PaperJob, progress: Progress) -> None:
+    def predict(self, job: PaperJob, display: ProgressDisplay) -> None:
         """Compute what the store lacks of a job; what it has counts as done at once."""
         method, prepared = parse_method(job.method), self.prepared(job)
         left = remaining(self.store, prepared, method, job.fit.seed)
-        progress.advance((len(prepared.dataset) - left) * self._passes(job))
+        display.advance((len(prepared.dataset) - left) * self._passes(job))
         with scaling(self.checkpoint(job.fit), job.scale):
             self._runs[job] = predict(
-                self.store, prepared, method, job.fit.seed, lambda rows: progress.advance(rows * self._passes(job))
+                self.store, prepared, method, job.fit.seed, lambda rows: display.advance(rows * self._passes(job))
             )
 
     def predictions(self, job: PaperJob) -> StoredPredictions:

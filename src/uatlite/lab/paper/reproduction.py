@@ -13,6 +13,7 @@ from typing import Protocol
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.contenders import parse_contender
 from uatlite.lab.evaluate.plan import inventory, parse_set
+from uatlite.lab.evaluate.suite import ProgressDisplay
 from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import Ask, Declaration, adapt, declared
 from uatlite.lab.paper.grid import CANNOT, Grid, fill, measure_of
@@ -90,20 +91,11 @@ def notes_on_rows(asks: Iterable[Ask], workshop: Workshop) -> list[str]:
     return [*trained.values(), *tested.values()]
 
 
-class Watch(Protocol):
-    """Who is told how far a reproduction is. Work is counted in passes over a sequence."""
+class ReproductionDisplay(ProgressDisplay, Protocol):
+    """Shows the progress of a reproduction: each table is a stage. A unit of work is a pass over one sequence."""
 
-    def whole(self, work: float) -> None:
-        """How much there is to do in all."""
-
-    def part(self, name: str, work: float) -> None:
-        """A table begins."""
-
-    def at(self, what: str) -> None:
-        """What is being done now."""
-
-    def advance(self, amount: float) -> None:
-        """So much more is done, of the part and of the whole."""
+    def begin_all(self, total: float) -> None:
+        """Set how many units of work all tables have together."""
 
 
 @dataclass(frozen=True)
@@ -126,19 +118,19 @@ class Reproduction:
         return all(grid.empty for grid in self.grids)
 
 
-def reproduce(names: Sequence[str], workshop: Workshop, watch: Watch) -> Iterator[Reproduction]:
+def reproduce(names: Sequence[str], workshop: Workshop, display: ReproductionDisplay) -> Iterator[Reproduction]:
     """Each table in turn, as soon as it is filled."""
     declarations = [adapt(declared(name), workshop.settings) for name in names]
-    watch.at("reading the data")
+    display.step("reading the data")
     reasons = _reasons(declarations, workshop)
     parts = _parts(declarations, workshop, reasons)
-    watch.whole(sum(_work(part, workshop) for part in parts))
+    display.begin_all(sum(_work(part, workshop) for part in parts))
     failed: dict[Fit, str] = {}
     for declaration, part in zip(declarations, parts, strict=True):
-        watch.part(declaration.name, _work(part, workshop))
-        _work_through(part, workshop, watch, failed)
+        display.begin(declaration.name, _work(part, workshop))
+        _work_through(part, workshop, display, failed)
         lost = {ask: failed[fit] for ask, fit in _fits_of(declaration, workshop, reasons) if fit in failed}
-        yield _filled(declaration, workshop, {**reasons, **lost}, watch)
+        yield _filled(declaration, workshop, {**reasons, **lost}, display)
 
 
 @dataclass(frozen=True)
@@ -190,25 +182,25 @@ def _work(part: _Part, workshop: Workshop) -> float:
     return sum(map(workshop.work_of_fit, part.fits)) + sum(map(workshop.work_of_job, part.jobs))
 
 
-def _work_through(part: _Part, workshop: Workshop, watch: Watch, failed: dict[Fit, str]) -> None:
+def _work_through(part: _Part, workshop: Workshop, display: ReproductionDisplay, failed: dict[Fit, str]) -> None:
     """Make the models and predictions of a part; a model that cannot be made is noted with the reason."""
     for fit in part.fits:
-        watch.at(f"fine-tuning {fit.title}")
+        display.step(f"fine-tuning {fit.title}")
         try:
-            workshop.fit(fit, watch)
+            workshop.fit(fit, display)
         except CANNOT as error:
             failed[fit] = f"needs {fit.title}: {error}"
-            watch.advance(workshop.work_of_fit(fit))
+            display.advance(workshop.work_of_fit(fit))
     for fit, jobs in groupby(part.jobs, key=lambda job: job.fit):
         own = list(jobs)
         if fit in failed:
-            watch.advance(sum(map(workshop.work_of_job, own)))
+            display.advance(sum(map(workshop.work_of_job, own)))
             continue
-        watch.at(f"predicting with {fit.title}")
+        display.step(f"predicting with {fit.title}")
         workshop.predict_elsewhere(own)
         for job in own:
-            watch.at(f"predicting {job.title}")
-            workshop.predict(job, watch)
+            display.step(f"predicting {job.title}")
+            workshop.predict(job, display)
 
 
 def _fits_of(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str]) -> Iterator[tuple[Ask, Fit]]:
@@ -218,8 +210,10 @@ def _fits_of(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, st
                 yield ask, fit
 
 
-def _filled(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str], watch: Watch) -> Reproduction:
-    watch.at(f"measuring {declaration.name}")
+def _filled(
+    declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str], display: ReproductionDisplay
+) -> Reproduction:
+    display.step(f"measuring {declaration.name}")
     grids = fill(declaration, workshop, reasons)
     asks = (ask for _, _, _, ask in declaration.asks() if ask not in reasons)
     notes = [*declaration.notes, *notes_on_rows(asks, workshop)]

@@ -17,7 +17,7 @@ from uatlite.errors import DataError
 from uatlite.lab.paper.claims import ALIKE, HELD, LIKELY, REVERSED, UNKNOWN, UNLIKELY, summary
 from uatlite.lab.paper.figures import figures_of
 from uatlite.lab.paper.models import Elsewhere, Workshop
-from uatlite.lab.paper.reproduction import Reproduction, Watch, reproduce
+from uatlite.lab.paper.reproduction import Reproduction, ReproductionDisplay, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.paper.texts import as_csv, as_json, interval, latex, markdown, number, printed, signed
 from uatlite.lab.report.build import style_sheet, template
@@ -99,13 +99,13 @@ def make(
     names: Sequence[str],
     directory: Path,
     settings: ReproductionSettings,
-    watch: Watch,
+    display: ReproductionDisplay,
     elsewhere: Elsewhere | None = None,
 ) -> Made:
     """Each table is written as soon as it is done. `elsewhere` may compute predictions on other machines."""
     workshop = Workshop(directory, settings, elsewhere)
     done: list[tuple[Reproduction, list[RenderedFigure]]] = []
-    for reproduction in reproduce(names, workshop, watch):
+    for reproduction in reproduce(names, workshop, display):
         figures = figures_of(reproduction, workshop)
         write_table(reproduction, figures, directory)
         done.append((reproduction, figures))

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train import recipe as runs
 from uatlite.lab.train.dataset import Report, Step
-from uatlite.lab.train.recipe import Batches, Fitting, Recipe, refuse_patience
+from uatlite.lab.train.recipe import Batches, MethodTraining, Recipe, refuse_patience
 from uatlite.model.heads import collect, empty, posterior
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
@@ -27,12 +27,12 @@ from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_f
 SEEDS_APART = 1000
 """Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
 
-TrainMember = Callable[[Path, int, Report | None], runs.Trained]
+TrainMember = Callable[[Path, int, Report | None], runs.TrainingRecord]
 """Train a plain model into a directory with a seed, or find it finished there."""
 
 
 @dataclass(frozen=True)
-class EnsembleFitting(Fitting):
+class EnsembleTraining(MethodTraining):
     """`members` models that share rows and recipe and differ in head, order of rows and dropout."""
 
     key: ClassVar[str] = "ensemble"
@@ -45,8 +45,8 @@ class EnsembleFitting(Fitting):
 
 
 def train_members(
-    fitting: EnsembleFitting, seed: int, homes: Sequence[Path], train: TrainMember, report: Report | None
-) -> tuple[Checkpoint, list[runs.Trained]]:
+    training: EnsembleTraining, seed: int, homes: Sequence[Path], train: TrainMember, report: Report | None
+) -> tuple[Checkpoint, list[runs.TrainingRecord]]:
     """Train each member in its home; returns the first as a model with the others attached, and their records."""
     trained = []
     for number, home in enumerate(homes):
@@ -54,11 +54,11 @@ def train_members(
         trained.append(train(home, seed + SEEDS_APART * number, told))
     first, *others = (load_checkpoint(home, device="cpu") for home in homes)
     vectors = torch.stack([flat_parameters(other.model) for other in others])
-    attach(first.model, MethodWeights(fitting.key, {"members": vectors}))
+    attach(first.model, MethodWeights(training.key, {"members": vectors}))
     return first, trained
 
 
-def summary(run: runs.TrainingRun, trained: Sequence[runs.Trained]) -> runs.Trained:
+def summary(run: runs.TrainingRun, trained: Sequence[runs.TrainingRecord]) -> runs.TrainingRecord:
     """The record of an ensemble: steps and seconds of all members, the mean of their losses."""
     nlls = [one.validation_nll for one in trained if one.validation_nll is not None]
     return replace(
@@ -85,7 +85,7 @@ def homes(directory: Path, members: int, first: Path | None) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class SnapshotFitting(Fitting):
+class SnapshotTraining(MethodTraining):
     """As many cycles as members, all of them within the recipe's epochs. The model itself is the last member."""
 
     key: ClassVar[str] = "snapshot"
@@ -131,7 +131,7 @@ class SnapshotFitting(Fitting):
 
 
 @dataclass(frozen=True)
-class SwagFitting(Fitting):
+class SwagTraining(MethodTraining):
     """Weights are collected `collections` times over the steps after the first share `start` of them.
 
     By then the learning rate has come down to the share `rate` of the recipe's, and it stays there. `rank` deviations

@@ -103,7 +103,7 @@ class Step:
 Report = Callable[[Step], None]
 
 
-def advancing(advance: Callable[[float], None]) -> Report:
+def step_counter(advance: Callable[[float], None]) -> Report:
     """A report that tells a progress bar how many steps were taken since it was last told."""
     done = 0
 

@@ -45,7 +45,7 @@ from uatlite.lab.train.dataset import (
     kind_of,
     training_rows,
 )
-from uatlite.lab.train.recipe import PLAIN, Fitting, Recipe
+from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
 from uatlite.model import weights as method_weights
 from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
 from uatlite.text.schema import Kind
@@ -94,17 +94,17 @@ def with_new_head(
     return model, load_tokenizer(source, config)
 
 
-class FittingTrainer(Trainer):  # type: ignore[misc]
-    """Adds the penalty, the parameter groups and the learning rates of a fitting.
+class MethodTrainer(Trainer):  # type: ignore[misc]
+    """Adds the penalty, the parameter groups and the learning rates of a training.
 
     It also draws batches of like length where the recipe asks for them: the Trainer cannot read lengths off tokens.
     """
 
     lr_scheduler: Any
 
-    def __init__(self, fitting: Fitting, *arguments: Any, **options: Any) -> None:
+    def __init__(self, training: MethodTraining, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._fitting = fitting
+        self._training = training
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         if self.args.train_sampling_strategy != "group_by_length":
@@ -116,7 +116,7 @@ class FittingTrainer(Trainer):  # type: ignore[misc]
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, **options)
         if not model.training:
             return result
-        penalty = self._fitting.penalty(self._plain(model), len(self.train_dataset))
+        penalty = self._training.penalty(self._plain(model), len(self.train_dataset))
         if penalty is None:
             return result
         return (result[0] + penalty, result[1]) if return_outputs else result + penalty
@@ -124,15 +124,15 @@ class FittingTrainer(Trainer):  # type: ignore[misc]
     def create_optimizer(self, model: Any = None) -> Any:
         if self.optimizer is None:
             super().create_optimizer(model)
-            _regroup(self.optimizer, self._fitting.groups(self._plain(model or self.model)))
+            _regroup(self.optimizer, self._training.groups(self._plain(model or self.model)))
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         warmup = self.args.get_warmup_steps(num_training_steps)
-        if self.lr_scheduler is None and self._fitting.schedule(0, warmup, num_training_steps) is not None:
+        if self.lr_scheduler is None and self._training.schedule(0, warmup, num_training_steps) is not None:
 
             def share(step: int) -> float:
-                rate = self._fitting.schedule(step, warmup, num_training_steps)
+                rate = self._training.schedule(step, warmup, num_training_steps)
                 assert rate is not None
                 return rate
 
@@ -145,17 +145,17 @@ class FittingTrainer(Trainer):  # type: ignore[misc]
 
 
 class AfterStep(TrainerCallback):  # type: ignore[misc]
-    """Calls a fitting's `after_step`."""
+    """Calls a training's `after_step`."""
 
-    def __init__(self, fitting: Fitting, model: PreTrainedModel) -> None:
-        self._fitting, self._model = fitting, model
+    def __init__(self, training: MethodTraining, model: PreTrainedModel) -> None:
+        self._training, self._model = training, model
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 0:
-            self._fitting.after_step(self._model, 0, state.max_steps)
+            self._training.after_step(self._model, 0, state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._fitting.after_step(self._model, state.global_step, state.max_steps)
+        self._training.after_step(self._model, state.global_step, state.max_steps)
 
 
 def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
@@ -178,21 +178,21 @@ def fine_tune(
     validation: Dataset | None = None,
     recipe: Recipe | None = None,
     seed: int = 0,
-    fitting: Fitting = PLAIN,
+    training: MethodTraining = PLAIN,
     resume: bool = False,
     checkpoint_steps: int | None = None,
     report: Report | None = None,
-) -> runs.Trained:
+) -> runs.TrainingRecord:
     """Fine-tune `backbone` ('minilm', a directory, a hub id) on the training rows and save it in `directory`.
 
     The seed decides the new head, the order of rows and dropout. Checkpoints are kept every `checkpoint_steps`
     steps, or after every epoch; `resume` goes on from the last one and ends with the weights of a run that was never
     interrupted; a finished one is left as it is. Validation rows are scored after every epoch, and end the run early if
-    the recipe has a `patience`. `fitting` is what a method changes about all this.
+    the recipe has a `patience`. `training` is what a method changes about all this.
     """
     recipe, directory = recipe or Recipe(), Path(directory)
-    fitting.check(recipe)
-    run = runs.TrainingRun.of(backbone, train, validation, recipe, seed, fitting.identity)
+    training.check(recipe)
+    run = runs.TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
     if resume and (trained := runs.finished(directory, run)) is not None:
         return trained
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
@@ -202,18 +202,18 @@ def fine_tune(
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
-    fitting.prepare(model, seed)
+    training.prepare(model, seed)
     with isolated():
-        trainer = FittingTrainer(
-            fitting, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
+        trainer = MethodTrainer(
+            training, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
         )
-        trainer.add_callback(AfterStep(fitting, model))
+        trainer.add_callback(AfterStep(training, model))
         _call_back(trainer, recipe, report)
         outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if goes_on else None)
         nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
-        fitting.finish(model.eval(), lambda: batches(rows))
+        training.finish(model.eval(), lambda: batches(rows))
         _save(trainer, model, directory)
-    trained = runs.Trained(
+    trained = runs.TrainingRecord(
         run=run,
         rows=len(rows),
         source=train.source,

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, MissingDependency
-from uatlite.lab.train.recipe import Batches, Fitting
+from uatlite.lab.train.recipe import Batches, MethodTraining
 from uatlite.model.architectures import architecture_of
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, bound_spectral_norm
 from uatlite.model.view import layers_of
@@ -35,7 +35,7 @@ BATCH = 256
 
 
 @dataclass(frozen=True)
-class LaplaceFitting(Fitting):
+class LaplaceTraining(MethodTraining):
     """The plain fine-tuning, then the curvature of its loss in the last layer.
 
     The prior's precision is the one of the highest marginal likelihood on the training rows, so no others are needed.
@@ -114,7 +114,7 @@ POOLERS = (
 
 
 @dataclass(frozen=True)
-class SngpFitting(Fitting):
+class SngpTraining(MethodTraining):
     """The settings of the head, and the `bound` on spectral norms: the pooler's, with `encoder` those of all layers.
 
     The prior has to allow the margins that trained classifiers have, about 5, and its variance is their square. A bound
@@ -194,7 +194,7 @@ LOG_SCALES = ("weight_log_scale", "bias_log_scale")
 
 
 @dataclass(frozen=True)
-class VariationalFitting(Fitting):
+class VariationalTraining(MethodTraining):
     """`prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step.
 
     The logarithms of the posterior's scales have a learning rate of their own, `scale_rate`: AdamW moves a number by

@@ -5,34 +5,34 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train import recipe as runs
-from uatlite.lab.train.averaging import EnsembleFitting, SnapshotFitting, SwagFitting, homes, summary, train_members
+from uatlite.lab.train.averaging import EnsembleTraining, SnapshotTraining, SwagTraining, homes, summary, train_members
 from uatlite.lab.train.dataset import Report, training_rows
 from uatlite.lab.train.fine_tune import batches, fine_tune
-from uatlite.lab.train.last_layer import LaplaceFitting, SngpFitting, VariationalFitting
-from uatlite.lab.train.recipe import PLAIN, Fitting, Recipe
+from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
+from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
 from uatlite.methods.registry import split_spelling
 from uatlite.model import weights as method_weights
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.values import Dataset
 
-FITTINGS: dict[str, Fitting] = {
-    "ensemble": EnsembleFitting(),
-    "snapshot": SnapshotFitting(),
-    "swag": SwagFitting(),
-    "laplace": LaplaceFitting(),
-    "sngp": SngpFitting(),
-    "vi-last-layer": VariationalFitting(),
+METHOD_TRAININGS: dict[str, MethodTraining] = {
+    "ensemble": EnsembleTraining(),
+    "snapshot": SnapshotTraining(),
+    "swag": SwagTraining(),
+    "laplace": LaplaceTraining(),
+    "sngp": SngpTraining(),
+    "vi-last-layer": VariationalTraining(),
 }
 """The methods with a training of their own. All others run on the plain fine-tuning, `PLAIN`."""
 
 
-def parse_fitting(text: str) -> Fitting:
+def parse_training(text: str) -> MethodTraining:
     """How the method is trained that is spelt 'swag' or 'swag:rank=20'; the settings are those of its training."""
     key, settings = split_spelling(text)
-    fitting = FITTINGS.get(key, PLAIN)
-    if fitting is PLAIN and settings:
+    training = METHOD_TRAININGS.get(key, PLAIN)
+    if training is PLAIN and settings:
         raise ConfigurationError(f"{key} has no training of its own to set; drop {', '.join(settings)}.")
-    return fitting.changed(**settings)
+    return training.changed(**settings)
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class TrainingJob:
         return runs.TrainingRun.of(self.backbone, self.train, self.validation, self.recipe, self.seed, method)
 
     def fine_tune(
-        self, fitting: Fitting, directory: Path, *, resume: bool = False, report: Report | None = None
-    ) -> runs.Trained:
+        self, training: MethodTraining, directory: Path, *, resume: bool = False, report: Report | None = None
+    ) -> runs.TrainingRecord:
         """One fine-tuning of it."""
         return fine_tune(
             self.backbone,
@@ -61,7 +61,7 @@ class TrainingJob:
             validation=self.validation,
             recipe=self.recipe,
             seed=self.seed,
-            fitting=fitting,
+            training=training,
             resume=resume,
             checkpoint_steps=self.checkpoint_steps,
             report=report,
@@ -69,60 +69,65 @@ class TrainingJob:
 
 
 def train_method(
-    fitting: Fitting,
+    training: MethodTraining,
     job: TrainingJob,
     directory: str | Path,
     *,
     base: str | Path | None = None,
     resume: bool = False,
     report: Report | None = None,
-) -> runs.Trained:
+) -> runs.TrainingRecord:
     """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
 
     `base` is the directory of a finished plain fine-tuning with these very settings. It is not trained again where a
     method has it as a part: an ensemble's first member, the model that laplace is fitted on.
     """
-    directory, run = Path(directory), job.run(fitting.identity)
+    directory, run = Path(directory), job.run(training.identity)
     if resume and (done := runs.finished(directory, run)) is not None:
         return done
-    given = None if base is None else _given(fitting, job, Path(base))
-    if isinstance(fitting, EnsembleFitting):
-        return _train_ensemble(fitting, job, directory, None if base is None else Path(base), resume, report)
+    given = None if base is None else _given(training, job, Path(base))
+    if isinstance(training, EnsembleTraining):
+        return _train_ensemble(training, job, directory, None if base is None else Path(base), resume, report)
     if base is None or given is None:
-        return job.fine_tune(fitting, directory, resume=resume, report=report)
+        return job.fine_tune(training, directory, resume=resume, report=report)
     checkpoint = load_checkpoint(base)
-    fitting.prepare(checkpoint.model, job.seed)
+    training.prepare(checkpoint.model, job.seed)
     rows = training_rows(job.train, checkpoint.model, checkpoint.tokenizer, job.recipe.max_length)
-    fitting.finish(checkpoint.model, lambda: batches(rows))
+    training.finish(checkpoint.model, lambda: batches(rows))
     return _write(checkpoint, directory, replace(given, run=run))
 
 
-def steps(fitting: Fitting, job: TrainingJob, base: str | Path | None = None) -> int:
+def steps(training: MethodTraining, job: TrainingJob, base: str | Path | None = None) -> int:
     """How many steps of the optimizer `train_method` will report, on one device."""
     once = job.recipe.steps(len(job.train))
-    return once * fitting.members if isinstance(fitting, EnsembleFitting) else 0 if base is not None else once
+    return once * training.members if isinstance(training, EnsembleTraining) else 0 if base is not None else once
 
 
 def _train_ensemble(
-    fitting: EnsembleFitting, job: TrainingJob, directory: Path, first: Path | None, resume: bool, report: Report | None
-) -> runs.Trained:
+    training: EnsembleTraining,
+    job: TrainingJob,
+    directory: Path,
+    first: Path | None,
+    resume: bool,
+    report: Report | None,
+) -> runs.TrainingRecord:
     """Finished members are found in the directory's checkpoints and not trained again."""
-    run = job.run(fitting.identity)
+    run = job.run(training.identity)
     if not (resume and runs.is_begun(directory, run)):
         runs.begin(directory, run)
 
-    def member(home: Path, seed: int, told: Report | None) -> runs.Trained:
+    def member(home: Path, seed: int, told: Report | None) -> runs.TrainingRecord:
         return replace(job, seed=seed).fine_tune(PLAIN, home, resume=True, report=told)
 
-    checkpoint, trained = train_members(fitting, job.seed, homes(directory, fitting.members, first), member, report)
+    checkpoint, trained = train_members(training, job.seed, homes(directory, training.members, first), member, report)
     return _write(checkpoint, directory, summary(run, trained))
 
 
-def _given(fitting: Fitting, job: TrainingJob, base: Path) -> runs.Trained:
+def _given(training: MethodTraining, job: TrainingJob, base: Path) -> runs.TrainingRecord:
     """The record of the plain fine-tuning in `base`; an error where it is another one, or of no use."""
-    if not (fitting.after_training or isinstance(fitting, EnsembleFitting)):
+    if not (training.after_training or isinstance(training, EnsembleTraining)):
         raise ConfigurationError(
-            f"{fitting.key} is trained from the backbone on and cannot begin with {base}; train it without that."
+            f"{training.key} is trained from the backbone on and cannot begin with {base}; train it without that."
         )
     found = runs.finished(base, job.run(PLAIN.identity))
     if found is None:
@@ -133,7 +138,7 @@ def _given(fitting: Fitting, job: TrainingJob, base: Path) -> runs.Trained:
     return found
 
 
-def _write(checkpoint: Checkpoint, directory: Path, trained: runs.Trained) -> runs.Trained:
+def _write(checkpoint: Checkpoint, directory: Path, trained: runs.TrainingRecord) -> runs.TrainingRecord:
     checkpoint.model.save_pretrained(directory)
     checkpoint.tokenizer.save_pretrained(directory)
     method_weights.write(checkpoint.model, directory)

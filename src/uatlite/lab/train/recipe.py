@@ -100,7 +100,7 @@ class TrainingRun:
     recipe: dict[str, Any]
     seed: int
     method: str = "base"
-    """how the method was fitted, every setting spelt (`Fitting.identity`)"""
+    """how the method was fitted, every setting spelt (`MethodTraining.identity`)"""
 
     @classmethod
     def of(
@@ -120,7 +120,7 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingRecord:
     """A finished fine-tuning."""
 
     run: TrainingRun
@@ -159,7 +159,7 @@ def is_begun(directory: Path, run: TrainingRun) -> bool:
     return True
 
 
-def finish(directory: Path, trained: Trained) -> None:
+def finish(directory: Path, trained: TrainingRecord) -> None:
     """Write the record and remove the checkpoints."""
     versions = {"versions": {package: version(package) for package in PACKAGES}}
     with atomic_file(directory / RECORD) as file:
@@ -167,7 +167,7 @@ def finish(directory: Path, trained: Trained) -> None:
     shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
 
 
-def finished(directory: str | Path, run: TrainingRun) -> Trained | None:
+def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
     """The record of this very run, if the directory holds its result."""
     record = Path(directory) / RECORD
     if not record.is_file():
@@ -175,7 +175,7 @@ def finished(directory: str | Path, run: TrainingRun) -> Trained | None:
     try:
         values = json.loads(record.read_text(encoding="utf-8"))
         del values["versions"]
-        found = Trained(**values | {"run": TrainingRun(**values["run"])})
+        found = TrainingRecord(**values | {"run": TrainingRun(**values["run"])})
     except (ValueError, KeyError, TypeError):
         return None  # a record of another version or a broken one: as good as none
     return found if found.run == run else None
@@ -186,7 +186,7 @@ Batches = Callable[[], Iterator[dict[str, Tensor]]]
 
 
 @dataclass(frozen=True)
-class Fitting:
+class MethodTraining:
     """The plain fine-tuning. A method of its own overrides what it does otherwise, and its fields are settings."""
 
     key: ClassVar[str] = "base"
@@ -234,13 +234,13 @@ class Fitting:
         """Make the trained model what is saved, with its method weights attached; it is in evaluation mode."""
 
 
-PLAIN = Fitting()
+PLAIN = MethodTraining()
 
 
-def refuse_patience(fitting: Fitting, recipe: Recipe) -> None:
+def refuse_patience(training: MethodTraining, recipe: Recipe) -> None:
     """Raise where a run may end early whose last part is what a method is made of."""
     if recipe.patience is not None:
         raise ConfigurationError(
-            f"{fitting.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
+            f"{training.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
             "train it without one."
         )
