@@ -10,7 +10,7 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -172,7 +172,7 @@ def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> Ren
         drawn = draw()
         drawn.savefig(svg, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
         drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
-    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), _csv(display))
+    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(display.records()))
 
 
 def file_name(text: str) -> str:
@@ -197,8 +197,9 @@ def inline_svg(svg: str, name: str, title: str, alt: str) -> str:
     return f'{opening}<title id="{name}-title">{escape(title)}</title><desc id="{name}-alt">{escape(alt)}</desc>{rest}'
 
 
-def _csv(display: Display) -> str:
-    rows = list(display.records())
+def records_csv(records: Iterable[Mapping[str, object]]) -> str:
+    """Flat records with the same fields as CSV; None and NaN are empty."""
+    rows = list(records)
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -5,8 +5,6 @@ Tables in a terminal, by rich.
 Results to files: results.json, results.csv and results.md beside the store.
 """
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ from uatlite.errors import StoreError
 from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, SetScores
 from uatlite.lab.evaluate.results import Results
+from uatlite.lab.report.figures import records_csv
 from uatlite.text.write import atomic_file
 
 # metric -> heading. What is not here is printed under its own name.
@@ -48,6 +47,18 @@ HEADINGS: dict[str, str] = {
 }
 NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
 """The metrics that fit a terminal of 80 columns side by side."""
+MISSING = "–"
+
+
+def number(value: float | None, decimals: int) -> str:
+    """'−0.012' with a minus sign; a dash for None, NaN and infinity."""
+    return MISSING if value is None or not math.isfinite(value) else f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def interval(low: float, high: float, decimals: int) -> str:
+    """'0.101–0.145', or '−0.010 to 0.020' below zero; a dash where it is not defined."""
+    between = "–" if low >= 0 else " to "
+    return f"{number(low, decimals)}{between}{number(high, decimals)}" if math.isfinite(low) else MISSING
 
 
 @dataclass(frozen=True)
@@ -141,15 +152,8 @@ def records(results: Results) -> Iterator[dict[str, object]]:
 
 
 def as_csv(results: Results) -> str:
-    """The records as CSV; what is not defined is empty."""
-    rows = list(records(results))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        undefined = {key: "" for key, value in row.items() if isinstance(value, float) and math.isnan(value)}
-        writer.writerow(row | undefined)
-    return text.getvalue()
+    """The records as CSV."""
+    return records_csv(records(results))
 
 
 def _table(
@@ -187,14 +191,8 @@ def heading(metric: str) -> str:
 def cell(score: Score, metric: str) -> Cell:
     """A score as text; a count has no decimals, everything else three."""
     decimals = 0 if metric.startswith("count@") else 3
-
-    def number(value: float) -> str:
-        return f"{value:z.{decimals}f}".replace("-", "−") if math.isfinite(value) else "–"
-
-    between = "–" if score.low >= 0 else " to "
-    interval = f"{number(score.low)}{between}{number(score.high)}" if math.isfinite(score.low) else "–"
-    deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation)
-    return Cell(number(score.mean), deviation, interval, score.best)
+    deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation, decimals)
+    return Cell(number(score.mean, decimals), deviation, interval(score.low, score.high, decimals), score.best)
 
 
 def _in_markdown(one: Cell) -> str:
