@@ -21,7 +21,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev browser
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 4
 
 # The report is tested in a real browser. Without one these tests are skipped, loudly; with CI=true they fail.
 browser:

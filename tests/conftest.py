@@ -155,6 +155,34 @@ BATCHES: dict[str, Callable[[], Encoded]] = {
 }
 
 
+HEAVY = ("lab/paper", "scoring", "serve", "lab", "classifier", "attribution", "passes/test_distribution.py")
+"""These run first, so that the last files of a parallel run are short ones."""
+TOGETHER = {"lab/paper": "ray", "scoring": "ray", "lab/report": "report"}
+"""Rooms whose tests run on one worker: they share what takes long to make, or start a cluster of several processes."""
+
+
+def _place(path: str) -> int:
+    return next((place for place, start in enumerate(HEAVY) if path.startswith(f"tests/{start}")), len(HEAVY))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _place(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file run on one worker, in order, and so do those of the rooms in `TOGETHER`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            rooms = (name for room, name in TOGETHER.items() if nodeid.startswith(f"tests/{room}/"))
+            return next(rooms, nodeid.split("::")[0])
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Tiny matrices run fastest on one thread, and the machine's other cores stay free."""
