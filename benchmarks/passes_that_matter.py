@@ -27,12 +27,12 @@ import torch
 import engine
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.run import Outputs, run
-from uatlite.classifier.spending import Stages, at_cap, tune
 from uatlite.lab.bench import deterministic, sequential
 from uatlite.lab.bench_timing import seconds, take_turns
-from uatlite.methods.method import Method
+from uatlite.methods.adaptive import ADAPTIVE, Adaptive
+from uatlite.methods.cascade import Stages
+from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
-from uatlite.methods.sampling import Adaptive
 from uatlite.metrics.bootstrap import bootstrap
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
@@ -89,11 +89,14 @@ class Bench:
             self._known[key] = run(self.clf.model, self.clf.tokenizer, list(self.sets[name][0]), settings)
         return self._known[key]
 
+    def rows(self) -> CalibrationRows:
+        return CalibrationRows(self.labels("calibrate"), lambda method: self.outputs("calibrate", method))
+
     def tuned(self, spelling: str) -> Method:
         """The method with its free settings learned on the calibration rows."""
         method = parse_method(spelling)
-        if isinstance(method, Adaptive) or spelling.startswith("cascade"):
-            found = tune(method, lambda m: self.outputs("calibrate", m), self.labels("calibrate"))
+        if method.tunable:
+            found = method.tuned(self.rows())
             print(f"<!-- {found.reason} -->", flush=True)
             return found.method
         return method
@@ -138,17 +141,16 @@ def quality(bench: Bench) -> None:
 
 def adaptive(bench: Bench) -> None:
     """Mean passes, and how often label and answer/abstain are those of all passes, at a threshold for 80 % coverage."""
-    whole = bench.outputs("calibrate", at_cap(parse_method("adaptive")))  # type: ignore[arg-type]
+    whole = bench.outputs("calibrate", ADAPTIVE.whole)
     print(f"\n### Adaptive passes, at most {len(whole.logits)}\n")
     print("| decision | confidence | set | mean passes | equal decisions |\n|---|---:|---|---:|---:|")
     for decision, share in (("label", None), ("label and answer (80 % coverage)", 0.2)):
         boundary = None if share is None else (lambda scores, errors, share=share: float(np.quantile(scores, share)))
         for confidence in CONFIDENCES:
-            labels, asked = bench.labels("calibrate"), parse_method(f"adaptive:confidence={confidence}")
-            found = tune(asked, lambda m: bench.outputs("calibrate", m), labels, boundary=boundary).method
-            assert isinstance(found, Adaptive)
+            asked = ADAPTIVE.changed(confidence=str(confidence))
+            found, _ = asked.learned(whole, replace(bench.rows(), boundary=boundary))
             for name in ("test", "shift"):
-                every = bench.outputs(name, at_cap(found)).logits
+                every = bench.outputs(name, found.whole).logits
                 counts = found.stopping.counts(every)
                 own = np.where((np.arange(len(every))[:, None] < counts)[..., None], every, np.nan)
                 same = _decisions(mean_logits(own, counts), found) == _decisions(every.mean(axis=0), found)

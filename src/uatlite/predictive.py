@@ -19,10 +19,37 @@ from uatlite.values import FloatArray, check_passes
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-"""(rows,): how many passes each row has, the first so many; what stands behind them in an array of passes is NaN."""
+"""(rows,): valid passes per row; later entries in an array of passes are NaN."""
 
 PROBIT = math.pi / 8
 """sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PassLogits:
+    """The logits of every pass over some rows, and what calibrators read of them."""
+
+    logits: Floats
+    """(passes, rows, classes); NaN after the last valid pass of a row"""
+    given_variance: Floats | None = None
+    """(rows,): variance of the margin, from a method that knows it without sampling"""
+    counts: Counts | None = None
+    """(rows,): valid passes per row; None where all are valid"""
+
+    @property
+    def mean_logits(self) -> Floats:
+        """(rows, classes)"""
+        return mean_logits(self.logits, self.counts)
+
+    @property
+    def margin_variance(self) -> Floats | None:
+        """(rows,): as the method gives it, or over the passes; None for a single pass without it.
+
+        Where rows differ in their passes, a row with a single pass has the variance 0.
+        """
+        if self.given_variance is not None or len(self.logits) < 2:
+            return self.given_variance
+        return checked_margin_variance(self.logits, self.counts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from uatlite.classifier.calibrate import predictive_of
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.run import Outputs
 from uatlite.errors import CalibrationError
+from uatlite.predictive import PassLogits
+from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import FITTING_SHARE
 from uatlite.trust.rule import SCORES
 
@@ -99,6 +99,6 @@ def test_few_rows_keep_no_summary_and_say_so(build: Build, labelled: Labelled) -
 
 def test_a_method_that_knows_its_variance_gives_it() -> None:
     logits = np.array([[[2.0, 0.0], [0.5, 0.0]]])
-    outputs = Outputs(logits, np.array([0.3, 0.7]), None, np.ones(2, dtype=np.int64), 0, 0)
-    assert predictive_of(outputs, None).variance.tolist() == [0.3, 0.7]
+    outputs = PassLogits(logits, np.array([0.3, 0.7]))
+    assert predictive(outputs, None).variance.tolist() == [0.3, 0.7]
     assert outputs.margin_variance is not None

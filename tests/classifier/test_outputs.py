@@ -8,9 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.run import pool, run
-from uatlite.classifier.run import read_by_head as read
-from uatlite.model.plain import noting_its_encoder
+from uatlite.classifier.run import run
+from uatlite.model.plain import plain_pass, representation
 
 
 def read_by_head(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -29,27 +28,27 @@ def read_by_head(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> tor
 def test_it_is_what_the_head_reads(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
     if not encoded["attention_mask"][:, 0].all():
         pytest.skip("these heads read the first place, which is padding here")
-    torch.testing.assert_close(pool(model, encoded), read_by_head(model, encoded))
+    torch.testing.assert_close(representation(model, encoded), read_by_head(model, encoded))
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "qwen3"], indirect=True)
 def test_of_a_decoder_it_is_the_last_real_token(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
     every = read_by_head(model, encoded)
     last = [int(row.nonzero().max()) for row in encoded["attention_mask"]]
-    torch.testing.assert_close(pool(model, encoded), every[torch.arange(len(last)), last])
+    torch.testing.assert_close(representation(model, encoded), every[torch.arange(len(last)), last])
 
 
 def test_every_architecture_has_one_for_each_text(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
-    pooled = pool(model, encoded)
+    pooled = representation(model, encoded)
     assert pooled is not None
     assert pooled.shape[0] == 3
-    alone = pool(model, {name: value[:1] for name, value in encoded.items()})
+    alone = representation(model, {name: value[:1] for name, value in encoded.items()})
     torch.testing.assert_close(alone, pooled[:1])
 
 
 def test_options_are_averaged(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
-    pooled = pool(chooser, choices)
-    flat = pool(chooser, {name: value.flatten(0, 1) for name, value in choices.items()})
+    pooled = representation(chooser, choices)
+    flat = representation(chooser, {name: value.flatten(0, 1) for name, value in choices.items()})
     assert pooled is not None
     assert flat is not None
     torch.testing.assert_close(pooled, flat.view(2, 4, -1).mean(dim=1))
@@ -66,28 +65,31 @@ def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTraine
             return self.member(**inputs)
 
     inputs = {"input_ids": torch.tensor([[2, 5, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    assert pool(Members(), inputs) is None  # type: ignore[arg-type]
+    assert representation(Members(), inputs) is None  # type: ignore[arg-type]
 
 
-def test_a_deterministic_pass_notes_what_the_head_reads(
-    model: PreTrainedModel, encoded: dict[str, torch.Tensor]
-) -> None:
-    """Its logits are the model's own, the noted output gives what `pool` gives, and the model has not changed."""
-    seen: list[object] = []
+def test_the_plain_pass_gives_what_the_head_reads(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+    """Its logits are the model's own, what the head reads is that of the encoder alone, the model has not changed."""
     before = dict(model._modules)
+    logits, read = plain_pass(model, encoded)
     with torch.no_grad():
-        logits = noting_its_encoder(model, seen)(**encoded).logits
-        assert torch.equal(logits, model(**encoded).logits)
-    assert len(seen) == 1
-    torch.testing.assert_close(read(model, seen[0], encoded), pool(model, encoded))
+        torch.testing.assert_close(logits, model(**encoded).logits, rtol=0, atol=1e-5)
+    assert read is not None
+    torch.testing.assert_close(read, representation(model, encoded))
     assert dict(model._modules) == before
 
 
-def test_options_are_noted_too(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
-    seen: list[object] = []
-    with torch.no_grad():
-        noting_its_encoder(chooser, seen)(**choices)
-    torch.testing.assert_close(read(chooser, seen[0], choices), pool(chooser, choices))
+def test_options_are_read_too(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
+    torch.testing.assert_close(plain_pass(chooser, choices)[1], representation(chooser, choices))
+
+
+def test_a_forward_that_hides_its_encoder_has_none(tiny: Callable[..., PreTrainedModel], texts) -> None:  # type: ignore[no-untyped-def]
+    """Mixed-precision and dispatching wrappers replace the forward of an instance."""
+    model, inputs = tiny("bert"), texts((9, 5))
+    model.forward = model.forward
+    logits, read = plain_pass(model, inputs)
+    assert read is None
+    torch.testing.assert_close(logits, model(**inputs).logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["base", "cascade:threshold=0.8"])

@@ -1,48 +1,43 @@
 """Where to spend passes: what calibrating learns of the cascade and of adaptive sampling, and what it says of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.run import Outputs
-from uatlite.classifier.spending import CASCADE_SHARES as SHARES
-from uatlite.classifier.spending import Stages, tune_adaptive, tune_cascade
 from uatlite.errors import CalibrationError, ConfigurationError
-from uatlite.methods.cascade import Cascade
+from uatlite.methods.adaptive import Adaptive
+from uatlite.methods.cascade import SHARES, Cascade, Stages, tune_escalation
+from uatlite.methods.method import CalibrationRows
 from uatlite.methods.registry import parse_method
-from uatlite.methods.sampling import Adaptive
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.selective import aurc
-from uatlite.predictive import softmax
+from uatlite.predictive import PassLogits, softmax
 
 Build = Callable[..., UncertaintyClassifier]
 Labelled = Callable[..., tuple[list[str], list[str]]]
 ROWS = 600
 
 
-def outputs_of(logits: np.ndarray) -> Outputs:
-    return Outputs(logits, None, None, np.ones(logits.shape[1], dtype=np.int64), 0, 0)
-
-
-def made(seed: int, *, first_noise: float) -> tuple[Outputs, Outputs, np.ndarray]:
+def made(seed: int, *, first_noise: float) -> tuple[PassLogits, PassLogits, np.ndarray]:
     """A second stage of eight passes that knows the labels' chances, and a first that sees them through noise."""
     generator = np.random.default_rng(seed)
     truth = generator.normal(scale=2.0, size=(ROWS, 2))
     labels = (softmax(truth).cumsum(axis=1) < generator.random((ROWS, 1))).sum(axis=1)
     passes = truth + 0.3 * generator.normal(size=(8, ROWS, 2))
     first = truth + first_noise * generator.normal(size=(ROWS, 2))
-    return outputs_of(first[None]), outputs_of(passes), labels
+    return PassLogits(first[None]), PassLogits(passes), labels
 
 
 @pytest.mark.parametrize("first_noise", [0.0, 1.0, 4.0])
 def test_the_share_is_the_smallest_that_keeps_the_tolerance(first_noise: float) -> None:
     first, second, labels = made(0, first_noise=first_noise)
-    tuned = tune_cascade(Cascade(), first, second, labels, 0.005)
-    assert isinstance(tuned.method, Cascade)
     stages = Stages.of(first, second)
+    tuned = tune_escalation(Cascade(), stages, labels, 0.005)
+    assert isinstance(tuned.method, Cascade)
     everything = stages.mixture(stages.fit(labels, 1.0))
     mixture = stages.mixture(tuned.method.escalation)
     for metric in (aurc, ece):
@@ -60,8 +55,9 @@ def test_the_share_is_the_smallest_that_keeps_the_tolerance(first_noise: float) 
 
 def test_a_tighter_tolerance_sends_more_on() -> None:
     first, second, labels = made(1, first_noise=1.0)
+    stages = Stages.of(first, second)
     shares = [
-        Stages.of(first, second).escalated(tune_cascade(Cascade(), first, second, labels, t).method.escalation).mean()  # type: ignore[attr-defined]
+        stages.escalated(tune_escalation(Cascade(), stages, labels, t).method.escalation).mean()  # type: ignore[attr-defined]
         for t in (0.2, 0.01, 0.0)
     ]
     assert shares == sorted(shares)
@@ -71,7 +67,7 @@ def test_a_tighter_tolerance_sends_more_on() -> None:
 
 def test_scales_bring_both_stages_to_the_labels_chances() -> None:
     first, second, labels = made(2, first_noise=0.0)
-    stages = Stages.of(outputs_of(first.logits * 3), outputs_of(second.logits * 2))
+    stages = Stages.of(PassLogits(first.logits * 3), PassLogits(second.logits * 2))
     escalation = stages.fit(labels, 0.5)
     assert escalation.first_temperature == pytest.approx(3, rel=0.3)
     assert escalation.then_temperature == pytest.approx(2, rel=0.5)
@@ -80,10 +76,11 @@ def test_scales_bring_both_stages_to_the_labels_chances() -> None:
 
 def test_adaptive_sampling_learns_where_answers_begin() -> None:
     _, second, labels = made(3, first_noise=0.0)
-    plain, _ = tune_adaptive(Adaptive(), second, labels, None)
+    rows = CalibrationRows(labels, run=lambda method: second)
+    plain, _ = Adaptive().learned(second, rows)
     assert plain.stopping.boundary is None
     assert plain.stopping.spread == pytest.approx(0.3 * np.sqrt(2), rel=0.1)
-    answering, reason = tune_adaptive(Adaptive(), second, labels, lambda confidences, errors: 0.8)
+    answering, reason = Adaptive().learned(second, replace(rows, boundary=lambda confidences, errors: 0.8))
     assert answering.stopping.boundary == pytest.approx(np.log(4))
     assert "whether to answer" in reason
     assert answering.untuned() == Adaptive()

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from uatlite.model.plain import noting_its_encoder, plain
+from uatlite.model.plain import _with_recorded_encoder, plain
 from uatlite.model.view import view_of
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
@@ -40,9 +40,9 @@ def test_the_last_layer_sees_one_token_and_the_head_reads_the_same(shared, texts
     narrow, whole = [], []
     with plain(model, inputs) as classifier:
         assert classifier is view_of(model).model
-        noting_its_encoder(classifier, narrow)(**inputs)
+        _with_recorded_encoder(classifier, narrow)(**inputs)
     with torch.no_grad():
-        noting_its_encoder(model, whole)(**inputs)
+        _with_recorded_encoder(model, whole)(**inputs)
     assert narrow[0].last_hidden_state.shape[1] == 1
     expected = whole[0].last_hidden_state[:, :1]
     torch.testing.assert_close(narrow[0].last_hidden_state, expected, rtol=0, atol=1e-5)

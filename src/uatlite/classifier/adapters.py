@@ -1,7 +1,4 @@
-"""scikit-learn's manners, without importing it: parameters, clones, tags, fit and score.
-
-The classifier as a model that transformers' text-classification pipeline takes.
-"""
+"""The classifier where other libraries expect one: scikit-learn's tools and transformers' pipeline."""
 
 import copy
 from collections.abc import Iterable
@@ -13,13 +10,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from uatlite.classifier.calibrate import predictive_of
-from uatlite.classifier.run import Outputs
+from uatlite.classifier.run import gather, run_batch
 from uatlite.errors import ConfigurationError, ModelError, nearest
 from uatlite.methods.method import Method
 from uatlite.model.architectures import unwrap
+from uatlite.model.tokens import Batch
 from uatlite.text.examples import class_indices
 from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import probabilities
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -30,8 +28,8 @@ PARAMETERS = ("model", "tokenizer", "config", "seed", "max_length", "windows", "
 """What `__init__` takes and stores as it is."""
 
 
-class ScikitLearnManners:
-    """What scikit-learn's tools ask of a classifier beyond `predict`, `predict_proba` and `classes_`."""
+class ScikitLearnMixin:
+    """What scikit-learn's tools need besides `predict`, `predict_proba` and `classes_`, without importing it."""
 
     if TYPE_CHECKING:
 
@@ -100,21 +98,10 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
     ) -> SequenceClassifierOutput:
         """Tokens (batch, tokens) to logits (batch, classes)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        passes = self.method.run(self.inner, {"input_ids": input_ids, "attention_mask": mask, **inputs})
-        variance, counts = (
-            None if v is None else v.detach().cpu().numpy() for v in (passes.margin_variance, passes.counts)
-        )
-        outputs = Outputs(
-            logits=passes.logits.cpu().numpy().astype(np.float64),
-            given_variance=None if variance is None else variance.astype(np.float64),
-            representations=None,
-            windows=np.ones(len(input_ids), dtype=np.int64),
-            truncated_texts=0,
-            truncated_tokens=0,
-            counts=counts,
-        )
-        probabilities = predictive_of(outputs, self.calibrator).probabilities
-        logits = np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))
+        batch = Batch(tuple(range(len(input_ids))), {"input_ids": input_ids, "attention_mask": mask, **inputs})
+        outputs = gather([run_batch(self.inner, self.method, batch.inputs)], [batch])
+        calibrated = probabilities(outputs, self.calibrator)
+        logits = np.log(np.maximum(calibrated, np.finfo(np.float32).tiny))
         return SequenceClassifierOutput(logits=torch.from_numpy(logits).float().to(input_ids.device))
 
     def save_pretrained(self, *args: Any, **options: Any) -> None:
@@ -127,11 +114,9 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
 def as_model(classifier: "UncertaintyClassifier") -> PreTrainedModel:
     """The classifier's model under its method and calibrator, for `pipeline("text-classification", model=...)`."""
     model = unwrap(classifier.model)
-    calibration = classifier.checked_calibration()
-    # The pipeline looks the class's *name* up in its table of sequence classifiers and complains where it is not there.
+    predictor = classifier.predictor()
+    # The pipeline looks up the *name* of the class in its table of sequence classifiers and warns where it is missing.
     kind = type(type(model).__name__, (CalibratedModel,), {})
-    calibrated: PreTrainedModel = kind(
-        model, classifier.method, None if calibration is None else calibration.calibrator
-    )
+    calibrated: PreTrainedModel = kind(model, predictor.settings.method, predictor.calibrator)
     calibrated.training = False  # eval() would reach into the user's model
     return calibrated

@@ -1,26 +1,24 @@
-"""The figures of a classifier on labelled rows, with their intervals, and the sentence that says which rows.
-
-Calibrating: labelled rows to a calibrator, an abstention rule, label sets and a summary to tell a shift by.
+"""From labelled rows to a calibrator, an abstention rule, label sets and a reference to tell a shift by.
 
 A promise about new rows must not rest on rows that fitted what it is about. So where a rule or label sets are asked
-for, a third of the rows fits the calibrator and the others decide; without them all rows fit the calibrator.
+for, a third of the rows fits the calibrator and the others decide; otherwise all rows fit the calibrator.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.run import FloatArray, Outputs
+from uatlite.classifier.run import Outputs
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.metrics.bootstrap import Interval, bootstrap
-from uatlite.predictive import Counts, Floats, Predictive, by_count, predict, softmax
-from uatlite.predictive import summarise as summarise_passes
-from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict, make_calibrator, stratified_folds
+from uatlite.predictive import Floats, Predictive, softmax
+from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict, stratified_folds
 from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import fit_calibrator, predictive
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows
 from uatlite.trust.rule import SCORES, AbstentionRule, trust
@@ -88,7 +86,7 @@ def _spelt(interval: Interval) -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class CalibrationOptions:
     """What calibration is asked for; at most one of the three ways to a threshold."""
 
     calibrator: str = "auto"
@@ -113,7 +111,7 @@ class Wishes:
 
     @property
     def rule(self) -> tuple[str, float] | None:
-        """The key in `RULES` and the target, where a rule is wished for."""
+        """The key in `RULES` and the target, where a rule is asked for."""
         for name, target in self._targets.items():
             return name.removeprefix("target_"), target
         return None
@@ -174,12 +172,12 @@ class Calibration:
             "spending": list(self.spending),
         }
 
-    def to_arrays(self) -> dict[str, FloatArray]:
+    def to_arrays(self) -> dict[str, Floats]:
         """The arrays of the summary of calibration rows, by name; empty where there is none."""
         return {} if self.shift is None else self.shift.to_arrays()
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, FloatArray]) -> "Calibration":
+    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "Calibration":
         """The calibration that `to_dict` and `to_arrays` described."""
         try:
             return cls(
@@ -201,7 +199,7 @@ class Calibration:
 def calibrate(
     outputs: Outputs,
     labels: NDArray[np.int64],
-    wishes: Wishes,
+    options: CalibrationOptions,
     *,
     settings: Settings,
     model_hash: str,
@@ -209,73 +207,54 @@ def calibrate(
     spending: tuple[str, ...] = (),
 ) -> Calibration:
     """Learn from what the model says of labelled rows, (rows,)."""
-    fitting, deciding = split(labels, wishes, tunes=bool(spending))
-    calibrator = _fit(outputs, labels, fitting, wishes)
-    predictive = predictive_of(outputs, calibrator)
-    scores = trust(wishes.score, predictive)
-    errors = predictive.predicted != labels
+    fitting, deciding = split(labels, options, tunes=bool(spending))
+    calibrator = _fit(outputs, labels, fitting, options)
+    found = predictive(outputs, calibrator)
+    scores = trust(options.score, found)
+    errors = found.predicted != labels
     return Calibration(
         settings=settings,
         model_hash=model_hash,
         classes=classes,
         rows=len(labels),
         calibrator=calibrator,
-        rule=_rule(scores, errors, fitting, deciding, wishes),
+        rule=_rule(scores, errors, fitting, deciding, options),
         label_sets=(
             None
-            if wishes.label_sets is None
-            else label_sets(predictive.probabilities[deciding], labels[deciding], wishes.label_sets)
+            if options.label_sets is None
+            else label_sets(found.probabilities[deciding], labels[deciding], options.label_sets)
         ),
         # No label enters a comparison of scores and representations, so all rows may stand in it.
-        shift=summarise(scores, outputs.representations, score=wishes.score) if len(labels) >= REFERENCE_ROWS else None,
-        figures=_figures(outputs, predictive, calibrator, labels, fitting, deciding, wishes.seed),
+        shift=summarise(scores, outputs.representations, score=options.score)
+        if len(labels) >= REFERENCE_ROWS
+        else None,
+        figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=spending,
     )
 
 
-def predictive_of(outputs: Outputs, calibrator: Calibrator | None) -> Predictive:
-    """The prediction, and the uncertainty in it: the calibrator applied to the mean logits and to each pass.
-
-    The variance is that of the predicted class's probability over passes, or the margin's where the method gives it.
-    """
-    if calibrator is None:
-        predictive = predict(outputs.logits, counts=outputs.counts)
-    else:
-        counts = np.full(outputs.logits.shape[1], len(outputs.logits)) if outputs.counts is None else outputs.counts
-        means, margins = outputs.mean_logits, outputs.margin_variance
-
-        def calibrated(passes: int, rows: Counts) -> Predictive:
-            variance = None if margins is None else margins[rows]
-            each = [calibrator.probabilities(logits[rows], variance) for logits in outputs.logits[:passes]]
-            return summarise_passes(calibrator.probabilities(means[rows], variance), np.stack(each))
-
-        predictive = by_count(counts, calibrated)
-    given = outputs.given_variance
-    return predictive if given is None else replace(predictive, variance=given)
-
-
 def split(
-    labels: NDArray[np.int64], wishes: Wishes, *, tunes: bool = False
+    labels: NDArray[np.int64], options: CalibrationOptions, *, tunes: bool = False
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows fit the calibrator and which decide: (rows,) each, disjoint unless nothing is to be decided.
 
     `tunes` says that the method learns from the rows that fit, too.
     """
     everything = np.ones(len(labels), dtype=np.bool_)
-    if wishes.rule is None and wishes.label_sets is None:
+    if options.rule is None and options.label_sets is None:
         return everything, everything
-    if wishes.calibrator == "none" and not tunes:  # nothing is fitted, so every row may decide
+    if options.calibrator == "none" and not tunes:  # nothing is fitted, so every row may decide
         return ~everything, everything
-    fitting = fitting_rows(len(labels), wishes.seed)
+    fitting = fitting_rows(len(labels), options.seed)
     return fitting, ~fitting
 
 
-def _fit(outputs: Outputs, labels: NDArray[np.int64], fitting: NDArray[np.bool_], wishes: Wishes) -> Calibrator:
-    calibrator = make_calibrator(wishes.calibrator)
+def _fit(
+    outputs: Outputs, labels: NDArray[np.int64], fitting: NDArray[np.bool_], options: CalibrationOptions
+) -> Calibrator:
     used = fitting if fitting.any() else np.ones_like(fitting)
-    margins = outputs.margin_variance
     try:
-        return calibrator.fit(outputs.mean_logits[used], labels[used], None if margins is None else margins[used])
+        return fit_calibrator(options.calibrator, outputs, labels, used)
     except CalibrationError as error:
         if used.all():
             raise
@@ -284,36 +263,36 @@ def _fit(outputs: Outputs, labels: NDArray[np.int64], fitting: NDArray[np.bool_]
 
 
 def _rule(
-    scores: FloatArray,
+    scores: Floats,
     errors: NDArray[np.bool_],
     fitting: NDArray[np.bool_],
     deciding: NDArray[np.bool_],
-    wishes: Wishes,
+    options: CalibrationOptions,
 ) -> AbstentionRule | None:
-    if wishes.rule is None:
+    if options.rule is None:
         return None
-    kind, target = wishes.rule
-    options: dict[str, Any] = {"score": wishes.score, "confidence": wishes.confidence}
+    kind, target = options.rule
+    arguments: dict[str, Any] = {"score": options.score, "confidence": options.confidence}
     if kind == "risk":  # the search must not begin where these very rows say
-        options |= {"pilot": scores[fitting] if fitting.any() else None, "seed": wishes.seed}
-    return RULES[kind](scores[deciding], errors[deciding], target, **options)
+        arguments |= {"pilot": scores[fitting] if fitting.any() else None, "seed": options.seed}
+    return RULES[kind](scores[deciding], errors[deciding], target, **arguments)
 
 
-def boundary_of(wishes: Wishes) -> Callable[[FloatArray, NDArray[np.bool_]], float] | None:
+def boundary_of(options: CalibrationOptions) -> Callable[[Floats, NDArray[np.bool_]], float] | None:
     """Where answers begin, from confidences and errors (rows,); None where one does not abstain by confidence."""
-    if wishes.rule is None or wishes.score != "confidence":
+    if options.rule is None or options.score != "confidence":
         return None
-    kind, target = wishes.rule
+    kind, target = options.rule
 
-    def threshold(confidences: FloatArray, errors: NDArray[np.bool_]) -> float:
-        return RULES[kind](confidences, errors, target, score=wishes.score, confidence=wishes.confidence).threshold
+    def threshold(confidences: Floats, errors: NDArray[np.bool_]) -> float:
+        return RULES[kind](confidences, errors, target, score=options.score, confidence=options.confidence).threshold
 
     return threshold
 
 
 def _figures(
     outputs: Outputs,
-    predictive: Predictive,
+    found: Predictive,
     calibrator: Calibrator,
     labels: NDArray[np.int64],
     fitting: NDArray[np.bool_],
@@ -323,7 +302,7 @@ def _figures(
     logits = outputs.mean_logits
     if not (fitting & deciding).any():
         basis = f"calibration data: {int(deciding.sum())} rows that did not fit the calibrator"
-        return measure(logits[deciding], predictive.probabilities[deciding], labels[deciding], basis)
+        return measure(logits[deciding], found.probabilities[deciding], labels[deciding], basis)
     try:
         held_out = cross_validated(calibrator, logits, labels, outputs.margin_variance, seed)
     except CalibrationError:  # enough rows for the calibrator, too few without a fifth of them

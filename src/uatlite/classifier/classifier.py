@@ -1,6 +1,5 @@
 """From a fine-tuned checkpoint to a classifier that knows when not to answer."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,34 +9,31 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.classifier import adapters as pipeline
 from uatlite.classifier import calibrate as calibrating
-from uatlite.classifier import explanation as explaining
 from uatlite.classifier import saving
-from uatlite.classifier.adapters import ScikitLearnManners
-from uatlite.classifier.calibrate import Calibration, Figures, Wishes, measure, predictive_of
-from uatlite.classifier.explanation import Explanation
+from uatlite.classifier.adapters import ScikitLearnMixin, as_model
+from uatlite.classifier.budget import choose
+from uatlite.classifier.calibrate import Calibration, CalibrationOptions, Figures, measure
+from uatlite.classifier.explanation import Explanation, ExplanationOptions
 from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.run import Outputs, run
-from uatlite.classifier.settings import Settings, method_of, seed_of, tokenizer_fingerprint
-from uatlite.classifier.spending import TOLERANCE, check_rows, choose, needs_tuning, tune
+from uatlite.classifier.settings import Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.methods.cascade import Cascade
-from uatlite.methods.method import Method
-from uatlite.methods.sampling import Adaptive
+from uatlite.methods.method import TOLERANCE, CalibrationRows, Method
 from uatlite.model.architectures import check_classifier, unwrap
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.tokens import longest
 from uatlite.passes.config import UATConfig
-from uatlite.predictive import Floats, summarise
+from uatlite.predictive import Floats
 from uatlite.text.examples import check_text, check_texts, class_indices, option_names
-from uatlite.trust.rule import trust
+from uatlite.trust.distribution import probabilities
 from uatlite.values import Text
 
 Config = UATConfig | Method | str | None
 
 
-class UncertaintyClassifier(ScikitLearnManners):
+class UncertaintyClassifier(ScikitLearnMixin):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
     `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
@@ -99,7 +95,7 @@ class UncertaintyClassifier(ScikitLearnManners):
         """How the passes are made: what `config` says, with the settings of it that calibrating learned."""
         asked = method_of(self.config, self.seed, self.model)
         learned = None if self.calibration_ is None else self.calibration_.settings.method
-        return learned if isinstance(learned, Adaptive | Cascade) and learned.untuned() == asked else asked
+        return asked if learned is None or learned.untuned() != asked else learned
 
     @property
     def chooses(self) -> bool:
@@ -125,8 +121,12 @@ class UncertaintyClassifier(ScikitLearnManners):
     def settings(self) -> Settings:
         """All that decides the logits besides the model."""
         length = longest(self.model, self.tokenizer, self.max_length)
-        seed, probe = seed_of(self.config, self.seed), tokenizer_fingerprint(self.tokenizer)
-        return Settings(self.method, seed, length, self.windows, probe)
+        method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
+        return Settings(method, method.seed if self.seed is None else self.seed, length, self.windows, probe)
+
+    def predictor(self) -> Predictor:
+        """The classifier as it is now, ready to run: settings and calibration are built and checked once."""
+        return Predictor.of(self)
 
     def calibrate(
         self,
@@ -154,7 +154,9 @@ class UncertaintyClassifier(ScikitLearnManners):
         its second stage on all texts within the `tolerance`. With a `budget`, 2.0 say, it chooses among all methods
         that cost at most so many deterministic passes, as measured on these texts, and `config` becomes that one.
         """
-        wishes = Wishes(calibrator, score, target_risk, target_coverage, threshold, confidence, label_sets, seed)
+        options = CalibrationOptions(
+            calibrator, score, target_risk, target_coverage, threshold, confidence, label_sets, seed
+        )
         checked = check_texts(texts, chooses=self.chooses)
         if not checked:
             raise CalibrationError(
@@ -162,12 +164,12 @@ class UncertaintyClassifier(ScikitLearnManners):
             )
         names = option_names(len(checked[0].options)) if self.chooses else self.class_names  # type: ignore[union-attr]
         columns = _paired(checked, class_indices(labels, names))
-        settings, spending = self._spend(checked, columns, wishes, tolerance, budget)
+        settings, spending = self._spend(checked, columns, options, tolerance, budget)
         outputs = run(self.model, self.tokenizer, checked, settings, represent=True)
         self.calibration_ = calibrating.calibrate(
             outputs,
             columns,
-            wishes,
+            options,
             settings=settings,
             model_hash=model_hash(self.model),
             classes=names,
@@ -193,23 +195,9 @@ class UncertaintyClassifier(ScikitLearnManners):
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
         gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).
         """
-        options = self._options(self.calibration_)
-        predictions = self.predict_checked(check_texts(texts, chooses=self.chooses, options=options))
-        reference = None if self.calibration_ is None else self.calibration_.shift
-        if reference is None or not check_shift or not len(predictions):
-            return predictions
-        report = reference.check(trust(reference.score, predictions.predictive), distances=predictions.distances)
-        if report.shifted:
-            warnings.warn(report.describe(), stacklevel=2)
-        return replace(predictions, shift=report)
-
-    def predict_checked(self, texts: list[Text]) -> Predictions:
-        """`predict` of texts that the caller has already checked, without the comparison with the calibration rows."""
-        calibration = self.checked_calibration()
-        if not texts:
-            return self._nothing()
-        outputs = run(self.model, self.tokenizer, texts, self.settings, represent=_represents(calibration))
-        return self._predictions(texts, outputs, calibration)
+        predictor = self.predictor()
+        predictions = predictor.predict(self._checked(texts))
+        return predictor.with_shift(predictions) if check_shift else predictions
 
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
@@ -230,26 +218,21 @@ class UncertaintyClassifier(ScikitLearnManners):
         own; the estimators 'isolated' and 'total-variance' sample `samples` passes for each layer and component.
         `occlusion` masks each word in turn, a forward pass each; `attention` compares it with and without modulation.
         """
-        wishes = explaining.Wishes(estimator, samples, occlusion, attention)
-        calibration = self.checked_calibration()
-        checked = check_text(text, chooses=self.chooses, options=self._options(calibration))
-        represent = _represents(calibration)
-        reading = explaining.read(self.model, self.tokenizer, checked, self.settings, represent=represent)
-        prediction = self._predictions([checked], reading.outputs, calibration)[0]
-        return explaining.explain(reading, prediction, wishes)
+        options = ExplanationOptions(estimator, samples, occlusion, attention)
+        return self.predictor().explain(check_text(text, chooses=self.chooses, options=self._options), options)
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
         checked = check_texts(texts, chooses=self.chooses)
         columns = _paired(checked, class_indices(labels, self.class_names))
-        calibration = self.checked_calibration()
-        outputs = run(self.model, self.tokenizer, checked, self.settings)
-        predictive = predictive_of(outputs, calibration.calibrator if calibration else None)
-        return measure(outputs.mean_logits, predictive.probabilities, columns, f"{name}: {len(columns)} rows")
+        predictor = self.predictor()
+        outputs = run(self.model, self.tokenizer, checked, predictor.settings)
+        calibrated = probabilities(outputs, predictor.calibrator)
+        return measure(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
 
     def as_model(self) -> PreTrainedModel:
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
-        return pipeline.as_model(self)
+        return as_model(self)
 
     def save_pretrained(self, directory: str | Path, *, evaluation: Figures | None = None) -> None:
         """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory."""
@@ -258,15 +241,6 @@ class UncertaintyClassifier(ScikitLearnManners):
     def push_to_hub(self, name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
         """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
         return saving.push(self, name, private=private, evaluation=evaluation)
-
-    def checked_calibration(self) -> Calibration | None:
-        """The calibration, if there is one and it is of these settings; raises where it is of others."""
-        calibration = self.calibration_
-        if calibration is not None and (difference := calibration.settings.difference(self.settings)):
-            raise CalibrationError(
-                f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
-            )
-        return calibration
 
     def __repr__(self) -> str:
         model = type(unwrap(self.model)).__name__
@@ -277,70 +251,40 @@ class UncertaintyClassifier(ScikitLearnManners):
         return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
 
     def _spend(
-        self, texts: list[Text], labels: NDArray[np.int64], wishes: Wishes, tolerance: float, budget: float | None
+        self,
+        texts: list[Text],
+        labels: NDArray[np.int64],
+        options: CalibrationOptions,
+        tolerance: float,
+        budget: float | None,
     ) -> tuple[Settings, tuple[str, ...]]:
-        """The settings to calibrate: with the method that a budget chooses, or what is learned about the one asked."""
+        """The settings to calibrate: with the method that a budget chooses, or with what the method learns."""
         settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
-        if budget is None and not needs_tuning(settings.method):
+        if budget is None and not settings.method.tunable:
             return settings, ()
         if budget is not None and self.config is not None:
             raise ConfigurationError(
                 f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
             )
-        rows, _ = calibrating.split(labels, wishes, tunes=True)
-        check_rows(labels[rows])
-        some = [text for text, chosen in zip(texts, rows, strict=True) if chosen]
+        fitting, _ = calibrating.split(labels, options, tunes=True)
+        some = [text for text, chosen in zip(texts, fitting, strict=True) if chosen]
 
         def run_method(method: Method) -> Outputs:
-            seeded = method.seeded(settings.seed)
-            return run(self.model, self.tokenizer, some, replace(settings, method=seeded))
+            return run(self.model, self.tokenizer, some, replace(settings, method=method.seeded(settings.seed)))
 
-        boundary = calibrating.boundary_of(wishes)
-        if budget is None:
-            tuned = tune(settings.method, run_method, labels[rows], tolerance=tolerance, boundary=boundary)
-        else:
-            tuned = choose(budget, run_method, labels[rows], boundary=boundary, seed=wishes.seed)
+        rows = CalibrationRows(labels[fitting], run_method, tolerance, calibrating.boundary_of(options))
+        tuned = settings.method.tuned(rows) if budget is None else choose(budget, rows, seed=options.seed)
+        if budget is not None:
             self.config = tuned.method
         return replace(settings, method=tuned.method.seeded(settings.seed)), (tuned.reason,)
 
-    def _options(self, calibration: Calibration | None) -> int | None:
+    def _checked(self, texts: Iterable[Any]) -> list[Text]:
+        return check_texts(texts, chooses=self.chooses, options=self._options)
+
+    @property
+    def _options(self) -> int | None:
         """How many options a question must have; None where any number will do."""
-        return len(self.class_names) if self.chooses and calibration is not None else None
-
-    def _predictions(self, texts: list[Any], outputs: Outputs, calibration: Calibration | None) -> Predictions:
-        classes = self.class_names or option_names(outputs.logits.shape[2])
-        predictive = predictive_of(outputs, None if calibration is None else calibration.calibrator)
-        shared: dict[str, Any] = {
-            "texts": tuple(texts),
-            "classes": classes,
-            "predictive": predictive,
-            "passes": outputs.passes,
-            "truncated_texts": outputs.truncated_texts,
-            "truncated_tokens": outputs.truncated_tokens,
-            "indices": self.indices,
-        }
-        if calibration is None:
-            return Predictions(**shared)
-        sets = None if calibration.label_sets is None else calibration.label_sets.sets(predictive.probabilities)
-        distances = outliers = None
-        if calibration.shift is not None and outputs.representations is not None:
-            distances = calibration.shift.squared_distances(outputs.representations)
-            outliers = calibration.shift.outliers(distances)
-        return Predictions(**shared, rule=calibration.rule, sets=sets, distances=distances, outliers=outliers)
-
-    def _nothing(self) -> Predictions:
-        """Predictions of no texts."""
-        classes = self.class_names or option_names(2)
-        predictive = summarise(np.zeros((0, len(classes))), np.zeros((1, 0, len(classes))))
-        calibration = self.calibration_
-        sets = None if calibration is None or calibration.label_sets is None else np.zeros((0, len(classes)), np.bool_)
-        rule = None if calibration is None else calibration.rule
-        return Predictions((), classes, predictive, np.zeros(0, dtype=np.int64), rule, sets, indices=self.indices)
-
-
-def _represents(calibration: Calibration | None) -> bool:
-    """Whether new texts are compared with the calibration rows by the model's representations too."""
-    return calibration is not None and calibration.shift is not None and calibration.shift.ellipsoid is not None
+        return len(self.class_names) if self.chooses and self.calibration_ is not None else None
 
 
 def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,8 +1,6 @@
-"""Why a prediction is unsure, as a value: the words, tokens, layers and attention of one text.
+"""One text explained: its prediction, and the words, layers and attention that the uncertainty comes from.
 
-`uatlite.classifier.explaining` makes an explanation; `uatlite.report` shows one. Nothing here computes or draws.
-
-Explaining one text: its prediction and where the uncertainty comes from, with no pass run twice.
+No pass is run twice. Drawing is elsewhere (`uatlite.lab.report`).
 """
 
 from collections.abc import Mapping
@@ -18,12 +16,11 @@ from uatlite.attribution.first_order import COMPONENTS
 from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute, propagate
 from uatlite.attribution.words import TokenAttribution, tokens_of
 from uatlite.classifier.predictions import Prediction, excerpt
-from uatlite.classifier.run import Outputs, gather, on_cpu, pool
+from uatlite.classifier.run import Outputs, gather, over_windows, run_batch, tokenized
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice
-from uatlite.methods.cascade import Cascade
 from uatlite.methods.method import Method
-from uatlite.model.tokens import TOKENIZING, truncated, windowed
+from uatlite.model.tokens import TOKENIZING
 from uatlite.model.view import CLASSIFIER, EMBEDDING
 from uatlite.passes.config import UATConfig
 from uatlite.values import Choices, Text, WordAttribution, strings
@@ -72,6 +69,8 @@ class Explanation:
 
     prediction: Prediction
     """the same as `clf.predict([text])[0]`"""
+    outputs: Outputs
+    """the logits of every pass, a batch of this one text"""
     method: str
     quiet_label: str
     """the class that the pass without dropout predicts; sampled passes may together say another"""
@@ -175,7 +174,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ExplanationOptions:
     """What an explanation is to hold besides the prediction, its words and its layers."""
 
     estimator: str = "delta"
@@ -210,31 +209,29 @@ def read(
 ) -> Reading:
     """Run the method's passes over a text, and one forward and backward pass where they are not among them."""
     config = config_of(settings.method)
-    windows = (windowed if settings.windows else truncated)(tokenizer, [text], settings.max_length)
+    windows = tokenized(tokenizer, [text], settings)
     if len(windows.tokens) > 1:
         raise InputError(
             f"the text is read in {len(windows.tokens)} windows of {settings.max_length} tokens, and one explanation "
             "is of one window; explain its parts, or set windows=False to explain its beginning."
         )
     (batch,) = windows.tokens.batches()
-    passes = settings.method.run(model, batch.inputs)
-    pooled = pool(model, batch.inputs) if represent else None
+    passes = run_batch(model, settings.method, batch.inputs, represent=represent)
     return Reading(
         model=model,
         tokenizer=tokenizer,
-        encoded=_knowing_words(tokenizer, text, batch.inputs, settings.max_length),
+        encoded=_with_words(tokenizer, text, batch.inputs, settings.max_length),
         method=settings.method,
         config=config,
-        outputs=gather(windows, [batch], [on_cpu(passes)], [] if pooled is None else [pooled.cpu()]),
+        outputs=over_windows(gather([passes], [batch]), windows),
         propagation=passes.sources or propagate(model, batch.inputs, config),
     )
 
 
 def config_of(method: Method) -> UATConfig:
-    """The configuration whose dropout is explained, a cascade's by its second stage; an error where nothing drops."""
-    config = getattr(method.then if isinstance(method, Cascade) else method, "config", None)
-    if isinstance(config, UATConfig):
-        return config
+    """The configuration whose dropout is explained; an error where nothing drops."""
+    if method.config is not None:
+        return method.config
     raise ConfigurationError(
         f"the method {method.name!r} drops nothing, so its predictions have no variance to explain. Name one that "
         "does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: calibrated=False "
@@ -242,14 +239,15 @@ def config_of(method: Method) -> UATConfig:
     )
 
 
-def explain(reading: Reading, prediction: Prediction, wishes: Wishes) -> Explanation:
-    """The explanation of a text from its passes; what else is wished for takes further ones."""
+def explain(reading: Reading, prediction: Prediction, options: ExplanationOptions) -> Explanation:
+    """The explanation of a text from its passes; what else is asked for takes further ones."""
     model, encoded, found = reading.model, reading.encoded, reading.propagation
-    by_token = tokens_of(found, model, reading.tokenizer, encoded, reading.config, occlusion=wishes.occlusion)
+    by_token = tokens_of(found, model, reading.tokenizer, encoded, reading.config, occlusion=options.occlusion)
     predicted = int(by_token.predicted[0])
     words = by_token.words[0]
     return Explanation(
         prediction=prediction,
+        outputs=reading.outputs,
         method=reading.method.name,
         quiet_label=prediction.among.classes[predicted],
         quiet_confidence=float(by_token.confidence[0]),
@@ -258,21 +256,21 @@ def explain(reading: Reading, prediction: Prediction, wishes: Wishes) -> Explana
         tokens=_tokens(reading, by_token),
         sequence_length=encoded["input_ids"].shape[-1],
         chosen_sequence=predicted if encoded["input_ids"].ndim == 3 else 0,
-        attribution=_attribution(reading, wishes),
-        attention=_attention(reading) if wishes.attention else None,
+        attribution=_attribution(reading, options),
+        attention=_attention(reading) if options.attention else None,
     )
 
 
-def _attribution(reading: Reading, wishes: Wishes) -> Attribution:
-    if wishes.estimator == "delta":
+def _attribution(reading: Reading, options: ExplanationOptions) -> Attribution:
+    if options.estimator == "delta":
         return reading.propagation.attribution()
     return attribute(
         reading.model,
         reading.encoded,
         reading.config,
-        estimator=wishes.estimator,
+        estimator=options.estimator,
         output="margin",
-        samples=wishes.samples,
+        samples=options.samples,
     )
 
 
@@ -294,7 +292,7 @@ def _tokens(reading: Reading, found: TokenAttribution) -> tuple[ExplainedToken, 
     )
 
 
-def _knowing_words(
+def _with_words(
     tokenizer: PreTrainedTokenizerBase, text: Text, inputs: dict[str, Tensor], max_length: int
 ) -> Mapping[str, Tensor]:
     """The same tensors with what a fast tokenizer says of words; options have none, their pieces' marks decide."""
@@ -303,5 +301,5 @@ def _knowing_words(
     first, second = (text, None) if isinstance(text, str) else text
     with TOKENIZING:
         encodings = tokenizer(first, second, truncation=True, max_length=max_length, verbose=False).encodings
-    knowing: Mapping[str, Tensor] = BatchEncoding(inputs, encoding=encodings)
-    return knowing
+    with_words: Mapping[str, Tensor] = BatchEncoding(inputs, encoding=encodings)
+    return with_words

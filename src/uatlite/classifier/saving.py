@@ -130,7 +130,7 @@ class Stored:
 
 def write(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None = None) -> None:
     """Write everything into a directory; a new one appears under its name when it is whole."""
-    calibration = classifier.checked_calibration()
+    calibration = classifier.predictor().calibration
     model = unwrap(classifier.model)
     if calibration is not None and model_hash(model) != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")

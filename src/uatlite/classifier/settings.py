@@ -1,24 +1,21 @@
-"""What decides the logits besides the model: the method, its seed, and how long texts are taken."""
+"""What decides the logits besides the model: the method, its seed, the length of texts and the tokenizer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.methods.cascade import Cascade
 from uatlite.methods.method import Method
-from uatlite.methods.registry import METHODS, method_from_dict, parse_method
-from uatlite.methods.sampling import Adaptive, Sampling
-from uatlite.methods.trained import TrainedMethod
+from uatlite.methods.registry import METHODS, method_from_dict, method_of_config, parse_method
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.model.weights import attached
 from uatlite.passes.config import UATConfig
 
 DEFAULT_METHOD = "fast"
 
-# Case, accents, digits, signs, another script: a tokenizer that differs in any of these splits it differently.
+# A tokenizer that treats case, accents, digits, signs or another script differently splits it differently.
 PROBE = "The Quick brown fox isn't naïve: it costs $12.50 — 你好, ÀÉÎ!"
 
 
@@ -67,7 +64,7 @@ def method_of(config: UATConfig | Method | str | None, seed: int | None, model: 
     if config is None:
         config = trained_for(model) or DEFAULT_METHOD
     if isinstance(config, UATConfig):
-        method: Method = _entry(config).with_config(config)
+        method = method_of_config(config)
     elif isinstance(config, str):
         method = parse_method(config)
     elif isinstance(config, Method):
@@ -84,29 +81,13 @@ def trained_for(model: PreTrainedModel) -> str | None:
     weights = attached(model)
     if weights is None:
         return None
-    method: object = METHODS.get(weights.method)
-    if not isinstance(method, TrainedMethod):
+    method = METHODS.get(weights.method)
+    if method is None or not method.trained:
         raise ModelError(
             f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install the "
             "version that trained it."
         )
     return method.as_trained(weights).name
-
-
-def _entry(config: UATConfig) -> Sampling:
-    """The entry of `METHODS` that a configuration is, but for its seed; the paper's UAT-Lite where it is none."""
-    entries = {key: method for key, method in METHODS.items() if isinstance(method, Sampling)}
-    same = (entry for entry in entries.values() if entry.standard == replace(config, seed=entry.standard.seed))
-    return next(same, entries["uat"])
-
-
-def seed_of(config: UATConfig | Method | str | None, seed: int | None) -> int:
-    """The seed that the method runs with."""
-    if seed is not None:
-        return seed
-    method = config.then if isinstance(config, Cascade) else config
-    own = method.config if isinstance(method, Sampling | Adaptive) else method
-    return own.seed if isinstance(own, UATConfig | TrainedMethod) else 0
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:

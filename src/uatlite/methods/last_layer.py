@@ -1,16 +1,16 @@
-"""The last layer's Laplace approximation (Daxberger et al., 2021) with Kronecker factors, from `laplace-torch`.
+"""Methods that change the last layer only: Laplace, SNGP and a variational last layer. One pass of the encoder.
 
-The posterior of the last layer's weights is a Gaussian around the trained ones, with the precision B ⊗ A + δI: B of the
-classes, A of the features, δ the prior's precision. In the eigenbases of the two, the logits of features x have the
-covariance
+`laplace` (Daxberger et al., 2021): the posterior of the last layer's weights is a Gaussian around the trained ones,
+with Kronecker factors from `laplace-torch` and the precision B ⊗ A + δI: B of the classes, A of the features, δ that
+of the prior. In the eigenbases of the two, the logits of features x have the covariance
 
     Q_B diag_i(Σ_j (Q_Aᵀx)_j² / (b_i·a_j + δ)) Q_Bᵀ + that of the bias,   logits = mean / sqrt(1 + π/8·variance).
 
-Only fitting needs the package. What it found is kept as plain tensors and read without it.
+Only fitting needs that package; the result is stored as plain tensors.
 
-SNGP (Liu et al., 2020): a Gaussian-process head on features whose distances mean something; one pass.
+`sngp` (Liu et al., 2020): a Gaussian-process head on features whose distances are preserved.
 
-Variational inference in the last layer: one pass of the encoder, many draws of the weights after it.
+`vi-last-layer`: variational inference; the encoder runs once and the layer is drawn many times.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ class Laplace(TrainedMethod):
 
     key: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "a Gaussian around the last layer's weights, by laplace-torch; one pass"
-    stochastic: ClassVar[bool] = False
-    passes: ClassVar[int] = 1
     knows_variance: ClassVar[bool] = True
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
@@ -93,8 +91,6 @@ class Sngp(TrainedMethod):
 
     key: ClassVar[str] = "sngp"
     summary: ClassVar[str] = "spectral-normalised pooler, Gaussian-process head, mean-field logits; one pass"
-    stochastic: ClassVar[bool] = False
-    passes: ClassVar[int] = 1
     knows_variance: ClassVar[bool] = True
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
@@ -148,10 +144,6 @@ class VariationalLastLayer(TrainedMethod):
     @property
     def passes(self) -> int:
         return self.samples
-
-    @property
-    def knows_variance(self) -> bool:
-        return self.samples > 1
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (samples, batch, classes)."""

@@ -1,19 +1,32 @@
-"""The contract of a method: what it is called, what it is set to, and the passes that it gives.
+"""The contract of a method: its name and settings, the passes it gives, and what it learns from calibration rows.
 
-Nothing here, and nothing in a method until it runs, imports torch: stored predictions are read by name without it.
+Everything that other rooms need to know about a method is said here, so that nobody asks for its class. No method
+imports torch before it runs: stored predictions are read by name without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import CalibrationError, ConfigurationError
+from uatlite.passes.config import UATConfig
+from uatlite.predictive import Floats, PassLogits
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
     from uatlite.attribution.layers import Propagation
+    from uatlite.model.weights import MethodWeights
+
+TOLERANCE = 0.005
+"""By how much AURC and ECE may rise for a lower cost."""
+FEWEST_ROWS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,15 +34,49 @@ class Passes:
     """What a method says about a batch of texts."""
 
     logits: Tensor
-    """(passes, batch, classes), float32"""
+    """(passes, batch, classes), float32; NaN after the last valid pass of a text"""
     margin_variance: Tensor | None = None
-    """(batch,): the variance of the top-1 minus the top-2 logit, from a method that knows it without sampling"""
+    """(batch,): variance of the top-1 minus the top-2 logit, from a method that knows it without sampling"""
     sources: Propagation | None = None
-    """where that variance comes from, by layer, component and token, from a method that finds it on the way"""
+    """that variance by layer, component and token, from a method that finds it on the way"""
     counts: Tensor | None = None
-    """(batch,): how many of the passes are a text's own, the first so many; the others hold NaN. None where all are"""
+    """(batch,): valid passes per text; None where all are valid"""
     spent: Tensor | None = None
-    """(batch,): how many passes were run for each text, where that is not the number that it has logits of"""
+    """(batch,): passes run for each text, where that differs from the number of its logits"""
+    representation: Tensor | None = None
+    """(batch, units): what the head reads, from a method that runs a pass without dropout"""
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationRows:
+    """Labelled rows that a method learns its free settings from."""
+
+    labels: NDArray[np.int64]
+    """(rows,)"""
+    run: Callable[[Method], PassLogits]
+    """what a method says about these rows"""
+    tolerance: float = TOLERANCE
+    """by how much AURC and ECE may rise for a lower cost"""
+    boundary: Callable[[Floats, NDArray[np.bool_]], float] | None = None
+    """the threshold to answer above, from confidences and errors (rows,) each; None without such a rule"""
+
+    def __post_init__(self) -> None:
+        if not self.tolerance >= 0:
+            raise ConfigurationError(f"tolerance={self.tolerance!r} is not a number from 0 on, as in {TOLERANCE}.")
+        classes = len(np.unique(self.labels))
+        if len(self.labels) < FEWEST_ROWS or classes < 2:
+            raise CalibrationError(
+                f"{len(self.labels)} rows with {classes} classes are too few to learn where to spend passes: at least "
+                f"{FEWEST_ROWS} rows of two classes are needed. Label more rows, or set it: cascade:threshold=0.9."
+            )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A method with the settings that it learned, and a sentence that says what they are."""
+
+    method: Method
+    reason: str
 
 
 @runtime_checkable
@@ -43,7 +90,7 @@ class Method(Protocol):
 
     @property
     def name(self) -> str:
-        """The canonical spelling: the key in `METHODS`, then what differs from it, as in 'uat:gate=k'."""
+        """The canonical spelling: the key in `METHODS`, then the settings that differ, as in 'uat:gate=k'."""
         ...
 
     @property
@@ -53,22 +100,42 @@ class Method(Protocol):
 
     @property
     def stochastic(self) -> bool:
-        """Whether the seed changes anything; one that is not is run once, however many seeds are asked for."""
+        """Whether the seed changes the result. Other methods run once, however many seeds are asked for."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed that it runs with; 0 where it has none."""
         ...
 
     @property
     def passes(self) -> int:
-        """How many passes it runs over each text, or at most where texts differ."""
+        """Passes per text; the most, where texts differ."""
         ...
 
     @property
     def trained(self) -> bool:
-        """Whether it needs weights of its own, which `uatlite train --method` gives."""
+        """Whether it needs weights of its own, made by `uatlite train --method`."""
         ...
 
     @property
     def knows_variance(self) -> bool:
-        """Whether its passes tell the variance of the margin: two or more of them, or one that computes it."""
+        """Whether its passes give the variance of the margin: two or more of them, or one that computes it."""
+        ...
+
+    @property
+    def config(self) -> UATConfig | None:
+        """The dropout that its passes, or those of its second stage, run under; None without dropout."""
+        ...
+
+    @property
+    def then(self) -> Method | None:
+        """The method of its second stage; None where every text gets the same treatment."""
+        ...
+
+    @property
+    def tunable(self) -> bool:
+        """Whether it has free settings that calibration rows decide."""
         ...
 
     def changed(self, **settings: str) -> Self:
@@ -79,10 +146,87 @@ class Method(Protocol):
         """The same method with another seed."""
         ...
 
+    def with_config(self, config: UATConfig) -> Self:
+        """The same method under another configuration of dropout; an error where `config` is None."""
+        ...
+
+    def tuned(self, rows: CalibrationRows) -> Tuned:
+        """The method with its free settings learned; an error where it is not tunable."""
+        ...
+
+    def untuned(self) -> Self:
+        """The same method before anything was learned."""
+        ...
+
+    def as_trained(self, weights: MethodWeights) -> Self:
+        """The method with the settings that its trained weights were made for."""
+        ...
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the seed that decides its numbers, as plain JSON values; 'method' is the key in `METHODS`."""
+        """All settings but the seed, as plain JSON values; 'method' is the key in `METHODS`."""
+        ...
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        """The method of the same key that `to_dict` described, with seed 0."""
         ...
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """The passes over tokenised texts, (batch, tokens) or (batch, choices, tokens)."""
         ...
+
+
+class MethodDefaults:
+    """What holds for a method that says nothing else: no seed, no dropout, one stage, nothing to learn.
+
+    A dataclass that overrides one of the properties by a field gives the field a default.
+    """
+
+    @property
+    def stochastic(self) -> bool:
+        return False
+
+    @property
+    def seed(self) -> int:
+        return 0
+
+    @property
+    def passes(self) -> int:
+        return 1
+
+    @property
+    def trained(self) -> bool:
+        return False
+
+    @property
+    def knows_variance(self) -> bool:
+        return self.passes > 1
+
+    @property
+    def config(self) -> UATConfig | None:
+        return None
+
+    @property
+    def then(self) -> Method | None:
+        return None
+
+    @property
+    def tunable(self) -> bool:
+        return False
+
+    def seeded(self, seed: int) -> Self:
+        return self
+
+    def with_config(self, config: UATConfig) -> Self:
+        raise ConfigurationError(f"{self!r} drops nothing, so it takes no configuration; use 'uat' or 'fast'.")
+
+    def tuned(self, rows: CalibrationRows) -> Tuned:
+        raise ConfigurationError(f"{self!r} has no settings that calibration rows decide.")
+
+    def untuned(self) -> Self:
+        return self
+
+    def as_trained(self, weights: MethodWeights) -> Self:
+        raise ConfigurationError(f"{self!r} is not a method that is trained.")
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        return self

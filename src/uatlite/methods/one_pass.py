@@ -1,7 +1,4 @@
-"""The base: one deterministic pass of the model as it is.
-
-UAT-Lite without sampling: one pass without dropout, and the margin's variance from one backward pass.
-"""
+"""Methods of one pass: `base`, the model as it is, and `analytic`, UAT-Lite without sampling."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.errors import ConfigurationError
-from uatlite.methods.method import Passes
+from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.passes.config import RATES, UATConfig, change, spell
 
 if TYPE_CHECKING:
@@ -19,63 +16,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Deterministic:
+class Deterministic(MethodDefaults):
     """The plain model without dropout: one pass, and no uncertainty but the softmax's own."""
 
     name: str = "base"
     summary: str = "one deterministic pass, the model as it is"
-    stochastic: bool = False
-    passes: int = 1
-    knows_variance: bool = False
-    trained: bool = False
 
     def changed(self, **settings: str) -> Self:
         if settings:
             raise ConfigurationError(f"{self.name} has no settings; drop {', '.join(settings)!r}.")
         return self
 
-    def seeded(self, seed: int) -> Self:
-        return self
-
     def to_dict(self) -> dict[str, Any]:
         return {"method": self.name}
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], seen: list[Any] | None = None) -> Passes:
-        """The model's own logits, as (1, batch, classes); what its encoder put out is added to `seen`."""
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        """The model's own logits (1, batch, classes), and what its head reads (batch, units)."""
         from uatlite.model.architectures import check_classifier, unwrap
-        from uatlite.model.plain import noting_its_encoder, plain
+        from uatlite.model.plain import plain_pass
 
         check_classifier(unwrap(model))
         device = next(model.parameters()).device
         inputs = {key: value.to(device) for key, value in encoded.items() if key != "labels"}
-        with plain(model, inputs) as classifier:
-            watched = classifier if seen is None else noting_its_encoder(classifier, seen)
-            logits: Tensor = watched(**inputs).logits
-        return Passes(logits.float()[None])
+        logits, representation = plain_pass(model, inputs)
+        return Passes(logits.float()[None], representation=representation)
 
 
 BASE = Deterministic()
 
 
 SETTINGS = ("penalty", "gate", "form", "uncertainty", *RATES)
-"""The others say how to sample, and nothing is sampled."""
+"""The other settings of UATConfig are about sampling."""
 STANDARD = UATConfig(estimate="closed-form")
 
 
 @dataclass(frozen=True)
-class Analytic:
+class Analytic(MethodDefaults):
     """The gated model's logits, and to first order the variance that dropout would give their margin.
 
-    The variance widens the temperature of each text: stack the calibrator `input-temperature` on it. Without a
-    calibrator the probabilities are the softmax of the logits alone.
+    The variance comes from one backward pass. It widens the temperature of each text: combine this method with the
+    calibrator `input-temperature`. Without a calibrator the probabilities are the softmax of the logits.
     """
 
     config: UATConfig = STANDARD
     summary: str = "UAT-Lite without sampling: the margin's variance from one backward pass; for +its"
-    stochastic: bool = False
-    passes: int = 1
     knows_variance: bool = True
-    trained: bool = False
 
     @property
     def name(self) -> str:
@@ -85,17 +70,14 @@ class Analytic:
     def changed(self, **settings: str) -> Self:
         return self.with_config(change(self.config, settings, SETTINGS, "analytic"))
 
-    def seeded(self, seed: int) -> Self:
-        return self
-
     def with_config(self, config: UATConfig) -> Self:
-        """The same method under another configuration."""
         return replace(self, config=config)
 
     def to_dict(self) -> dict[str, Any]:
-        config = self.config.to_dict()
-        del config["seed"]
-        return {"method": "analytic", "config": config}
+        return {"method": "analytic", "config": without_seed(self.config)}
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        return self.with_config(UATConfig.from_dict(values["config"]))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (1, batch, classes), the first-order variance of the margin (batch,), and where it comes from."""
@@ -106,3 +88,8 @@ class Analytic:
 
 
 ANALYTIC = Analytic()
+
+
+def without_seed(config: UATConfig) -> dict[str, Any]:
+    """A configuration as plain JSON values; the seed is stored beside a method, not in it."""
+    return {name: value for name, value in config.to_dict().items() if name != "seed"}

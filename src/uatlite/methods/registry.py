@@ -1,15 +1,17 @@
-"""The methods by name. A new one is a file, a line here and nothing else: the contract test runs over all of them."""
+"""The methods by name. A new one is a file and a line here; the contract test runs over all of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from uatlite.errors import ConfigurationError, nearest
-from uatlite.methods.cascade import CASCADE, Cascade
+from uatlite.methods.adaptive import ADAPTIVE
+from uatlite.methods.cascade import CASCADE
 from uatlite.methods.last_layer import LAPLACE, SNGP, VI_LAST_LAYER
 from uatlite.methods.method import Method
-from uatlite.methods.one_pass import ANALYTIC, BASE, Analytic
-from uatlite.methods.sampling import ADAPTIVE, FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Adaptive, Sampling
-from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG, TrainedMethod
+from uatlite.methods.one_pass import ANALYTIC, BASE
+from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT
+from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG
 from uatlite.passes.config import UATConfig
 
 METHODS: dict[str, Method] = {
@@ -39,13 +41,14 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     method = METHODS.get(str(values.get("method")))
     if method is None:
         raise ConfigurationError(f"the stored method {values.get('method')!r} is not one of: {', '.join(METHODS)}.")
-    if isinstance(method, Adaptive | Cascade):
-        return type(method).from_dict(values)
-    if isinstance(method, Sampling | Analytic):
-        return method.with_config(UATConfig.from_dict(values["config"]))
-    if isinstance(method, TrainedMethod):
-        return method.from_dict(values)
-    return method
+    return method.from_dict(values)
+
+
+def method_of_config(config: UATConfig) -> Method:
+    """The method that samples under a configuration, by the name of `METHODS` that it has, else as 'uat' changed."""
+    entries = (MC_UNIFORM, MC_COMPONENT, MC_GLOBAL, UAT, FAST)
+    same = (entry for entry in entries if entry.standard == replace(config, seed=entry.standard.seed))
+    return next(same, UAT).with_config(config)
 
 
 def parse_method(text: str) -> Method:

@@ -1,37 +1,35 @@
-"""What MC dropout and UAT-Lite share: stochastic passes through the engine under one configuration.
+"""Methods of many stochastic passes: MC dropout (Gal and Ghahramani, 2016) and UAT-Lite.
 
-MC dropout (Gal and Ghahramani, 2016): passes with dropout on, attention as it is.
-
-UAT-Lite: dropout by component, and attention modulated by token uncertainty.
-
-UAT-Lite that stops early: passes in blocks, until a text's decision is settled.
+Both run the engine under one configuration. MC dropout leaves attention as it is; UAT-Lite drops by component and
+modulates attention by token uncertainty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from uatlite.methods.method import Passes
-from uatlite.passes.config import RATES, SCALARS, DropoutRates, UATConfig, change, differences, spell, take
-from uatlite.passes.stopping import Stopping
+from uatlite.methods.method import MethodDefaults, Passes
+from uatlite.methods.one_pass import without_seed
+from uatlite.passes.config import RATES, SCALARS, DropoutRates, UATConfig, change, spell
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+PAPER = UATConfig()
+
 
 @dataclass(frozen=True)
-class Sampling:
-    """`config.samples` stochastic passes. `key` and `standard` are the entry in `METHODS` that this came from."""
+class Sampling(MethodDefaults):
+    """`config.samples` stochastic passes. `key` and `standard` are those of its entry in `METHODS`."""
 
-    key: str
-    summary: str
-    standard: UATConfig
-    config: UATConfig
+    key: str = "uat"
+    summary: str = ""
+    standard: UATConfig = PAPER
+    config: UATConfig = PAPER
     stochastic: bool = True
-    trained: bool = False
 
     @classmethod
     def of(cls, key: str, summary: str, config: UATConfig) -> Self:
@@ -44,12 +42,12 @@ class Sampling:
         return f"{self.key}:{settings}" if settings else self.key
 
     @property
-    def passes(self) -> int:
-        return self.config.samples
+    def seed(self) -> int:
+        return self.config.seed
 
     @property
-    def knows_variance(self) -> bool:
-        return self.config.samples > 1
+    def passes(self) -> int:
+        return self.config.samples
 
     def changed(self, **settings: str) -> Self:
         return self.with_config(change(self.config, settings, (*SCALARS, *RATES), self.key))
@@ -58,13 +56,13 @@ class Sampling:
         return self.with_config(replace(self.config, seed=seed))
 
     def with_config(self, config: UATConfig) -> Self:
-        """The same entry of `METHODS` under another configuration."""
         return replace(self, config=config)
 
     def to_dict(self) -> dict[str, Any]:
-        config = self.config.to_dict()
-        del config["seed"]
-        return {"method": self.key, "config": config}
+        return {"method": self.key, "config": without_seed(self.config)}
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        return self.with_config(UATConfig.from_dict(values["config"]))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (samples, batch, classes) of the engine's passes."""
@@ -74,7 +72,7 @@ class Sampling:
 
 
 def rates_only(rates: DropoutRates) -> UATConfig:
-    """MC dropout: the paper's number of passes at these rates, and attention left alone."""
+    """MC dropout: the paper's number of passes at these rates, attention not modulated."""
     return UATConfig(gate="none", rates=rates)
 
 
@@ -83,73 +81,5 @@ MC_COMPONENT = Sampling.of(
     "mc-component", "MC dropout at the rates of UAT-Lite, attention not modulated", rates_only(DropoutRates())
 )
 MC_GLOBAL = Sampling.of("mc-global", "MC dropout at the checkpoint's own rates", rates_only(DropoutRates.own()))
-
-
-UAT = Sampling.of("uat", "UAT-Lite as in the paper: lagged uncertainty, ten independent passes", UATConfig())
+UAT = Sampling.of("uat", "UAT-Lite as in the paper: lagged uncertainty, ten independent passes", PAPER)
 FAST = Sampling.of("fast", "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks", UATConfig.fast())
-
-
-CAP = 10
-STANDARD = UATConfig.fast(samples=CAP)
-BY_LABEL = Stopping()
-OWN = tuple(field.name for field in fields(Stopping))
-
-
-@dataclass(frozen=True)
-class Adaptive:
-    """At most `config.samples` passes; a text stops when its label, and whether to answer, are settled.
-
-    Calibrating learns where one answers and how much passes usually differ; before that only the label counts.
-    """
-
-    config: UATConfig = STANDARD
-    stopping: Stopping = BY_LABEL
-    summary: str = "UAT-Lite in blocks of passes; a text stops when its decision is settled"
-    stochastic: bool = True
-    trained: bool = False
-    knows_variance: bool = True
-
-    @property
-    def name(self) -> str:
-        settings = [*differences(self.stopping, BY_LABEL), *filter(None, [spell(self.config, STANDARD)])]
-        return f"adaptive:{','.join(settings)}" if settings else "adaptive"
-
-    @property
-    def passes(self) -> int:
-        return self.config.samples
-
-    def changed(self, **settings: str) -> Self:
-        stopping, others = take(self.stopping, settings, OWN)
-        config = change(self.config, others, (*SCALARS, *RATES), "adaptive")
-        return replace(self, config=config, stopping=stopping)
-
-    def seeded(self, seed: int) -> Self:
-        return self.with_config(replace(self.config, seed=seed))
-
-    def with_config(self, config: UATConfig) -> Self:
-        """The same rule to stop by under another configuration."""
-        return replace(self, config=config)
-
-    def untuned(self) -> Self:
-        """The same method before anything was learned."""
-        return replace(self, stopping=Stopping(confidence=self.stopping.confidence, block=self.stopping.block))
-
-    def to_dict(self) -> dict[str, Any]:
-        config = self.config.to_dict()
-        del config["seed"]
-        return {"method": "adaptive", "config": config, "stopping": asdict(self.stopping)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The method that `to_dict` described, with seed 0."""
-        return cls(UATConfig.from_dict(values["config"]), Stopping(**values["stopping"]))
-
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """Logits (samples, batch, classes), NaN where a text had stopped."""
-        from uatlite.passes.engine import sample_adaptively
-
-        found = sample_adaptively(model, encoded, self.config, self.stopping)
-        return Passes(found.logits, counts=found.counts)
-
-
-ADAPTIVE = Adaptive()

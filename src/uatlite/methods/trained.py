@@ -1,14 +1,14 @@
-"""What methods with weights of their own share: settings as fields, and weights that are found in the model.
+"""Methods with weights of their own: deep ensembles, snapshot ensembles and SWAG.
 
-Deep ensembles (Lakshminarayanan et al., 2017) and snapshot ensembles (Huang et al., 2017): one pass for each member.
+Their settings are fields; their weights come with the model that `uatlite train --method` made.
 
+Deep ensembles (Lakshminarayanan et al., 2017) and snapshot ensembles (Huang et al., 2017) run one pass for each member.
 The first member is the model itself. The others are its method weights `members` (members - 1, parameters), each all
 parameters of a model in one vector.
 
-SWA-Gaussian (Maddox et al., 2019): weights drawn from a Gaussian around the average of a training's last steps.
-
-The model itself has the average θ. Its method weights are the variances s² (parameters,) and the last K deviations
-d_k (K, parameters) from the running average, and a draw is
+SWA-Gaussian (Maddox et al., 2019) draws weights from a Gaussian around the average θ of the last training steps, which
+the model itself holds. Its method weights are the variances s² (parameters,) and the last K deviations d_k
+(K, parameters) from the running average. A draw is
 
     θ + sqrt(scale)·(s·z / √2 + Σ_k d_k·y_k / sqrt(2(K - 1))),   z, y ~ N(0, I).
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.methods.method import Passes
+from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.methods.one_pass import BASE
 from uatlite.passes.config import change_fields, field_names, spell_fields
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TrainedMethod:
+class TrainedMethod(MethodDefaults):
     """A method that runs on models which `uatlite train --method KEY` made; every field but the seed is a setting."""
 
     key: ClassVar[str]
@@ -56,11 +56,9 @@ class TrainedMethod:
         return {"method": self.key, **{name: getattr(self, name) for name in field_names(self)}}
 
     def as_trained(self, weights: MethodWeights) -> Self:
-        """The method as these weights of it were trained to be run."""
         return self
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
-        """The method that `to_dict` described."""
         settings = {name: value for name, value in values.items() if name != "method"}
         try:
             return replace(self, **settings)
@@ -81,7 +79,6 @@ class Ensemble(TrainedMethod):
 
     key: ClassVar[str] = "ensemble"
     summary: ClassVar[str] = "models fine-tuned independently of each other, one pass of each"
-    stochastic: ClassVar[bool] = False
 
     members: int = 5
 
@@ -92,15 +89,11 @@ class Ensemble(TrainedMethod):
     def passes(self) -> int:
         return self.members
 
-    @property
-    def knows_variance(self) -> bool:
-        return self.members > 1
-
     def as_trained(self, weights: MethodWeights) -> Self:
         return replace(self, members=1 + len(weights.tensors["members"]))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """Logits (members, batch, classes) of the first so many members."""
+        """Logits (members, batch, classes) of the first `members` members."""
         import torch
 
         from uatlite.model.weights import weights_for, with_parameters
@@ -114,7 +107,8 @@ class Ensemble(TrainedMethod):
             )
         others = weights.made(model, self.key, lambda: [with_parameters(model, vector) for vector in vectors])
         members = [model, *others[: self.members - 1]]
-        return Passes(torch.cat([BASE.run(member, encoded).logits for member in members]))
+        passes = [BASE.run(member, encoded) for member in members]
+        return Passes(torch.cat([one.logits for one in passes]), representation=passes[0].representation)
 
 
 @dataclass(frozen=True)
@@ -148,10 +142,6 @@ class Swag(TrainedMethod):
     @property
     def passes(self) -> int:
         return self.samples
-
-    @property
-    def knows_variance(self) -> bool:
-        return self.samples > 1
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (samples, batch, classes)."""

@@ -1,7 +1,7 @@
-"""The plain pass: a classifier without dropout, as it is.
+"""The plain pass: a classifier without dropout, and the representation that its head reads.
 
-Where the head reads the first token of the last layer alone, and nobody else looks, that layer runs for it alone, in a
-view of the model: the same logits for less. Everywhere else the model itself runs.
+Where the head reads only the first token of the last layer, that layer runs for this token alone, in a view of the
+model: the same logits at a lower cost. Everywhere else the model itself runs.
 """
 
 import copy
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from uatlite.model.architectures import ARCHITECTURES
+from uatlite.model.architectures import ARCHITECTURES, unwrap
 from uatlite.model.view import EMBEDDINGS, AttentionInput, Site, View, intervene, is_known, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
@@ -95,23 +95,74 @@ class PlainPass:
         return values
 
 
-def noting_its_encoder(model: PreTrainedModel, seen: list[Any]) -> PreTrainedModel:
-    """A shell around the same modules whose encoder notes its output in `seen`; the model itself is not touched."""
+def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Logits (batch, classes) without dropout, and what the head reads of each text (batch, units).
+
+    The second is None where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
+    """
+    with plain(model, inputs) as classifier:
+        if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
+            logits: Tensor = classifier(**inputs).logits
+            return logits, None
+        outputs: list[Any] = []
+        logits = _with_recorded_encoder(classifier, outputs)(**inputs).logits
+        return logits, read_by_head(model, outputs[0], inputs) if outputs else None
+
+
+def representation(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """What the head reads of each text, from a pass of the encoder alone: (batch, units); see `read_by_head`."""
+    device = next(model.parameters()).device
+    flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
+    with plain(unwrap(model), flat) as classifier:
+        output = classifier.base_model(**flat)
+    return read_by_head(model, output, inputs)
+
+
+def read_by_head(model: PreTrainedModel, output: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """What the head reads of an encoder's output, averaged over options: (batch, units).
+
+    This is the pooler's output where the encoder has one, else the hidden state of the first token, or of a decoder's
+    last token. (A mean over tokens would depend on the length of the text.) None where it is no encoder's output.
+    """
+    pooled = getattr(output, "pooler_output", None)
+    if pooled is None and (hidden := getattr(output, "last_hidden_state", None)) is not None:
+        row = ARCHITECTURES.get(model.config.model_type)
+        real = inputs["attention_mask"].to(hidden.device).flatten(0, -2)
+        pooled = hidden[_read_token(real, last=row is not None and row.reads_last)]
+    if pooled is None:
+        return None
+    rows = next(iter(inputs.values())).shape[0]
+    result: Tensor = pooled.float().view(rows, -1, pooled.shape[-1]).mean(dim=1)
+    return result
+
+
+def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
+    """The index of each row's first or last real token, whichever side the padding is on: real (rows, tokens)."""
+    places = torch.arange(real.shape[1], device=real.device)
+    token = (real * places).argmax(dim=1) if last else real.argmax(dim=1)
+    return torch.arange(len(real), device=real.device), token
+
+
+def _with_recorded_encoder(model: PreTrainedModel, outputs: list[Any]) -> PreTrainedModel:
+    """A copy that shares the model's modules and appends what the encoder returns to `outputs`.
+
+    A hook would change the user's model while it runs.
+    """
     shell = copy.copy(model)
-    shell._modules = {**model._modules, model.base_model_prefix: _Noting(model.base_model, seen)}
+    shell._modules = {**model._modules, model.base_model_prefix: _RecordedEncoder(model.base_model, outputs)}
     return shell
 
 
-class _Noting(nn.Module):
-    """An encoder that notes what it puts out."""
+class _RecordedEncoder(nn.Module):
+    """An encoder whose outputs are appended to a list."""
 
-    def __init__(self, encoder: nn.Module, seen: list[Any]) -> None:
+    def __init__(self, encoder: nn.Module, outputs: list[Any]) -> None:
         super().__init__()
         self.encoder = encoder
         self.training = encoder.training
-        self._seen = seen
+        self._outputs = outputs
 
     def forward(self, *args: Any, **inputs: Any) -> Any:
         output = self.encoder(*args, **inputs)
-        self._seen.append(output)
+        self._outputs.append(output)
         return output

@@ -66,7 +66,7 @@ class Job:
 
     def describe(self, classifier: UncertaintyClassifier) -> dict[str, Any]:
         """All that decides the output but the rows themselves, as plain JSON values."""
-        calibration = classifier.checked_calibration()
+        calibration = classifier.predictor().calibration
         learned = {} if calibration is None else calibration.to_dict()
         described = {
             "input": self.source,

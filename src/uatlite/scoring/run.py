@@ -109,7 +109,7 @@ class Run:
         self._job = job
         self._described = job.describe(classifier)
         self.parts.open(self._described, resume=job.resume, overwrite=job.overwrite)
-        calibration = classifier.checked_calibration()
+        calibration = classifier.predictor().calibration
         self._monitor = ShiftMonitor(None if calibration is None else calibration.shift)
         self._progress = Progress()
         self._done = 0

@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.calibrate import predictive_of
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
-from uatlite.classifier.run import Outputs, run
-from uatlite.methods.cascade import Cascade
+from uatlite.classifier.run import Outputs
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
-from uatlite.passes.config import UATConfig
-from uatlite.predictive import softmax
 from uatlite.serve.schema import (
     Answer,
     Attention,
@@ -23,6 +19,7 @@ from uatlite.serve.schema import (
     Settings,
     UsedSettings,
 )
+from uatlite.trust.distribution import pass_probabilities, probabilities
 from uatlite.values import Text
 
 STANDARD = METHODS["fast"]
@@ -48,7 +45,7 @@ def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResp
     method = changed(classifier.method, asked.settings)
     other = with_method(classifier, method)
     explanation = other.explain(asked.text, occlusion=asked.masking)
-    outputs = run(other.model, other.tokenizer, [asked.text], other.settings)
+    outputs = explanation.outputs
     return ExplainResponse(
         answer=Answer.of(explanation.prediction),
         before=dict(zip(explanation.prediction.among.classes, _before(outputs), strict=True)),
@@ -69,25 +66,17 @@ def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResp
 def changed(method: Method, settings: Settings) -> Method:
     """The method with the settings that were given; one that drops nothing is replaced by the standard one."""
     given = {name: value for name, value in settings.model_dump().items() if value is not None}
-    stage: Any = dropping(method)
-    if stage is None:
+    if method.config is None:
         return changed(STANDARD, settings)
-    if not stage.stochastic:
+    if not method.stochastic:
         given.pop("samples", None)
-    other = stage.with_config(replace(stage.config, **given))
-    result: Method = replace(method, then=other) if isinstance(method, Cascade) else other
-    return result
-
-
-def dropping(method: Method) -> Method | None:
-    """The method, or the stage of a cascade, that has a configuration of dropout; None where there is none."""
-    stage = method.then if isinstance(method, Cascade) else method
-    return stage if isinstance(getattr(stage, "config", None), UATConfig) else None
+    return method.with_config(replace(method.config, **given))
 
 
 def used(method: Method) -> UsedSettings:
     """The settings of a method that a client can change."""
-    stage: Any = dropping(method) or STANDARD
+    stage = STANDARD if method.config is None else method
+    assert stage.config is not None
     return UsedSettings(
         method=method.name,
         penalty=stage.config.penalty,
@@ -116,18 +105,16 @@ def with_method(classifier: UncertaintyClassifier, method: Method) -> Uncertaint
 
 def _before(outputs: Outputs) -> list[float]:
     """The probabilities without calibration: (classes,)."""
-    before: list[float] = predictive_of(outputs, None).probabilities[0].tolist()
+    before: list[float] = probabilities(outputs, None)[0].tolist()
     return before
 
 
 def _passes(classifier: UncertaintyClassifier, outputs: Outputs) -> list[list[float]]:
     """The probabilities of each pass, calibrated as the prediction is: (passes, classes)."""
-    calibration, margins = classifier.calibration_, outputs.margin_variance
-    run = outputs.logits[~np.isnan(outputs.logits).any(axis=(1, 2))]  # a text may need fewer passes than were allowed
-    if calibration is None:
-        passes: list[list[float]] = softmax(run[:, 0]).tolist()
-        return passes
-    return [calibration.calibrator.probabilities(logits, margins)[0].tolist() for logits in run]
+    calibration = classifier.calibration_
+    each = pass_probabilities(outputs, None if calibration is None else calibration.calibrator)[:, 0]
+    passes: list[list[float]] = each[~np.isnan(each).any(axis=1)].tolist()
+    return passes
 
 
 def _word(word: Any) -> ExplainedWord:

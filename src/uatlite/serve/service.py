@@ -163,7 +163,7 @@ class Service:
     """
 
     def __init__(self, classifier: UncertaintyClassifier, limits: Limits | None = None) -> None:
-        classifier.checked_calibration()  # a calibration of other settings is an error now and not at the first text
+        classifier.predictor()  # a calibration of other settings is an error now and not at the first text
         self.classifier = classifier
         self.limits = Limits() if limits is None else limits
         self.counts = Counts()

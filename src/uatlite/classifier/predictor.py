@@ -1,0 +1,125 @@
+"""A classifier that is ready to run: settings and calibration are built and checked once, for any number of texts."""
+
+import warnings
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from uatlite.classifier import explanation as explaining
+from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.explanation import Explanation, ExplanationOptions
+from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.settings import Settings
+from uatlite.errors import CalibrationError
+from uatlite.model.load import model_hash
+from uatlite.predictive import Predictive, summarise
+from uatlite.text.examples import option_names
+from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import predictive
+from uatlite.trust.rule import trust
+from uatlite.values import Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.classifier import UncertaintyClassifier
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """Model, settings and calibration of a classifier at one moment; later changes of the classifier do not reach it.
+
+    Its texts are already checked (`uatlite.text.examples.check_texts`).
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    settings: Settings
+    calibration: Calibration | None
+    class_names: tuple[str, ...]
+    """empty for an uncalibrated multiple choice, where each question has its own number of options"""
+    indices: bool
+
+    @classmethod
+    def of(cls, classifier: "UncertaintyClassifier") -> "Predictor":
+        """The predictor of a classifier; raises where its calibration was made under other settings."""
+        calibration, settings = classifier.calibration_, classifier.settings
+        if calibration is not None and (difference := calibration.settings.difference(settings)):
+            raise CalibrationError(
+                f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
+            )
+        return cls(
+            classifier.model, classifier.tokenizer, settings, calibration, classifier.class_names, classifier.indices
+        )
+
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
+        return model_hash(self.model) if self.calibration is None else self.calibration.model_hash
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The fitted calibrator, where there is a calibration."""
+        return None if self.calibration is None else self.calibration.calibrator
+
+    @property
+    def represents(self) -> bool:
+        """Whether texts are compared with the calibration rows by the model's representations."""
+        shift = None if self.calibration is None else self.calibration.shift
+        return shift is not None and shift.ellipsoid is not None
+
+    def predict(self, texts: list[Text]) -> Predictions:
+        """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
+        if not texts:
+            return self._without_texts()
+        return self.predictions(texts, run(self.model, self.tokenizer, texts, self.settings, represent=self.represents))
+
+    def explain(self, text: Text, options: ExplanationOptions) -> Explanation:
+        """The prediction for a checked text, and where its uncertainty comes from."""
+        reading = explaining.read(self.model, self.tokenizer, text, self.settings, represent=self.represents)
+        return explaining.explain(reading, self.predictions([text], reading.outputs)[0], options)
+
+    def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
+        """Predictions from what the method's passes say about the texts."""
+        found = predictive(outputs, self.calibrator)
+        predictions = self._filled(
+            texts=tuple(texts),
+            classes=self.class_names or option_names(outputs.logits.shape[2]),
+            predictive=found,
+            passes=outputs.passes,
+            truncated_texts=outputs.truncated_texts,
+            truncated_tokens=outputs.truncated_tokens,
+        )
+        shift = None if self.calibration is None else self.calibration.shift
+        if shift is None or outputs.representations is None:
+            return predictions
+        distances = shift.squared_distances(outputs.representations)
+        return replace(predictions, distances=distances, outliers=shift.outliers(distances))
+
+    def with_shift(self, predictions: Predictions) -> Predictions:
+        """The same predictions, compared with the calibration rows; warns of a shift."""
+        reference = None if self.calibration is None else self.calibration.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(trust(reference.score, predictions.predictive), distances=predictions.distances)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=3)
+        return replace(predictions, shift=report)
+
+    def _filled(self, predictive: Predictive, **fields: Any) -> Predictions:
+        calibration = self.calibration
+        sets = None if calibration is None else calibration.label_sets
+        return Predictions(
+            predictive=predictive,
+            indices=self.indices,
+            rule=None if calibration is None else calibration.rule,
+            sets=None if sets is None else sets.sets(predictive.probabilities),
+            **fields,
+        )
+
+    def _without_texts(self) -> Predictions:
+        classes = self.class_names or option_names(2)
+        nothing = summarise(np.zeros((0, len(classes))), np.zeros((1, 0, len(classes))))
+        return self._filled(nothing, texts=(), classes=classes, passes=np.zeros(0, dtype=np.int64))

@@ -1,0 +1,124 @@
+"""UAT-Lite that stops early: passes in blocks, until the decision about a text is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
+from uatlite.methods.one_pass import without_seed
+from uatlite.methods.sampling import FAST, Sampling
+from uatlite.passes.config import RATES, SCALARS, UATConfig, change, differences, spell, take
+from uatlite.passes.stopping import Stopping, fit_prior
+from uatlite.predictive import PassLogits, softmax
+from uatlite.trust.calibrators import best_temperature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+CAP = 10
+STANDARD = UATConfig.fast(samples=CAP)
+BY_LABEL = Stopping()
+STOPPING_SETTINGS = tuple(field.name for field in fields(Stopping))
+DIGITS = 6
+"""Of learned settings, which are spelt out in the method's name."""
+
+
+@dataclass(frozen=True)
+class Adaptive(MethodDefaults):
+    """At most `config.samples` passes; a text stops when its label, and whether to answer, are settled.
+
+    Calibrating learns the threshold to answer above and how much passes usually differ. Before that only the label
+    counts.
+    """
+
+    config: UATConfig = STANDARD
+    stopping: Stopping = BY_LABEL
+    summary: str = "UAT-Lite in blocks of passes; a text stops when its decision is settled"
+    stochastic: bool = True
+    knows_variance: bool = True
+
+    @property
+    def name(self) -> str:
+        settings = [*differences(self.stopping, BY_LABEL), *filter(None, [spell(self.config, STANDARD)])]
+        return f"adaptive:{','.join(settings)}" if settings else "adaptive"
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def passes(self) -> int:
+        return self.config.samples
+
+    @property
+    def tunable(self) -> bool:
+        return self == self.untuned()
+
+    @property
+    def whole(self) -> Sampling:
+        """The same passes, all of them for every text."""
+        return FAST.with_config(self.config)
+
+    def changed(self, **settings: str) -> Self:
+        stopping, others = take(self.stopping, settings, STOPPING_SETTINGS)
+        config = change(self.config, others, (*SCALARS, *RATES), "adaptive")
+        return replace(self, config=config, stopping=stopping)
+
+    def seeded(self, seed: int) -> Self:
+        return self.with_config(replace(self.config, seed=seed))
+
+    def with_config(self, config: UATConfig) -> Self:
+        return replace(self, config=config)
+
+    def untuned(self) -> Self:
+        return replace(self, stopping=Stopping(confidence=self.stopping.confidence, block=self.stopping.block))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"method": "adaptive", "config": without_seed(self.config), "stopping": asdict(self.stopping)}
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        return replace(self, config=UATConfig.from_dict(values["config"]), stopping=Stopping(**values["stopping"]))
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        """Logits (samples, batch, classes), NaN where a text had stopped."""
+        from uatlite.passes.engine import sample_adaptively
+
+        found = sample_adaptively(model, encoded, self.config, self.stopping)
+        return Passes(found.logits, counts=found.counts)
+
+    def tuned(self, rows: CalibrationRows) -> Tuned:
+        return Tuned(*self.learned(rows.run(self.whole), rows))
+
+    def learned(self, whole: PassLogits, rows: CalibrationRows) -> tuple[Self, str]:
+        """The method with what all passes of the rows teach, and a sentence that says it."""
+        means = whole.mean_logits
+        temperature = round(best_temperature(means, rows.labels), DIGITS)
+        prior = dict(zip(("spread", "weight", "trend"), fit_prior(whole.logits), strict=True))
+        settings: dict[str, Any] = {name: round(value, DIGITS) for name, value in prior.items()}
+        if rows.boundary is not None:
+            probabilities = softmax(means / temperature)
+            threshold = rows.boundary(probabilities.max(axis=1), probabilities.argmax(axis=1) != rows.labels)
+            if 0 < threshold < 1:  # answering all or none leaves nothing to settle
+                settings |= {"boundary": round(float(np.log(threshold / (1 - threshold))), DIGITS)}
+                settings |= {"temperature": temperature}
+        tuned = replace(self, stopping=replace(self.stopping, **settings))
+        passes = tuned.stopping.counts(whole.logits).mean()
+        decision = "label and whether to answer are" if "boundary" in settings else "label is"
+        return tuned, (
+            f"Adaptive: a text stops when its {decision} that of all {self.passes} passes with a confidence of "
+            f"{self.stopping.confidence:g}; {passes:.1f} passes a text on {len(rows.labels)} calibration rows."
+        )
+
+    def cut(self, whole: PassLogits) -> PassLogits:
+        """What this method gives, from all passes of the same rows."""
+        counts = self.stopping.counts(whole.logits)
+        own = np.arange(len(whole.logits))[:, None] < counts
+        return replace(whole, logits=np.where(own[..., None], whole.logits, np.nan), counts=counts)
+
+
+ADAPTIVE = Adaptive()
