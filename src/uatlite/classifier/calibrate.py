@@ -206,7 +206,7 @@ def calibrate(
     classes: tuple[str, ...],
     spending: tuple[str, ...] = (),
 ) -> Calibration:
-    """Learn from what the model says of labelled rows, (rows,)."""
+    """Learn from the outputs for labelled rows; labels (rows,)."""
     fitting, deciding = split(labels, options, tunes=bool(spending))
     calibrator = _fit(outputs, labels, fitting, options)
     found = predictive(outputs, calibrator)
@@ -224,7 +224,7 @@ def calibrate(
             if options.label_sets is None
             else label_sets(found.probabilities[deciding], labels[deciding], options.label_sets)
         ),
-        # No label enters a comparison of scores and representations, so all rows may stand in it.
+        # The comparison of scores and representations uses no label, so all rows may take part.
         shift=summarise(scores, outputs.representations, score=options.score)
         if len(labels) >= REFERENCE_ROWS
         else None,

@@ -190,7 +190,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         return self
 
     def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> Predictions:
-        """What the classifier says of texts: strings, pairs, or Choices for a multiple-choice model.
+        """Predictions for texts: strings, pairs, or Choices for a multiple-choice model.
 
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
         gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).

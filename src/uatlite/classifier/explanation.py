@@ -35,7 +35,7 @@ class ExplainedToken:
 
     text: str
     place: int
-    """where it stands in the row of tokens, padding counted; the choices of a question follow one another"""
+    """its index in the row of tokens, padding counted; the choices of a question follow one another"""
     special: bool
     uncertainty: float
     """U"""
@@ -192,7 +192,7 @@ class ExplanationOptions:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One text as the model reads it, and what the method's passes say of it."""
+    """One tokenized text, and the outputs of the method's passes."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -295,7 +295,7 @@ def _tokens(reading: Reading, found: TokenAttribution) -> tuple[ExplainedToken, 
 def _with_words(
     tokenizer: PreTrainedTokenizerBase, text: Text, inputs: dict[str, Tensor], max_length: int
 ) -> Mapping[str, Tensor]:
-    """The same tensors with what a fast tokenizer says of words; options have none, their pieces' marks decide."""
+    """The same tensors with a fast tokenizer's word indices; for options the marks of the pieces tell words apart."""
     if not tokenizer.is_fast or isinstance(text, Choices):
         return inputs
     first, second = (text, None) if isinstance(text, str) else text

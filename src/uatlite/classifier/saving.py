@@ -1,12 +1,10 @@
-"""The model card: what the classifier is, how to use it, what was measured on which rows, what is promised.
+"""A classifier on disk: a plain transformers directory with its calibration and a model card beside the model.
 
-A classifier on disk: a plain transformers directory with uatlite.json, its arrays and a model card beside the model.
-
-config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without us
-uatlite-method.safetensors    the weights of a method that was trained to have some
+config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without uatlite
+uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
 uatlite.safetensors    the summary of the calibration rows (scores, mean, covariance, distances)
-README.md              the model card, with the measured figures
+README.md              the model card: what it is, how to use it, what was measured, what is promised
 """
 
 import json
@@ -30,82 +28,6 @@ from uatlite.model.weights import file_beside
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
-
-
-_CARD = """\
----
-library_name: transformers
-pipeline_tag: text-classification
-tags:
-- uatlite
-- uncertainty
-- calibration
----
-
-# {title}
-
-A text classifier that says how sure it is{abstains}. The weights are those of the model it was made from;
-`uatlite.json` beside them holds what was learned from labelled rows.
-
-```python
-from uatlite import UncertaintyClassifier
-
-clf = UncertaintyClassifier.from_pretrained("path-or-hub-id-of-this-model")
-pred = clf.predict(["a text"])
-pred.labels, pred.confidence, pred.mutual_information{abstain_attribute}
-```
-
-transformers alone loads it too, as the plain model without calibration{plain_abstains}.
-
-- Model: {model}, {classes} classes: {names}
-- Method: `{method}` ({summary}), seed {seed}
-- Texts over {max_length} tokens are {long_texts}
-- Written by uatlite {version}
-
-## Calibration
-
-{calibration}
-
-## Figures
-
-{figures}
-"""
-
-
-def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) -> str:
-    """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
-    model, settings, calibration = unwrap(classifier.model), classifier.settings, classifier.calibration_
-    rule = None if calibration is None else calibration.rule
-    names = classifier.class_names
-    learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
-    promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
-    measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
-    return _CARD.format(
-        title=f"{type(model).__name__} with uncertainty",
-        abstains=" and abstains where it should not answer" if rule else "",
-        abstain_attribute=", pred.abstain" if rule else "",
-        plain_abstains=" and abstention" if rule else "",
-        model=type(model).__name__,
-        classes=len(names),
-        names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),
-        method=settings.method.name,
-        summary=settings.method.summary,
-        seed=settings.seed,
-        max_length=settings.max_length,
-        long_texts="read in overlapping windows" if settings.windows else "cut",
-        version=__version__,
-        calibration="\n".join(f"- {line}" for line in [*learned, *promise]),
-        figures="\n\n".join(_table(figures) for figures in measured) or "None were measured.",
-    )
-
-
-def _table(figures: Figures) -> str:
-    header, *lines = figures.table()
-    rows = [header, ("---",) * 3, *lines]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    basis = figures.basis[0].upper() + figures.basis[1:]
-    return f"{basis}. In brackets: {CONFIDENCE:.0%} bootstrap intervals.\n\n{table}"
-
 
 FORMAT = 1
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
@@ -222,3 +144,78 @@ def push(
             commit_message=f"A classifier that knows when to abstain (uatlite {__version__})",
         )
     return str(address)
+
+
+_CARD = """\
+---
+library_name: transformers
+pipeline_tag: text-classification
+tags:
+- uatlite
+- uncertainty
+- calibration
+---
+
+# {title}
+
+A text classifier that says how sure it is{abstains}. The weights are those of the model it was made from;
+`uatlite.json` beside them holds what was learned from labelled rows.
+
+```python
+from uatlite import UncertaintyClassifier
+
+clf = UncertaintyClassifier.from_pretrained("path-or-hub-id-of-this-model")
+pred = clf.predict(["a text"])
+pred.labels, pred.confidence, pred.mutual_information{abstain_attribute}
+```
+
+transformers alone loads it too, as the plain model without calibration{plain_abstains}.
+
+- Model: {model}, {classes} classes: {names}
+- Method: `{method}` ({summary}), seed {seed}
+- Texts over {max_length} tokens are {long_texts}
+- Written by uatlite {version}
+
+## Calibration
+
+{calibration}
+
+## Figures
+
+{figures}
+"""
+
+
+def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) -> str:
+    """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
+    model, settings, calibration = unwrap(classifier.model), classifier.settings, classifier.calibration_
+    rule = None if calibration is None else calibration.rule
+    names = classifier.class_names
+    learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
+    promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
+    measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
+    return _CARD.format(
+        title=f"{type(model).__name__} with uncertainty",
+        abstains=" and abstains where it should not answer" if rule else "",
+        abstain_attribute=", pred.abstain" if rule else "",
+        plain_abstains=" and abstention" if rule else "",
+        model=type(model).__name__,
+        classes=len(names),
+        names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),
+        method=settings.method.name,
+        summary=settings.method.summary,
+        seed=settings.seed,
+        max_length=settings.max_length,
+        long_texts="read in overlapping windows" if settings.windows else "cut",
+        version=__version__,
+        calibration="\n".join(f"- {line}" for line in [*learned, *promise]),
+        figures="\n\n".join(_table(figures) for figures in measured) or "None were measured.",
+    )
+
+
+def _table(figures: Figures) -> str:
+    header, *lines = figures.table()
+    rows = [header, ("---",) * 3, *lines]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    basis = figures.basis[0].upper() + figures.basis[1:]
+    return f"{basis}. In brackets: {CONFIDENCE:.0%} bootstrap intervals.\n\n{table}"
