@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.run import run
 from uatlite.model.plain import plain_pass, representation
 
 
@@ -90,20 +87,3 @@ def test_a_forward_that_hides_its_encoder_has_none(tiny: Callable[..., PreTraine
     logits, read = plain_pass(model, inputs)
     assert read is None
     torch.testing.assert_close(logits, model(**inputs).logits, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("method", ["base", "cascade:threshold=0.8"])
-def test_one_pass_serves_prediction_and_shift(
-    build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
-) -> None:
-    clf, texts = build(method), list(texts_of(20))
-    calls: list[int] = []
-    handle = clf.model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    both = run(clf.model, clf.tokenizer, texts, clf.settings, represent=True)
-    batches = len(calls)
-    plain = run(clf.model, clf.tokenizer, texts, clf.settings)
-    assert len(calls) == 2 * batches
-    handle.remove()
-    assert both.representations is not None
-    assert both.representations.shape[0] == len(texts)
-    np.testing.assert_array_equal(both.logits, plain.logits)

@@ -1,0 +1,44 @@
+"""Texts are run in one place: one pass serves several ends, and rows come back in the order asked for."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.run import run, run_tokens
+from uatlite.model.tokens import tokenize
+
+
+@pytest.mark.parametrize("method", ["base", "cascade:threshold=0.8"])
+def test_one_pass_serves_prediction_and_shift(
+    build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
+) -> None:
+    clf, texts = build(method), list(texts_of(20))
+    calls: list[int] = []
+    handle = clf.model.base_model.register_forward_hook(lambda *_: calls.append(1))
+    both = run(clf.model, clf.tokenizer, texts, clf.settings, represent=True)
+    batches = len(calls)
+    plain = run(clf.model, clf.tokenizer, texts, clf.settings)
+    assert len(calls) == 2 * batches
+    handle.remove()
+    assert both.representations is not None
+    assert both.representations.shape[0] == len(texts)
+    np.testing.assert_array_equal(both.logits, plain.logits)
+
+
+@pytest.mark.parametrize("method", ["base", "fast", "adaptive:confidence=0.6", "analytic"])
+def test_rows_come_in_the_order_asked_for(
+    build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
+) -> None:
+    clf, texts = build(method), list(texts_of(20))
+    tokens = tokenize(clf.tokenizer, texts, 64)
+    whole, some = run_tokens(clf.model, clf.method, tokens), [13, 2, 7, 19]
+    part = run_tokens(clf.model, clf.method, tokens, some)
+    np.testing.assert_allclose(part.logits, whole.logits[:, some], atol=2e-5)
+    np.testing.assert_array_equal(part.passes, whole.passes[some])
+    np.testing.assert_allclose(whole.logits, run(clf.model, clf.tokenizer, texts, clf.settings).logits, atol=2e-5)
+    if method == "analytic":
+        assert part.margin_variance is not None
+        assert whole.margin_variance is not None
+        np.testing.assert_allclose(part.margin_variance, whole.margin_variance[some], rtol=1e-3)
