@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types contracts unit browser bench clean
+.PHONY: demo test lint types contracts unit browser bench docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/uatlite demo
@@ -35,6 +35,10 @@ browser:
 bench: $(VENV)/.dev
 	$(BIN)/pip install -q --no-deps -r benchmarks/requirements.txt
 	$(BIN)/python benchmarks/engine.py
+
+# The page about the command line, from the commands themselves.
+docs: $(VENV)/.dev
+	$(BIN)/python docs/cli_page.py > docs/reference/cli.md
 
 # torch comes first and alone, through the constraints, so that no other package's range picks another build.
 $(VENV)/.torch: constraints.txt

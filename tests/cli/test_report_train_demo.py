@@ -9,12 +9,13 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from uatlite.cli.evidence import demo
 from uatlite.cli.lab import report, train
-from uatlite.cli.tours import demo
-from uatlite.errors import ConfigurationError, MissingDependency, StoreError
+from uatlite.cli.product import calibrate, predict
+from uatlite.errors import ConfigurationError, DataError, MissingDependency, StoreError
 
 app = typer.Typer(pretty_exceptions_enable=False)
-for command in (demo, report, train):
+for command in (calibrate, demo, predict, report, train):
     app.command()(command)
 
 
@@ -39,6 +40,37 @@ def test_train_writes_a_classifier_of_the_task(model_dir: Path, tmp_path: Path) 
     assert record["rows"] == 20
     assert f"{record['steps']} steps over 20 rows" in " ".join(result.stderr.split())
     assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
+
+
+def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(
+    model_dir: Path, reviews: Path, tmp_path: Path
+) -> None:
+    model, classifier, scored = tmp_path / "model", tmp_path / "classifier", tmp_path / "scored.jsonl"
+    result = run(
+        "train", "--data", str(reviews), "--text", "body", "--label", "stars", "--backbone", str(model_dir),
+        "--recipe", "demo", "--held-out", "0.4", "-o", str(model),
+    )  # fmt: skip
+    assert "2 steps over 60 rows" in result.stderr
+    assert f"40 rows were held out. Calibrate on them: uatlite calibrate {model}" in result.stderr
+    classes = json.loads((model / "config.json").read_text())["id2label"]
+    assert classes == {"0": "negative", "1": "neutral", "2": "positive"}
+    columns = ("--text", "body")
+    run("calibrate", str(model), str(model / "held-out.jsonl"), *columns, "--label", "stars", "-o", str(classifier))
+    run("predict", str(classifier), str(reviews), *columns, "-o", str(scored))
+    labels = {json.loads(line)["label"] for line in scored.read_text().splitlines()}
+    assert labels <= {"negative", "neutral", "positive"}
+
+
+def test_a_missing_column_is_an_error_before_the_weights_are_loaded(
+    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "uatlite.lab.train.fine_tune.with_new_head", lambda *_, **__: pytest.fail("weights were loaded")
+    )
+    result = run("train", "--data", str(reviews), "--label", "stars", "-o", str(tmp_path / "out"), succeeds=False)
+    assert isinstance(result.exception, DataError)
+    assert str(result.exception) == "There is no column 'text'; the columns are: body, stars."
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_unknown_recipe_lists_those_that_there_are(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from uatlite.cli.app import app
-from uatlite.cli.tours import INCOMPLETE
+from uatlite.cli.evidence import INCOMPLETE
 from uatlite.errors import ConfigurationError
 from uatlite.lab.paper.declaration import NAMES
 

@@ -55,12 +55,12 @@ def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
 def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:
     kept: list[Results] = []
 
-    def tell(doing: str) -> None:
-        if doing == "how costs grow with tokens: 16":
+    def stop(step: str) -> None:
+        if step == "how costs grow with tokens: 16":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), tell, kept.append)
+        run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), stop, kept.append)
     assert [[curve.over for curve in one.curves] for one in kept] == [["batch"], ["batch", "passes"]]
     assert set(kept[0].contenders) == {"deterministic", "fast"}
     assert not any(module.training for module in checkpoint.model.modules())
@@ -69,11 +69,11 @@ def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: lis
 def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     order: list[str] = []
     runs = {name: (lambda name=name: order.append(name)) for name in ("base", "a", "b")}  # type: ignore[misc]
-    told: list[str] = []
-    found = take_turns(runs, "base", 2, told.append)
+    steps: list[str] = []
+    found = take_turns(runs, "base", 2, steps.append)
     assert order == ["base", "a", "b"] + 2 * ["base", "a", "base", "b", "base"]
-    assert told[0] == "warming up: base"
-    assert told[-1] == "round 2 of 2: b"
+    assert steps[0] == "warming up: base"
+    assert steps[-1] == "round 2 of 2: b"
     assert set(found) == {"base", "a", "b"}
 
 

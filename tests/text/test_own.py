@@ -64,8 +64,8 @@ def test_a_missing_column_lists_the_columns(tmp_path):
     ("labels", "problem"),
     [
         (["1", ""], "line 3, column 'stars': no label"),
-        (["1", "1"], "has 1 different labels; a classifier needs two or more"),
-        ([], "has 0 different labels"),
+        (["1", "1"], "has only the label '1'; a classifier needs two or more"),
+        ([], "has no label; a classifier needs two or more"),
         (range(MOST_LABELS + 1), "more than 1000 different values: is it the label"),
         (["1", "2,3"], "line 3: 3 fields where the header has 2"),
     ],

@@ -1,4 +1,4 @@
-"""The command line: `uatlite COMMAND`. One thin file for each command, listed in `app.py`."""
+"""The command line: `uatlite COMMAND`. Thin functions, listed in `app.py`."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - impor
 
 
 def _quieten_transformers() -> None:
-    """Our own bar shows what is going on; the variables are read when transformers is imported, later."""
+    """Our own progress bar is enough. The variables are read later, when transformers is imported."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -1,14 +1,12 @@
-"""The commands. A new one is a file with one function, and a line here."""
+"""The commands. A new one is a function in one of the files imported here, and a line below."""
 
 from typing import Annotated
 
 import typer
 
-from uatlite.cli.lab import EXAMPLES as EVALUATE_EXAMPLES
-from uatlite.cli.lab import evaluate, methods, report, tasks, train
+from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
+from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
 from uatlite.cli.product import calibrate, explain, predict, serve, sites
-from uatlite.cli.tours import EXAMPLES as REPRODUCE_EXAMPLES
-from uatlite.cli.tours import bench, demo, reproduce
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",
@@ -26,7 +24,7 @@ app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 app.command()(report)
 app.command(epilog=REPRODUCE_EXAMPLES)(reproduce)
 app.command()(serve)
-app.command()(train)
+app.command(epilog=TRAIN_EXAMPLES)(train)
 app.command()(bench)
 app.command()(sites)
 app.command()(tasks)
@@ -36,7 +34,7 @@ app.command()(methods)
 @app.callback()
 def options(
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; anywhere on the line.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere on the line.")
     ] = False,
 ) -> None:
     """Know when not to trust a text classifier."""

@@ -1,13 +1,4 @@
-"""uatlite predict MODEL INPUT -o OUT
-
-uatlite calibrate MODEL DATA -o DIR
-
-uatlite explain MODEL TEXT
-
-uatlite serve MODEL
-
-uatlite sites MODEL
-"""
+"""The commands of the product: calibrate, predict, explain and serve a classifier, and list its dropout sites."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,39 +9,63 @@ import typer
 from rich.console import Console
 
 from uatlite.cli.bars import ScoringBar
-from uatlite.cli.options import AddressOption, EngineOption, GpusOption, WorkersOption, chosen_cluster
+from uatlite.cli.options import (
+    COLUMNS,
+    INPUT_HELP,
+    INTERRUPTED,
+    LIMITS,
+    MORE,
+    AddressOption,
+    ClassifierArgument,
+    EngineOption,
+    FormatOption,
+    GpusOption,
+    LabelOption,
+    LabelOrderOption,
+    MaxLengthOption,
+    MethodOption,
+    ModelArgument,
+    OptionsOption,
+    PairOption,
+    StrictOption,
+    TextOption,
+    WorkersOption,
+    chosen_cluster,
+    messages,
+)
 from uatlite.errors import MissingDependency
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
 
 
-INTERRUPTED = 130
-INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz as it comes), a directory of them, an address (s3://…), or -."
-
-
 def predict(
-    model: Annotated[str, typer.Argument(help="Directory of a model, best one that 'calibrate' wrote, or a hub id.")],
+    model: ClassifierArgument,
     input: Annotated[str, typer.Argument(help=INPUT_HELP)],
     output: Annotated[Path, typer.Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
-    text: Annotated[str, typer.Option(help="Column of the text, of a pair's first, or of the question.")] = "text",
-    text_pair: Annotated[str | None, typer.Option(help="Column of a pair's second text.")] = None,
-    options: Annotated[str | None, typer.Option(help="Column of a question's options, for multiple choice.")] = None,
-    id: Annotated[str, typer.Option(help="Column of the id; without it a row is called file:line.")] = "id",
-    keep: Annotated[
-        list[str] | None, typer.Option(help="Column to carry along to the output; may be repeated.")
-    ] = None,
-    format: Annotated[str | None, typer.Option(help="Format of the input where its name does not say it.")] = None,
-    method: Annotated[str | None, typer.Option(help="Method of an uncalibrated model, as in uat:gate=k.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.")] = None,
+    method: MethodOption = None,
+    max_length: MaxLengthOption = None,
     windows: Annotated[
         bool,
-        typer.Option("--windows", help="Read long texts in overlapping windows; a calibrated model knows by itself."),
+        typer.Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting."),
     ] = False,
     rejects: Annotated[Path | None, typer.Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be scored.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an output, or an unfinished run.")] = False,
+    strict: StrictOption = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing output or an unfinished run.")
+    ] = False,
+    text: TextOption = "text",
+    text_pair: PairOption = None,
+    options: OptionsOption = None,
+    id: Annotated[
+        str, typer.Option(help="Column of the id; rows without one are called file:line.", rich_help_panel=COLUMNS)
+    ] = "id",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Column to copy to the output; may be repeated.", rich_help_panel=COLUMNS),
+    ] = None,
+    format: FormatOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -97,50 +112,47 @@ def predict(
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="Directory of a fine-tuned model, or a hub id.")],
+    model: ModelArgument,
     data: Annotated[str, typer.Argument(help=f"Labelled rows that the model was not trained on. {INPUT_HELP}")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the calibrated classifier.")],
-    text: Annotated[str, typer.Option(help="Column of the text, of a pair's first, or of the question.")] = "text",
-    text_pair: Annotated[str | None, typer.Option(help="Column of a pair's second text.")] = None,
-    options: Annotated[str | None, typer.Option(help="Column of a question's options, for multiple choice.")] = None,
-    label: Annotated[str, typer.Option(help="Column of the label: a class's name, or its number from 0.")] = "label",
-    label_order: Annotated[
-        str | None, typer.Option(help="What the model's classes are called, in its order: negative,positive")
-    ] = None,
-    format: Annotated[str | None, typer.Option(help="Format of the data where their name does not say it.")] = None,
     target_risk: Annotated[
-        float | None, typer.Option(help="Answer so that at most this share of answers is wrong.")
+        float | None, typer.Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
     ] = None,
-    target_coverage: Annotated[float | None, typer.Option(help="Answer at least this share of rows.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Answer where the score is above this.")] = None,
-    confidence: Annotated[float, typer.Option(help="The confidence with which --target-risk is promised.")] = 0.95,
+    target_coverage: Annotated[float | None, typer.Option(help="Abstain, but answer at least this share.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Answer only if the score is above this number.")] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence with which --target-risk holds.")] = 0.95,
     score: Annotated[
-        str, typer.Option(help="What to abstain by: confidence, margin, entropy, mutual-information, variance.")
+        str, typer.Option(help="Score to abstain by: confidence, margin, entropy, mutual-information, variance.")
     ] = "confidence",
     calibrator: Annotated[
         str,
         typer.Option(help="auto, none, temperature, input-temperature, platt, vector, histogram or isotonic."),
     ] = "auto",
     label_sets: Annotated[
-        float | None, typer.Option(help="Coverage of label sets, as in 0.9; none by default.")
+        float | None, typer.Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="How passes are made, as in fast, cascade, base or uat:gate=k; fast by default.")
+        str | None, typer.Option(help="Method, as in fast, cascade, base or uat:gate=k; fast by default.")
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Choose the best method that costs at most so many deterministic passes, as in 2.0."),
+        typer.Option(help="Choose the best method that costs at most this many plain passes, as in 2.0."),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="By how much a cascade's AURC and ECE may exceed those of its second stage on all.")
+        float,
+        typer.Option(help="How much worse a cascade's AURC and ECE may be than its second stage on all rows."),
     ] = 0.005,
     seed: Annotated[int, typer.Option(help="Seed of the passes and of the split of the rows.")] = 0,
-    max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of a text; by default what the model takes.")
-    ] = None,
+    max_length: MaxLengthOption = None,
     windows: Annotated[bool, typer.Option("--windows", help="Read long texts in overlapping windows.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
+    strict: StrictOption = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+    text: TextOption = "text",
+    text_pair: PairOption = None,
+    options: OptionsOption = None,
+    label: LabelOption = "label",
+    label_order: LabelOrderOption = None,
+    format: FormatOption = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -150,7 +162,7 @@ def calibrate(
 
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise DataError(f"{output} is not empty; give another directory, or --overwrite to write into it.")
-    console = Console(stderr=True)
+    console = messages()
     classifier = UncertaintyClassifier.from_pretrained(
         model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows
     )
@@ -184,49 +196,40 @@ def _tell(console: Console, classifier: "UncertaintyClassifier", rejected: int, 
     assert calibration is not None
     lines = calibration.describe()
     if calibration.rule is None:
-        lines.append("No rule to abstain by was asked for; --target-risk 0.05 makes one.")
+        lines.append("No rule for abstaining; --target-risk 0.05 makes one.")
     if rejected:
         lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
     if calibration.figures is not None:
         lines.append(f"On {calibration.figures.basis}:")
         lines += ["  " + "  ".join(cell.ljust(24) for cell in row).rstrip() for row in calibration.figures.table()]
     for line in [*lines, f"Wrote {output}"]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-_MORE = "More"
+        console.print(line)
 
 
 def explain(
-    model: Annotated[str, typer.Argument(help="Directory of a model, calibrated or not, or a hub id.")],
-    text: Annotated[str, typer.Argument(help="The text, the first of a pair, or the question.")],
+    model: ClassifierArgument,
+    text: Annotated[str, typer.Argument(help="The text, the first text of a pair, or the question.")],
     pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of a multiple-choice question; repeat for each.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write: .html, .png, .svg or .json.")
+        Path | None, typer.Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
     ] = None,
     estimator: Annotated[
-        str, typer.Option(help="Of the layers' contributions: delta, isolated or total-variance.")
+        str, typer.Option(help="How layers are compared: delta, isolated or total-variance.")
     ] = "delta",
+    method: MethodOption = None,
+    uncalibrated: Annotated[bool, typer.Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
+    max_length: MaxLengthOption = None,
     samples: Annotated[
-        int, typer.Option(help="Passes for each layer and component; delta takes none.", rich_help_panel=_MORE)
+        int, typer.Option(help="Passes for each layer and component; delta needs none.", rich_help_panel=MORE)
     ] = 200,
     layer: Annotated[
-        int | None, typer.Option(help="Layer of the attention maps, from 1; else all.", rich_help_panel=_MORE)
+        int | None, typer.Option(help="Layer of the attention maps, from 1; by default all.", rich_help_panel=MORE)
     ] = None,
     head: Annotated[
-        int | None, typer.Option(help="Head of the attention maps, from 1; else all.", rich_help_panel=_MORE)
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Method, as in analytic or uat:gate=k.", rich_help_panel=_MORE)
-    ] = None,
-    uncalibrated: Annotated[
-        bool, typer.Option("--uncalibrated", help="Leave a saved calibration aside.", rich_help_panel=_MORE)
-    ] = False,
-    max_length: Annotated[
-        int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.", rich_help_panel=_MORE)
+        int | None, typer.Option(help="Head of the attention maps, from 1; by default all.", rich_help_panel=MORE)
     ] = None,
 ) -> None:
     """Show where the uncertainty of one prediction comes from: its words, its layers, its attention."""
@@ -237,8 +240,8 @@ def explain(
     if output is not None:
         check_target(output)
     whole = as_text(text, pair, option or ())
-    progress = Console(stderr=True)
-    with progress.status(f"Reading with {model} …"):
+    console = messages()
+    with console.status(f"Reading with {model} …"):
         changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
         classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=not uncalibrated, **changed)
         found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
@@ -246,37 +249,38 @@ def explain(
             write_explanation(found, output, layer=layer, head=head)
     Console().print(terminal_view(found))
     if output is not None:
-        progress.print(f"Wrote {output}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"Wrote {output}")
 
 
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
-_LIMITS = "Limits"
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="Directory of a model, best one that 'calibrate' wrote, or a hub id.")],
-    host: Annotated[str, typer.Option(help="Address to bind to; 0.0.0.0 for all of the machine's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to bind to; 0 takes a free one.")] = 8000,
+    model: ClassifierArgument,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token to ask for; else UATLITE_TOKEN, else none.")
+        Path | None, typer.Option(help="File with the bearer token clients must send; by default UATLITE_TOKEN.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Host name that the service goes by; may be repeated.")
+        list[str] | None, typer.Option(help="Host name under which clients reach it; may be repeated.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Method of an uncalibrated model, as in uat:gate=k.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens of a text, of an uncalibrated model.")] = None,
-    batch: Annotated[int, typer.Option(help="Texts that the model reads at once.", rich_help_panel=_LIMITS)] = 32,
+    method: MethodOption = None,
+    max_length: MaxLengthOption = None,
+    batch: Annotated[int, typer.Option(help="Texts in one batch of the model.", rich_help_panel=LIMITS)] = 32,
     gather: Annotated[
-        float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=_LIMITS)
+        float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=LIMITS)
     ] = 5.0,
-    waiting: Annotated[int, typer.Option(help="Texts that may wait; then 503.", rich_help_panel=_LIMITS)] = 512,
-    deadline: Annotated[float, typer.Option(help="Seconds to answer a request in.", rich_help_panel=_LIMITS)] = 30.0,
-    most_texts: Annotated[int, typer.Option(help="Texts of a request.", rich_help_panel=_LIMITS)] = 128,
-    most_characters: Annotated[int, typer.Option(help="Characters of a text.", rich_help_panel=_LIMITS)] = 20_000,
-    most_bytes: Annotated[int, typer.Option(help="Bytes of a request.", rich_help_panel=_LIMITS)] = 2**20,
+    waiting: Annotated[
+        int, typer.Option(help="Texts that may wait; more are refused with 503.", rich_help_panel=LIMITS)
+    ] = 512,
+    deadline: Annotated[float, typer.Option(help="Seconds to answer a request.", rich_help_panel=LIMITS)] = 30.0,
+    most_texts: Annotated[int, typer.Option(help="Most texts in a request.", rich_help_panel=LIMITS)] = 128,
+    most_characters: Annotated[int, typer.Option(help="Most characters in a text.", rich_help_panel=LIMITS)] = 20_000,
+    most_bytes: Annotated[int, typer.Option(help="Most bytes in a request.", rich_help_panel=LIMITS)] = 2**20,
 ) -> None:
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
-    console = Console(stderr=True)
+    console = messages()
     with console.status("Loading …"):
         run = _imported()
         from uatlite.classifier.classifier import UncertaintyClassifier
@@ -303,7 +307,7 @@ def serve(
         )
 
     def say(address: str) -> None:
-        console.print(f"Serving at {address} (Ctrl-C stops)", highlight=False, soft_wrap=True)
+        console.print(f"Serving at {address} (Ctrl-C stops)")
 
     run(classifier, host=host, port=port, limits=limits, token=token, hosts=allow_host or (), on_start=say)
 
@@ -318,8 +322,8 @@ def _imported() -> Callable[..., None]:
     return run
 
 
-def sites(model: Annotated[str, typer.Argument(help="Directory of a fine-tuned model, or a hub id.")]) -> None:
-    """List the dropout sites of a model: where units can be dropped, and at which rate it was trained."""
+def sites(model: ModelArgument) -> None:
+    """List the dropout sites of a model: where units can be dropped, and the rate used in training."""
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites
 

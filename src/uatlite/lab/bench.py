@@ -1,10 +1,9 @@
-"""Who is timed. Each is a function of a model, batches of tokens and a number of passes, and runs over all batches.
+"""The benchmark of costs: contenders timed on the user's texts, and how each grows with passes, length and texts.
 
-The curves of a benchmark as one figure: seconds against batch, passes, length and texts, on logarithmic axes.
-
-One benchmark: the contenders on the user's texts, then how each grows with passes, length, texts and batch.
+A contender is a function of a model, batches of tokens and a number of passes; it runs over all batches.
 """
 
+import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.bench_timing import BenchResults, Curve, Run, Tell, exponent, seconds, take_turns
+from uatlite.lab.bench_timing import BenchResults, Curve, OnStep, Runs, exponent, seconds, take_turns
 from uatlite.lab.report.figures import SERIES, figure_of, themed
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import check_encoded
@@ -29,11 +28,11 @@ from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import MEMORY_BUDGET, run_passes, sample
+from uatlite.text.write import make_directory, write_text
 from uatlite.values import Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
 
 Inputs = Mapping[str, Tensor]
 Batches = Sequence[Inputs]
@@ -49,7 +48,7 @@ def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None
 
 
 def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> None:
-    """The plain way to MC dropout: train mode, one forward after the other."""
+    """MC dropout the plain way: train mode, one forward after the other."""
     device = next(model.parameters()).device
     with torch.inference_mode(), training(model):
         for batch in batches:
@@ -59,7 +58,7 @@ def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> No
 
 
 def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
-    """UAT-Lite as Algorithm 1 of the paper runs: a forward over the whole batch for each pass."""
+    """UAT-Lite as in Algorithm 1 of the paper: a forward over the whole batch for each pass."""
     view, config = view_of(model), UATConfig(samples=passes)
     for batch in batches:
         inputs = check_encoded(batch, model, view.architecture)
@@ -74,14 +73,14 @@ def folded(model: PreTrainedModel, batches: Batches, passes: int) -> None:
 
 
 def method(spelling: str) -> Contender:
-    """A method by its spelling, with as many passes as it has of its own."""
+    """A method by its spelling, with its own number of passes."""
 
-    def run(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    def contender(model: PreTrainedModel, batches: Batches, passes: int) -> None:
         chosen = parse_method(spelling)
         for batch in batches:
             chosen.run(model, batch)
 
-    return run
+    return contender
 
 
 BASELINE = "deterministic"
@@ -97,7 +96,7 @@ CONTENDERS: dict[str, Contender] = {
     "cascade + analytic": method("cascade:then=analytic"),
 }
 GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
-"""Those whose number of passes is the one that was asked for; the others have their own."""
+"""These run the number of passes of the plan; the others have their own."""
 
 
 @contextmanager
@@ -112,48 +111,15 @@ def training(model: PreTrainedModel) -> Iterator[None]:
             module.training = mode
 
 
-AXES = {
-    "batch": "Texts of a batch",
-    "passes": "Passes M",
-    "tokens": "Tokens of a text",
-    "texts": "Texts",
-}
-COLOURS = {name: SERIES[place % len(SERIES)] for place, name in enumerate(CONTENDERS)}
-
-
-def draw(results: BenchResults) -> "Figure":
-    """A panel for each curve; the number behind a name is its exponent."""
-    figure, axes = figure_of(3.4 * len(results.curves), 3.4, ncols=len(results.curves), squeeze=False)
-    for panel, curve in zip(axes[0], results.curves, strict=True):
-        for name, values in curve.seconds.items():
-            power = "" if curve.over == "batch" else f", {curve.exponents[name]:.2f}"
-            panel.plot(curve.sizes, values, "o-", color=COLOURS[name], markersize=4, label=f"{name}{power}")
-        panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
-        panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
-        panel.minorticks_off()
-        panel.legend(fontsize=7.5, handlelength=1.6)
-    return figure
-
-
-def save(results: BenchResults, directory: Path) -> list[Path]:
-    """Write the figure as SVG and PNG."""
-    paths = [directory / "bench.svg", directory / "bench.png"]
-    with themed():
-        figure = draw(results)
-        for path in paths:
-            figure.savefig(path, dpi=150, facecolor="white")
-    return paths
-
-
 BATCH_SIZES = (8, 16, 32, 64, 128)
-"""Of which the deterministic pass takes the one it is fastest at: the comparison is with its best."""
+"""All contenders use the size at which the deterministic pass is fastest."""
 PASSES = (2, 4, 8, 16)
 LENGTHS = (16, 32, 64, 128, 256)
 CURVE_TEXTS, CURVE_TOKENS = 16, 32
-"""Texts at each point of a curve over passes or length, and their tokens in the one over passes."""
+"""Texts at each point of the curves over passes and length, and their tokens in the curve over passes."""
 CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic")
 
-Keep = Callable[[BenchResults], None]
+OnResults = Callable[[BenchResults], None]
 
 
 @dataclass(frozen=True)
@@ -176,15 +142,15 @@ def run_bench(
     checkpoint: Checkpoint,
     texts: Sequence[Text],
     plan: BenchPlan,
-    tell: Tell = lambda doing: None,
-    keep: Keep = lambda results: None,
+    on_step: OnStep = lambda step: None,
+    on_results: OnResults = lambda results: None,
 ) -> BenchResults:
-    """Time the contenders on texts, by turns in one run; `keep` gets what is found as soon as it is."""
+    """Time the contenders on texts, by turns; `on_results` gets the results so far after each part."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
-    tell("finding the batch size at which the deterministic pass is fastest")
-    sizes = _over_batch(checkpoint, tokens, plan, tell)
+    on_step("finding the batch size at which the deterministic pass is fastest")
+    sizes = _over_batch(checkpoint, tokens, plan, on_step)
     batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
     results = BenchResults(
         model=checkpoint.name,
@@ -195,33 +161,33 @@ def run_bench(
         batch=batch,
         machine=_machine(),
         contenders=take_turns(
-            _runs(checkpoint, _batches(tokens, batch), plan, plan.contenders), BASELINE, plan.rounds, tell
+            _runs(checkpoint, _batches(tokens, batch), plan, plan.contenders), BASELINE, plan.rounds, on_step
         ),
         curves=(sizes,),
     )
-    keep(results)
+    on_results(results)
     for measure in (_over_passes, _over_tokens, _over_texts) if plan.curves else ():
-        results = replace(results, curves=(*results.curves, measure(checkpoint, tokens, plan, tell)))
-        keep(results)
+        results = replace(results, curves=(*results.curves, measure(checkpoint, tokens, plan, on_step)))
+        on_results(results)
     return results
 
 
 def _batches(tokens: Tokens, size: int, rows: Sequence[int] | None = None) -> Batches:
-    """Batches of like length, of at most so many texts."""
-    wanted = max(BATCH_TOKENS, size * max(tokens.lengths))
-    return [batch.inputs for batch in tokens.batches(rows, most_tokens=wanted, most_texts=size)]
+    """Batches of similar length, of at most `size` texts."""
+    most = max(BATCH_TOKENS, size * max(tokens.lengths))
+    return [batch.inputs for batch in tokens.batches(rows, most_tokens=most, most_texts=size)]
 
 
-def _runs(checkpoint: Checkpoint, batches: Batches, plan: BenchPlan, names: Sequence[str]) -> dict[str, Run]:
+def _runs(checkpoint: Checkpoint, batches: Batches, plan: BenchPlan, names: Sequence[str]) -> Runs:
     chosen = [BASELINE, *(name for name in names if name != BASELINE)]
     return {name: partial(CONTENDERS[name], checkpoint.model, batches, plan.passes) for name in chosen}
 
 
-def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, Run]], rounds: int, tell: Tell) -> Curve:
-    """Time the same contenders at each size; the fastest of the rounds, as what is fitted is a growth and no ratio."""
+def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], Runs], rounds: int, on_step: OnStep) -> Curve:
+    """Time the same contenders at each size, by the fastest of the rounds, and fit how they grow."""
     taken: dict[str, list[float]] = {}
     for size in sizes:
-        tell(f"how costs grow with {over}: {size}")
+        on_step(f"how costs grow with {over}: {size}")
         runs = runs_at(size)
         for run in runs.values():
             run()
@@ -235,51 +201,50 @@ def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], dict[str, R
     return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
 
 
-def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, tell: Tell) -> Curve:
+def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
     sizes = [size for size in BATCH_SIZES if size <= max(len(tokens), BATCH_SIZES[0])]
     names = [BASELINE] if not plan.curves else [BASELINE, "UAT folded"]
     return _curve(
-        "batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds, tell
+        "batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds, on_step
     )
 
 
-def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, tell: Tell) -> Curve:
-    most = longest(checkpoint.model, checkpoint.tokenizer)
-    batches = [_of_length(tokens, min(CURVE_TOKENS, most))]
+def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
+    batches = [_of_length(tokens, min(CURVE_TOKENS, longest(checkpoint.model, checkpoint.tokenizer)))]
 
-    def runs_at(passes: int) -> dict[str, Run]:
+    def runs_at(passes: int) -> Runs:
         return {name: partial(CONTENDERS[name], checkpoint.model, batches, passes) for name in GROW_WITH_PASSES}
 
-    return _curve("passes", PASSES, runs_at, plan.rounds, tell)
+    return _curve("passes", PASSES, runs_at, plan.rounds, on_step)
 
 
-def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, tell: Tell) -> Curve:
+def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
     most = longest(checkpoint.model, checkpoint.tokenizer)
     lengths = [length for length in LENGTHS if length <= most]
 
-    def runs_at(length: int) -> dict[str, Run]:
+    def runs_at(length: int) -> Runs:
         return _runs(checkpoint, [_of_length(tokens, length)], plan, CURVE_CONTENDERS)
 
-    return _curve("tokens", lengths, runs_at, plan.rounds, tell)
+    return _curve("tokens", lengths, runs_at, plan.rounds, on_step)
 
 
 def _of_length(tokens: Tokens, length: int) -> Inputs:
-    """A batch of the longest texts, cut or repeated to so many real tokens."""
+    """A batch of the longest texts, cut or repeated to `length` tokens."""
     rows = tokens.by_length()[-CURVE_TEXTS:]
     places = torch.arange(length) % min(tokens.lengths[row] for row in rows)
     return {name: value[..., places] for name, value in tokens.pad(rows).items()}
 
 
-def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, tell: Tell) -> Curve:
+def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
     """The texts once, twice and four times over."""
     every = list(range(len(tokens)))
     some = every[: max(1, len(every) // 4)]
 
-    def runs_at(size: int) -> dict[str, Run]:
+    def runs_at(size: int) -> Runs:
         batches = [batch for _ in range(size // len(some)) for batch in _batches(tokens, CURVE_TEXTS, some)]
         return _runs(checkpoint, batches, plan, CURVE_CONTENDERS)
 
-    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds, tell)
+    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds, on_step)
 
 
 def _machine() -> dict[str, str]:
@@ -290,3 +255,39 @@ def _machine() -> dict[str, str]:
         "torch": f"torch {torch.__version__.split('+')[0]}",
         "system": platform.system(),
     }
+
+
+AXES = {"batch": "Texts of a batch", "passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
+COLOURS = {name: SERIES[place % len(SERIES)] for place, name in enumerate(CONTENDERS)}
+
+
+def draw(results: BenchResults) -> "Figure":
+    """Seconds on logarithmic axes, a panel for each curve; the number after a name is its exponent."""
+    figure, axes = figure_of(3.4 * len(results.curves), 3.4, ncols=len(results.curves), squeeze=False)
+    for panel, curve in zip(axes[0], results.curves, strict=True):
+        for name, values in curve.seconds.items():
+            power = "" if curve.over == "batch" else f", {curve.exponents[name]:.2f}"
+            panel.plot(curve.sizes, values, "o-", color=COLOURS[name], markersize=4, label=f"{name}{power}")
+        panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
+        panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
+        panel.minorticks_off()
+        panel.legend(fontsize=7.5, handlelength=1.6)
+    return figure
+
+
+def write(results: BenchResults, directory: Path) -> None:
+    """Write bench.json, bench.md, bench.svg and bench.png."""
+    make_directory(directory)
+    write_text(directory / "bench.json", json.dumps(results.to_dict(), indent=2) + "\n")
+    write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
+    save(results, directory)
+
+
+def save(results: BenchResults, directory: Path) -> list[Path]:
+    """Write the figure as SVG and PNG."""
+    paths = [directory / "bench.svg", directory / "bench.png"]
+    with themed():
+        figure = draw(results)
+        for path in paths:
+            figure.savefig(path, dpi=150, facecolor="white")
+    return paths

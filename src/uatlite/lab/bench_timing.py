@@ -1,6 +1,6 @@
-"""Timing by turns: each round runs every contender once, so what the machine does meanwhile falls on all of them.
+"""Times of several runs, taken by turns, and the results of a benchmark as JSON and Markdown.
 
-What a benchmark found, as frozen values that go to JSON and to a Markdown table.
+Each round runs every contender once, so that other load of the machine falls on all of them alike.
 """
 
 import statistics
@@ -13,33 +13,31 @@ from typing import Any
 import numpy as np
 import torch
 
-Run = Callable[[], None]
-Tell = Callable[[str], None]
+Runs = Mapping[str, Callable[[], None]]
+OnStep = Callable[[str], None]
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
 class Timed:
-    """What one contender took."""
+    """The cost of one contender."""
 
     seconds: float
     """the median over rounds"""
     ratio: float
-    """the median over rounds of its time over that of the baseline, timed before and after it"""
+    """its time over the baseline's, timed before and after it; the median over rounds"""
     peak_bytes: int | None
-    """the most memory it needed beyond what was in use before it; None where the system does not say"""
+    """peak memory beyond what was in use before; None where the system does not report it"""
 
 
-def take_turns(
-    runs: Mapping[str, Run], baseline: str, rounds: int, tell: Tell = lambda doing: None
-) -> dict[str, Timed]:
-    """Time every run in each round, the baseline around each of them, after one round to warm up.
+def take_turns(runs: Runs, baseline: str, rounds: int, on_step: OnStep = lambda step: None) -> dict[str, Timed]:
+    """Time every run once in each round, with the baseline before and after it. One round before warms up.
 
-    Memory is measured in the warm-up: later nothing is new. `tell` hears what runs.
+    Memory is measured in the warm-up, as later runs find it allocated. `on_step` gets the name of each step.
     """
     peaks: dict[str, int | None] = {}
     for name, run in runs.items():
-        tell(f"warming up: {name}")
+        on_step(f"warming up: {name}")
         peaks[name] = peak_of(run)
     taken: dict[str, list[float]] = {name: [] for name in runs}
     ratios: dict[str, list[float]] = {name: [] for name in runs} | {baseline: [1.0]}
@@ -48,7 +46,7 @@ def take_turns(
         for name, run in runs.items():
             if name == baseline:
                 continue
-            tell(f"round {number} of {rounds}: {name}")
+            on_step(f"round {number} of {rounds}: {name}")
             taken[name].append(seconds(run))
             taken[baseline].append(seconds(runs[baseline]))
             before, after = taken[baseline][-2:]
@@ -56,8 +54,8 @@ def take_turns(
     return {name: Timed(statistics.median(taken[name]), statistics.median(ratios[name]), peaks[name]) for name in runs}
 
 
-def seconds(run: Run) -> float:
-    """How long a run takes."""
+def seconds(run: Callable[[], None]) -> float:
+    """The seconds that a run takes."""
     begun = time.perf_counter()
     run()
     if torch.cuda.is_available():
@@ -65,19 +63,19 @@ def seconds(run: Run) -> float:
     return time.perf_counter() - begun
 
 
-def peak_of(run: Run) -> int | None:
-    """The most memory that a run needs beyond what is in use before it: of the GPU, else of the process (Linux)."""
+def peak_of(run: Callable[[], None]) -> int | None:
+    """The peak memory of a run beyond what was in use before: of the GPU, else of the process (Linux)."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         run()
         return int(torch.cuda.max_memory_allocated() - before)
     try:
-        _CLEAR.write_text("5")  # the peak so far is forgotten
+        _CLEAR.write_text("5")  # resets the peak
         before = _status("VmRSS")
         run()
         return max(0, _status("VmHWM") - before)
-    except OSError:  # another system, or one that does not let a process ask
+    except OSError:  # another system, or one that does not allow it
         run()
         return None
 
@@ -95,7 +93,7 @@ def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Curve:
-    """How the cost of each contender grows with one thing."""
+    """How the cost of each contender grows with one quantity."""
 
     over: str
     """passes, tokens, texts or batch"""
@@ -113,11 +111,11 @@ class BenchResults:
     model: str
     texts: int
     tokens: int
-    """of all texts together"""
+    """in all texts together"""
     passes: int
     rounds: int
     batch: int
-    """texts of a batch, the number at which the deterministic pass was fastest"""
+    """texts of a batch: the size at which the deterministic pass was fastest"""
     machine: Mapping[str, str]
     contenders: Mapping[str, Timed]
     curves: tuple[Curve, ...]
@@ -128,8 +126,8 @@ class BenchResults:
 
     def lines(self) -> list[str]:
         """The tables in Markdown."""
-        header = f"{self.model}: {self.texts:,} texts of {self.tokens / self.texts:.0f} tokens on average, "
-        header += (
+        header = (
+            f"{self.model}: {self.texts:,} texts of {self.tokens / self.texts:.0f} tokens on average, "
             f"M = {self.passes}, batches of {self.batch}, {self.rounds} rounds; {', '.join(self.machine.values())}"
         )
         table = ["| | cost | texts/s | peak memory |", "|---|---:|---:|---:|"]

@@ -1,9 +1,6 @@
-"""What the demo trains and evaluates on, and how much of it: sizes for at most six minutes on two cores.
+"""The demo: fine-tune, evaluate, calibrate, explain and report on film reviews, in at most six minutes on two cores.
 
-The cost is counted in sentences through the model. Training is three or four passes for each sentence, the methods are
-28 passes together for each row of every set, and an IMDb review, cut at `max_length`, is as long as two sentences.
-
-The demo, step by step. Each step leaves its result on the disk and is skipped where that is already there.
+Each step writes its result and is skipped if that is already there:
 
 DIR/model/               the fine-tuned MiniLM-L6
     store/  results.*    the logits of every pass; scores as JSON, CSV and Markdown
@@ -12,7 +9,6 @@ DIR/model/               the fine-tuned MiniLM-L6
     report.html figures/ the report
 """
 
-import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,11 +23,12 @@ from uatlite.lab.report.build import build_report
 from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.tables import write_results
 from uatlite.lab.report.words import FILE, explain_least_sure
-from uatlite.lab.train.dataset import step_counter
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import DEMO, Recipe, TrainingRun, finished
+from uatlite.lab.train.recipe import DEMO, Recipe
+from uatlite.lab.train.record import TrainingRun, finished, step_counter
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
 from uatlite.text.catalogue import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
+from uatlite.text.pieces import read_record, write_record
 from uatlite.text.schema import Task
 from uatlite.text.tasks import load
 
@@ -42,14 +39,15 @@ def part_of(task: Task, **shares: tuple[int, int]) -> Task:
     return replace(task, splits={**task.splits, **splits})
 
 
-# Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test.
+# Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test. Training costs three or four
+# passes for each sentence, the methods together 28 for each row of every set; a cut review is as long as two sentences.
 SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 78), test=(85, 91))
 REVIEWS = part_of(MOVIE_REVIEWS_IMDB, test=(99, 100))
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """One demo. Another one, with the same fields, is a small demo of another task."""
+    """What the demo runs; tests run it on a toy task."""
 
     backbone: str = EMBEDDED
     task: Task = SENTENCES
@@ -58,7 +56,7 @@ class DemoSettings:
     methods: str = "base,ts,mc,uat,uat+ts,fast+ts,analytic+its"
     max_length: int = 64
     target_risk: float = 0.15
-    """what a few hundred calibration rows can promise of a model that errs on one sentence in five"""
+    """what a few hundred calibration rows can promise for a model that is wrong on one sentence in five"""
     seed: int = 0
     plan: Plan = field(init=False)
 
@@ -72,13 +70,13 @@ class DemoSettings:
         object.__setattr__(self, "plan", plan)
 
 
-NOTE = "demo.json"
-"""Says beside the classifier what it was calibrated for; written last."""
+RECORD = "demo.json"
+"""Beside the classifier: what it was calibrated for; written last."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo leaves: the results, what they say in words, and where things are."""
+    """The results, what they say in words, and where the files are."""
 
     results: Results
     findings: tuple[str, ...]
@@ -87,7 +85,7 @@ class Demo:
 
 
 def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings | None = None) -> Demo:
-    """Run every step that is not done yet, and the report."""
+    """Run every step that is not done yet, and draw the report."""
     settings = settings or DemoSettings()
     checkpoint = train(directory / "model", settings, display)
     results = evaluate(checkpoint, settings.plan, Store(directory / "store"), display)
@@ -106,7 +104,7 @@ def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings |
 
 
 def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> Checkpoint:
-    """The fine-tuned model, from the directory if it is there."""
+    """The fine-tuned model; it is trained unless the directory has it."""
     rows = load(settings.task, "train")
     run = TrainingRun.of(settings.backbone, rows, None, settings.recipe, settings.seed)
     if finished(directory, run) is None:
@@ -126,17 +124,16 @@ def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> 
 def calibrate(
     checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, display: ProgressDisplay
 ) -> None:
-    """The classifier that the calibration rows chose, saved with a rule that keeps errors at the target."""
+    """Save the calibrated classifier of a contender, with a rule that keeps errors at the target."""
     chosen, rows = parse_contender(contender), load(settings.task, CALIBRATION)
-    note = directory / NOTE
-    wanted = {
+    record = {
         "model": checkpoint.hash,
         "rows": rows.fingerprint,
         "contender": contender,
         "target_risk": settings.target_risk,
         "max_length": settings.max_length,
     }
-    if note.is_file() and json.loads(note.read_text(encoding="utf-8")) == wanted:
+    if read_record(directory / RECORD) == record:
         return
     display.begin("calibrating", 1)
     display.step(f"{contender}, {len(rows):,} sentences")
@@ -146,4 +143,4 @@ def calibrate(
     labels = [rows.labels[label] for label in rows.gold if label is not None]
     classifier.calibrate(rows.texts, labels, target_risk=settings.target_risk, calibrator=chosen.calibrator)
     classifier.save_pretrained(directory)
-    note.write_text(json.dumps(wanted), encoding="utf-8")
+    write_record(directory / RECORD, record)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
-from uatlite.text.catalogue import find_task
+from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.examples import content_key, example_of, label_index, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
 from uatlite.text.rows import Reject, Row, read_rows
@@ -284,6 +284,15 @@ def _describe(source: str, part: Split, held: int, shared: int, chosen: int, see
     return f"{source}{share}{limit}"
 
 
+def check_source(task: str | None, data: object | None) -> None:
+    """Raise unless rows come from one place: a task by name, or the user's own file."""
+    if (task is None) == (data is None):
+        raise ConfigurationError(
+            f"Give either --task (one of {', '.join(TASKS)}) or --data FILE with your own rows"
+            + (", not both." if task else ".")
+        )
+
+
 MOST_LABELS = 1000
 
 
@@ -309,7 +318,7 @@ def task_from_file(
     layout = Layout(
         text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
     )
-    found = tuple(labels) if labels is not None else _labels(require_columns(read_rows(path), layout), layout)
+    found = tuple(labels) if labels is not None else labels_in(require_columns(read_rows(path), layout), layout)
     return Task(
         name=path.name.split(".")[0],
         title=f"the user's file {path.name}",
@@ -320,20 +329,27 @@ def task_from_file(
     )
 
 
-def _labels(rows: Iterable[Row | Reject], layout: Layout) -> tuple[str, ...]:
-    """Every label that occurs, in order. One that is no name is an error, and so are ever new ones."""
+def labels_in(rows: Iterable[Row | Reject], layout: Layout, *, strict: bool = True) -> tuple[str, ...]:
+    """The labels that occur: whole numbers in their order, names in alphabetical order.
+
+    A row without a usable label is an error, or with `strict=False` is skipped. Over 1,000 labels are an error.
+    """
     names: set[str] = set()
     for row in rows:
         if isinstance(row, Reject):
-            raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+            if strict:
+                raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+            continue
         try:
             names.add(label_name(value_at(row.values, str(layout.label))))
         except InputError as error:
-            raise DataError(f"{row.file}, line {row.line}, column {layout.label!r}: {error}.") from error
+            if strict:
+                raise DataError(f"{row.file}, line {row.line}, column {layout.label!r}: {error}.") from error
         if len(names) > MOST_LABELS:
             raise DataError(f"Column {layout.label!r} has more than {MOST_LABELS} different values: is it the label?")
     if len(names) < 2:
-        raise DataError(f"Column {layout.label!r} has {len(names)} different labels; a classifier needs two or more.")
+        found = f"only the label {names.pop()!r}" if names else "no label"
+        raise DataError(f"Column {layout.label!r} has {found}; a classifier needs two or more.")
     return tuple(sorted(names, key=_numeric_first))
 
 

@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
-from uatlite.lab.train.dataset import Step
 from uatlite.lab.train.fine_tune import fine_tune, with_new_head
-from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, finished
-from uatlite.lab.train.recipe import TrainingRun as Run
+from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.record import CHECKPOINTS, RECORD, Step, finished
+from uatlite.lab.train.record import TrainingRun as Run
 from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.train.dataset import Step
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining, bounded_weights
 from uatlite.lab.train.recipe import MethodTraining, Recipe
+from uatlite.lab.train.record import Step
 from uatlite.methods.last_layer import SNGP, VI_LAST_LAYER
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint, model_hash

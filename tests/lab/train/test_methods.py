@@ -10,10 +10,10 @@ from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train.averaging import SnapshotTraining, SwagTraining
-from uatlite.lab.train.dataset import Step
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, steps, train_method
 from uatlite.lab.train.methods import TrainingJob as Job
-from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, Recipe
+from uatlite.lab.train.recipe import PLAIN, Recipe
+from uatlite.lab.train.record import CHECKPOINTS, Step
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
 from uatlite.values import Dataset

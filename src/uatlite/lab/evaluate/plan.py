@@ -15,7 +15,7 @@ from uatlite.metrics.bootstrap import METRICS
 from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Split, Task
-from uatlite.text.tasks import VARIABLE, data_directory, local_file, task_from_file
+from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file
 
 CALIBRATION, TEST = "calibration", "test"
 ALL_METRICS = "all"
@@ -89,11 +89,7 @@ def parse_set(text: str) -> SetChoice:
 
 def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str | None, label: str) -> SetChoice:
     """The set to evaluate: a task by name, or the user's own file with the columns that it has."""
-    if (task is None) == (data is None):
-        raise ConfigurationError(
-            f"Give either --task (one of {', '.join(TASKS)}) or --data FILE with your own rows"
-            + (", not both." if task else ".")
-        )
+    check_source(task, data)
     if task is not None:
         return parse_set(task)
     assert data is not None

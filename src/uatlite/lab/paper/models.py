@@ -34,9 +34,9 @@ from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
 from uatlite.lab.evaluate.suite import ProgressDisplay, StoreJob
 from uatlite.lab.paper.declaration import Ask
 from uatlite.lab.paper.settings import ReproductionSettings, Supplies, chosen
-from uatlite.lab.train.dataset import Report, step_counter
 from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, steps, train_method
-from uatlite.lab.train.recipe import PLAIN, MethodTraining, finished
+from uatlite.lab.train.recipe import PLAIN, MethodTraining
+from uatlite.lab.train.record import Report, finished, step_counter
 from uatlite.methods.registry import parse_method
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.catalogue import find_task
@@ -122,7 +122,7 @@ class PaperModels:
         """Fit a model unless it is there; one that was interrupted goes on from its last checkpoint."""
         base = self.home(fit.plain)
         has_base = fit != fit.plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
-        usable = has_base and (fit.method == "ensemble" or _training(fit).after_training)
+        usable = has_base and _training(fit).from_plain
         train_method(
             _training(fit), self._job(fit), self.home(fit), base=base if usable else None, resume=True, report=report
         )

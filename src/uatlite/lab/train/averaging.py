@@ -1,100 +1,52 @@
-"""Training for a deep ensemble: the same fine-tuning several times, each with a seed of its own.
-
-DIR/checkpoints/member-0 …   finished members, and the one that is being trained; they become one model at the end
-
-Training for a snapshot ensemble: the learning rate falls and restarts, and the end of each cycle is a member.
-
-Training for SWAG: a learning rate that stays up, and the moments of the weights that it moves through.
-"""
+"""The trainings of methods that average several sets of weights: deep ensembles, snapshot ensembles and SWAG."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train import recipe as runs
-from uatlite.lab.train.dataset import Report, Step
 from uatlite.lab.train.recipe import Batches, MethodTraining, Recipe, refuse_patience
 from uatlite.model.heads import collect, empty, posterior
-from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
 
-SEEDS_APART = 1000
-"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
 
-TrainMember = Callable[[Path, int, Report | None], runs.TrainingRecord]
-"""Train a plain model into a directory with a seed, or find it finished there."""
+@dataclass(frozen=True)
+class _MemberTraining(MethodTraining):
+    members: int = 5
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise ConfigurationError(f"{self.name} is not allowed: 2 members or more.")
 
 
 @dataclass(frozen=True)
-class EnsembleTraining(MethodTraining):
-    """`members` models that share rows and recipe and differ in head, order of rows and dropout."""
+class EnsembleTraining(_MemberTraining):
+    """Several fine-tunings with the same rows and recipe; the seed of each decides head, order of rows and dropout."""
 
     key: ClassVar[str] = "ensemble"
+    from_plain: ClassVar[bool] = True
 
-    members: int = 5
+    @property
+    def fine_tunings(self) -> int:
+        return self.members
 
-    def __post_init__(self) -> None:
-        if self.members < 2:
-            raise ConfigurationError(f"{self.name} is not allowed: 2 members or more.")
-
-
-def train_members(
-    training: EnsembleTraining, seed: int, homes: Sequence[Path], train: TrainMember, report: Report | None
-) -> tuple[Checkpoint, list[runs.TrainingRecord]]:
-    """Train each member in its home; returns the first as a model with the others attached, and their records."""
-    trained = []
-    for number, home in enumerate(homes):
-        told = None if report is None else _of_all(report, number, len(homes))
-        trained.append(train(home, seed + SEEDS_APART * number, told))
-    first, *others = (load_checkpoint(home, device="cpu") for home in homes)
-    vectors = torch.stack([flat_parameters(other.model) for other in others])
-    attach(first.model, MethodWeights(training.key, {"members": vectors}))
-    return first, trained
-
-
-def summary(run: runs.TrainingRun, trained: Sequence[runs.TrainingRecord]) -> runs.TrainingRecord:
-    """The record of an ensemble: steps and seconds of all members, the mean of their losses."""
-    nlls = [one.validation_nll for one in trained if one.validation_nll is not None]
-    return replace(
-        trained[0],
-        run=run,
-        steps=sum(one.steps for one in trained),
-        seconds=sum(one.seconds for one in trained),
-        train_loss=sum(one.train_loss for one in trained) / len(trained),
-        validation_nll=sum(nlls) / len(nlls) if nlls else None,
-    )
-
-
-def _of_all(report: Report, number: int, members: int) -> Report:
-    def told(step: Step) -> None:
-        report(replace(step, done=number * step.total + step.done, total=members * step.total))
-
-    return told
-
-
-def homes(directory: Path, members: int, first: Path | None) -> list[Path]:
-    """Where each member is trained; `first` is where a finished first member already is."""
-    own = [directory / runs.CHECKPOINTS / f"member-{number}" for number in range(members)]
-    return own if first is None else [first, *own[1:]]
+    def combine(self, models: Sequence[PreTrainedModel]) -> None:
+        vectors = torch.stack([flat_parameters(other) for other in models[1:]])
+        attach(models[0], MethodWeights(self.key, {"members": vectors}))
 
 
 @dataclass(frozen=True)
-class SnapshotTraining(MethodTraining):
-    """As many cycles as members, all of them within the recipe's epochs. The model itself is the last member."""
+class SnapshotTraining(_MemberTraining):
+    """One run in which the learning rate falls and restarts `members` times; the end of each cycle is a member.
+
+    All cycles are within the recipe's epochs. The model itself is the last member.
+    """
 
     key: ClassVar[str] = "snapshot"
-
-    members: int = 5
-
-    def __post_init__(self) -> None:
-        if self.members < 2:
-            raise ConfigurationError(f"{self.name} is not allowed: 2 members or more.")
 
     def check(self, recipe: Recipe) -> None:
         refuse_patience(self, recipe)
@@ -116,7 +68,7 @@ class SnapshotTraining(MethodTraining):
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         if step == 0 and total < 2 * self.members:
             raise ConfigurationError(
-                f"{self.name}: {total} steps are too few for {self.members} cycles. Train longer, or ask for fewer."
+                f"{self.name}: {total} steps are too few for {self.members} cycles. Train longer, or use fewer members."
             )
         ends = self.ends(total)[:-1]
         if step in ends:
@@ -132,10 +84,10 @@ class SnapshotTraining(MethodTraining):
 
 @dataclass(frozen=True)
 class SwagTraining(MethodTraining):
-    """Weights are collected `collections` times over the steps after the first share `start` of them.
+    """Collects the mean and the spread of the weights while they move at a constant learning rate.
 
-    By then the learning rate has come down to the share `rate` of the recipe's, and it stays there. `rank` deviations
-    are kept.
+    Weights are collected `collections` times, evenly over the steps after the share `start` of the run. By then the
+    learning rate has come down to the share `rate` of the recipe's, and stays there. `rank` deviations are kept.
     """
 
     key: ClassVar[str] = "swag"
@@ -170,13 +122,13 @@ class SwagTraining(MethodTraining):
         if step == 0 and len(wanted) < 2:
             raise ConfigurationError(
                 f"{self.name}: a run of {total} steps leaves {len(wanted)} to collect weights from; it takes two or "
-                "more. Train longer, or start sooner."
+                "more. Train longer, or lower start."
             )
         if step in wanted:
             collect(weights_for(model, self.key).tensors, flat_parameters(model))
 
     def steps(self, total: int) -> set[int]:
-        """After which steps of a run weights are collected: evenly, the last one among them."""
+        """The steps of a run after which weights are collected: evenly spaced, up to the last one."""
         first = math.ceil(self.start * total)
         return {first + round(number * (total - first) / self.collections) for number in range(1, self.collections + 1)}
 

@@ -1,21 +1,134 @@
-"""Labelled rows as the Trainer reads them: tokens once, padding when a batch is drawn.
+"""The rows of a training: from a task or a user's own file, and as the batches of tokens that the Trainer draws."""
 
-How far a fine-tuning is, told to whoever draws it.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from uatlite.errors import DataError
+from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.text.schema import Kind
-from uatlite.values import Choices, Dataset
+from uatlite.scoring.job import Labelled, read_labelled
+from uatlite.text.examples import require_columns
+from uatlite.text.rows import read_rows
+from uatlite.text.schema import Kind, Layout
+from uatlite.text.tasks import check_source, labels_in, load, sample, take_share
+from uatlite.text.write import row_writer
+from uatlite.values import Choices, Dataset, Example, strings
+
+HELD_OUT, REJECTS = "held-out.jsonl", "rejects.jsonl"
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The rows to train on, those that early stopping watches, and what a user's own file has besides."""
+
+    train: Dataset
+    validation: Dataset | None = None
+    held_out: Dataset | None = None
+    layout: Layout | None = None
+    file: Labelled | None = None
+
+    def write(self, directory: Path) -> list[str]:
+        """Write the rows that were not trained on beside the model; returns a sentence about each file."""
+        notes = []
+        if self.held_out is not None and self.layout is not None:
+            path = directory / HELD_OUT
+            with row_writer(path) as write:
+                for example in self.held_out.examples:
+                    columns = (self.layout.text, self.layout.pair)
+                    texts = {
+                        column: part for column, part in zip(columns, strings(example.text), strict=False) if column
+                    }
+                    write({**texts, str(self.layout.label): self.held_out.labels[example.label or 0]})
+            pair = f" --text-pair {self.layout.pair}" if self.layout.pair else ""
+            notes.append(
+                f"{len(self.held_out):,} rows were held out. Calibrate on them: uatlite calibrate {directory} {path} "
+                f"--text {self.layout.text}{pair} --label {self.layout.label} -o DIR"
+            )
+        if self.file is not None and self.file.rejects:
+            self.file.write_rejects(directory / REJECTS)
+            notes.append(
+                f"{len(self.file.rejects):,} rows rejected; line numbers and reasons are in {directory / REJECTS}"
+            )
+        return notes
+
+
+def training_data(
+    task: str | None, data: Path | None, layout: Layout, *, data_dir: Path | None = None, **options: Any
+) -> TrainingData:
+    """The rows of a task, or of a user's own file with `layout`; the options are those of `file_data`."""
+    check_source(task, data)
+    if data is not None:
+        return file_data(data, layout, **options)
+    shared = ("limit", "seed", "early_stopping")
+    return task_data(str(task), data_dir, **{name: options[name] for name in shared if name in options})
+
+
+def task_data(
+    task: str, data_dir: Path | None = None, *, limit: int | None = None, seed: int = 0, early_stopping: bool = False
+) -> TrainingData:
+    """The train split of a task; with `early_stopping`, its calibration split as the validation rows."""
+    validation = load(task, "calibration", data_dir) if early_stopping else None
+    return TrainingData(load(task, "train", data_dir, limit=limit, seed=seed), validation)
+
+
+def file_data(
+    path: Path,
+    layout: Layout,
+    *,
+    label_order: Sequence[str] | None = None,
+    held_out: float = 0.2,
+    validation: Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    early_stopping: bool = False,
+    strict: bool = False,
+) -> TrainingData:
+    """A user's labelled file as training rows; the share `held_out` of it is kept for calibration.
+
+    `label_order` gives the classes of the model in order; without it they are read from the file, numbers in their
+    order and names in alphabetical order. Early stopping watches the rows of the file `validation`, or else the
+    held-out rows. Unusable rows are set aside, or with `strict` an error.
+    """
+    if not 0 <= held_out < 1:
+        raise ConfigurationError(f"--held-out {held_out} is not allowed: a share from 0 to below 1, as in 0.2.")
+    if next(iter(read_rows(path)), None) is None:
+        raise DataError(f"{path} holds no row; give a file with a text and a label in every row.")
+    labels = tuple(label_order or labels_in(require_columns(read_rows(path), layout), layout, strict=False))
+    layout = replace(layout, codes=labels)
+    rows = read_labelled(str(path), layout, labels, strict=strict)
+    whole = _dataset(path, "train", labels, rows)
+    cut = round(100 * (1 - held_out))
+    train = replace(
+        whole,
+        examples=tuple(sample(take_share(whole.examples, (0, cut)), limit, seed)),
+        source=f"{path.name}, {cut} % of {len(whole):,} rows",
+    )
+    rest = tuple(take_share(whole.examples, (cut, 100))) if cut < 100 else ()
+    kept = replace(whole, split="held-out", examples=rest) if rest else None
+    for number, label in enumerate(labels):
+        if number not in train.gold:
+            raise DataError(
+                f"{path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of it, or "
+                "train on more of the file: a lower --held-out, a higher --limit."
+            )
+    watched = kept if early_stopping else None
+    if validation is not None:
+        watched = _dataset(
+            validation, "validation", labels, read_labelled(str(validation), layout, labels, strict=strict)
+        )
+    return TrainingData(train, watched, kept, layout, rows)
+
+
+def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: Labelled) -> Dataset:
+    pairs = enumerate(zip(rows.texts, rows.labels, strict=True))
+    examples = tuple(Example(str(place), text, label) for place, (text, label) in pairs)
+    return Dataset(path.name.split(".")[0], split, labels, examples, path.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,34 +144,10 @@ class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
     def __getitem__(self, place: int) -> "tuple[TrainingRows, int]":
         return self, place
 
-
-def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
-    """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels` (batch,)."""
-    source = items[0][0]
-    places = [place for _, place in items]
-    return {**source.tokens.pad(places), "labels": torch.tensor([source.labels[place] for place in places])}
-
-
-class LengthGrouped(torch.utils.data.Sampler[int]):
-    """Rows in an order that puts like lengths into one batch, another one in each epoch.
-
-    The order is a function of seed and epoch (the data loader calls `set_epoch`), so that a resumed run sees the
-    batches that it would have seen; the sampler of transformers draws from torch's global state.
-    """
-
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(2**20 * self._seed + self._epoch)
-        return iter(get_length_grouped_indices(self._lengths, self._batch_size, generator=generator))
+    def batches(self) -> Iterator[dict[str, Tensor]]:
+        """All rows in batches of like length, with their labels."""
+        for batch in self.tokens.batches():
+            yield collate([(self, place) for place in batch.rows])
 
 
 def training_rows(
@@ -77,6 +166,35 @@ def training_rows(
     return TrainingRows(tokenize(tokenizer, inside.texts, longest(model, tokenizer, max_length)), tuple(labels))
 
 
+def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
+    """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels` (batch,)."""
+    source = items[0][0]
+    places = [place for _, place in items]
+    return {**source.tokens.pad(places), "labels": torch.tensor([source.labels[place] for place in places])}
+
+
+class LengthGrouped(torch.utils.data.Sampler[int]):
+    """Draws rows of like length into one batch, in a new order each epoch.
+
+    The order is a function of seed and epoch (the data loader calls `set_epoch`), so a resumed run sees the batches
+    that it would have seen. The sampler of transformers draws from torch's global state.
+    """
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(2**20 * self._seed + self._epoch)
+        return iter(get_length_grouped_indices(self._lengths, self._batch_size, generator=generator))
+
+
 def classes(dataset: Dataset) -> tuple[str, ...]:
     """The labels that a classifier of the data set has a column for: all but 'none of these'."""
     return tuple(label for index, label in enumerate(dataset.labels) if index != dataset.out_of_scope)
@@ -88,45 +206,3 @@ def kind_of(dataset: Dataset) -> Kind:
     if isinstance(first, Choices):
         return "choice"
     return "text" if isinstance(first, str) else "pair"
-
-
-@dataclass(frozen=True)
-class Step:
-    """The run after `done` of `total` optimizer steps; `loss` is the mean over the steps since the last report."""
-
-    done: int
-    total: int
-    loss: float | None = None
-    validation_nll: float | None = None
-
-
-Report = Callable[[Step], None]
-
-
-def step_counter(advance: Callable[[float], None]) -> Report:
-    """A report that tells a progress bar how many steps were taken since it was last told."""
-    done = 0
-
-    def report(step: Step) -> None:
-        nonlocal done
-        advance(step.done - done)
-        done = step.done
-
-    return report
-
-
-class Reporter(TrainerCallback):  # type: ignore[misc]
-    """Calls `report` after every step, and with the validation NLL after every evaluation."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._loss: float | None = None
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._report(Step(state.global_step, state.max_steps, self._loss))
-
-    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
-        self._loss = logs.get("loss", self._loss)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
-        self._report(Step(state.global_step, state.max_steps, self._loss, metrics.get("eval_loss")))

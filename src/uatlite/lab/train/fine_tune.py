@@ -1,12 +1,6 @@
-"""What the Trainer does to a process, undone: it seeds every generator and sets the log level of transformers.
+"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer.
 
-A backbone with a new head for a task's labels: where fine-tuning starts.
-
-The Hugging Face Trainer with what a recipe and a method change about it.
-
-Fine-tune a backbone on labelled rows with the Hugging Face Trainer.
-
-`accelerate launch` runs it on several devices as it is: each process calls `fine_tune`, and the first one writes.
+`accelerate launch` runs it on several devices: each process calls `fine_tune`, and the first one writes.
 """
 
 import random
@@ -17,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoConfig,
@@ -34,18 +27,9 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.train import recipe as runs
-from uatlite.lab.train.dataset import (
-    LengthGrouped,
-    Report,
-    Reporter,
-    TrainingRows,
-    classes,
-    collate,
-    kind_of,
-    training_rows,
-)
+from uatlite.lab.train.dataset import LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
+from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
 from uatlite.model import weights as method_weights
 from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
 from uatlite.text.schema import Kind
@@ -54,7 +38,10 @@ from uatlite.values import Dataset
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Leave the generators of Python, NumPy and torch and transformers' logging as they were, also after an error."""
+    """Restore the generators of Python, NumPy and torch and transformers' logging at the end, also after an error.
+
+    The Trainer seeds all generators and changes the log level.
+    """
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global state is what is kept
     with torch.random.fork_rng(), quiet_transformers():
         try:
@@ -69,15 +56,14 @@ def with_new_head(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The backbone ('minilm', a directory or a hub id) with a head for these labels, and its tokenizer.
 
-    The head is drawn by `seed`, and torch's generators are as before afterwards; one of another size is replaced.
-    That the backbone has none is not reported: a new one is the purpose. The labels are written into the
-    configuration, so that columns are later found by name.
+    The head is drawn by `seed` without touching torch's generators; an existing head of another size is replaced. The
+    labels are written into the configuration, so that columns are later found by name.
     """
     source = backbone_directory(backbone)
     auto: Any = AutoModelForMultipleChoice if kind == "choice" else AutoModelForSequenceClassification
     try:
         config = AutoConfig.from_pretrained(source)
-        if kind != "choice":  # there the classes are places among the options, and have no names
+        if kind != "choice":  # the classes of a multiple choice are positions, without names
             config.id2label = dict(enumerate(labels))
             config.label2id = {label: index for index, label in enumerate(labels)}
         with torch.random.fork_rng(), quiet_transformers():
@@ -95,9 +81,9 @@ def with_new_head(
 
 
 class MethodTrainer(Trainer):  # type: ignore[misc]
-    """Adds the penalty, the parameter groups and the learning rates of a training.
+    """The Trainer with the penalty, parameter groups and learning rates of a method.
 
-    It also draws batches of like length where the recipe asks for them: the Trainer cannot read lengths off tokens.
+    It also draws batches of like length if the recipe says so: the Trainer itself cannot read lengths off our tokens.
     """
 
     lr_scheduler: Any
@@ -144,8 +130,25 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(model)
 
 
+class Reporter(TrainerCallback):  # type: ignore[misc]
+    """Calls `report` after every step, and with the validation NLL after every evaluation."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._loss: float | None = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._report(Step(state.global_step, state.max_steps, self._loss))
+
+    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
+        self._loss = logs.get("loss", self._loss)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
+        self._report(Step(state.global_step, state.max_steps, self._loss, metrics.get("eval_loss")))
+
+
 class AfterStep(TrainerCallback):  # type: ignore[misc]
-    """Calls a training's `after_step`."""
+    """Calls `MethodTraining.after_step`."""
 
     def __init__(self, training: MethodTraining, model: PreTrainedModel) -> None:
         self._training, self._model = training, model
@@ -159,7 +162,7 @@ class AfterStep(TrainerCallback):  # type: ignore[misc]
 
 
 def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
-    """Take the parameters of some groups out of the groups that they are in, and add them with their own settings."""
+    """Move the parameters of `groups` out of their present groups, and add them with their own settings."""
     for group in groups:
         moved = {id(parameter) for parameter in group["params"]}
         for other in optimizer.param_groups:
@@ -182,23 +185,21 @@ def fine_tune(
     resume: bool = False,
     checkpoint_steps: int | None = None,
     report: Report | None = None,
-) -> runs.TrainingRecord:
+) -> TrainingRecord:
     """Fine-tune `backbone` ('minilm', a directory, a hub id) on the training rows and save it in `directory`.
 
-    The seed decides the new head, the order of rows and dropout. Checkpoints are kept every `checkpoint_steps`
-    steps, or after every epoch; `resume` goes on from the last one and ends with the weights of a run that was never
-    interrupted; a finished one is left as it is. Validation rows are scored after every epoch, and end the run early if
-    the recipe has a `patience`. `training` is what a method changes about all this.
+    The seed decides the new head, the order of rows and dropout. A checkpoint is kept every `checkpoint_steps` steps,
+    or after every epoch. `resume` continues from the last one and ends with the weights of an uninterrupted run; a
+    finished run is left as it is. Validation rows are scored after every epoch, and end the run early if the recipe
+    has a `patience`. `training` is what a method changes about all this.
     """
     recipe, directory = recipe or Recipe(), Path(directory)
     training.check(recipe)
-    run = runs.TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
-    if resume and (trained := runs.finished(directory, run)) is not None:
-        return trained
+    run = TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
+    if resume and (done := finished(directory, run)) is not None:
+        return done
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
-    goes_on = resume and runs.is_begun(directory, run)
-    if not goes_on:
-        runs.begin(directory, run)
+    resumed = begin(directory, run, resume=resume)
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
@@ -209,11 +210,11 @@ def fine_tune(
         )
         trainer.add_callback(AfterStep(training, model))
         _call_back(trainer, recipe, report)
-        outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if goes_on else None)
+        outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
         nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
-        training.finish(model.eval(), lambda: batches(rows))
+        training.finish(model.eval(), rows.batches)
         _save(trainer, model, directory)
-    trained = runs.TrainingRecord(
+    record = TrainingRecord(
         run=run,
         rows=len(rows),
         source=train.source,
@@ -223,18 +224,12 @@ def fine_tune(
         validation_nll=nll,
     )
     if trainer.is_world_process_zero():
-        runs.finish(directory, trained)
-    return trained
-
-
-def batches(rows: TrainingRows) -> Iterator[dict[str, Tensor]]:
-    """The rows in batches of like length, with their labels."""
-    for batch in rows.tokens.batches():
-        yield collate([(rows, place) for place in batch.rows])
+        finish(directory, record)
+    return record
 
 
 def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
-    """Model and tokenizer, without the Trainer's own settings: they are a pickle, and the record says what they say."""
+    """Save model and tokenizer, without the Trainer's settings: they are a pickle, and the record has them."""
     trainer.save_model(str(directory))
     if trainer.is_world_process_zero():
         method_weights.write(model, directory)
@@ -242,7 +237,7 @@ def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
 
 
 def _call_back(trainer: Trainer, recipe: Recipe, report: Report | None) -> None:
-    """Who is told of each step: the caller's report instead of the Trainer's printing, and the early stop."""
+    """Report steps to the caller instead of printing them, and stop early if the recipe says so."""
     trainer.remove_callback(PrinterCallback)
     if report is not None:
         trainer.add_callback(Reporter(report))
@@ -255,9 +250,15 @@ def _arguments(
 ) -> TrainingArguments:
     stops_early = recipe.patience is not None
     if stops_early and checkpoint_steps is not None:
-        raise ConfigurationError("with a patience checkpoints are kept after every epoch; drop checkpoint_steps.")
+        raise ConfigurationError(
+            f"checkpoint_steps={checkpoint_steps} cannot be used with a patience, which keeps a checkpoint after every "
+            "epoch; drop one of them."
+        )
+    # A checkpoint at the end of the only epoch would be of no use.
+    by_epoch = "epoch" if recipe.epochs > 1 or stops_early else "no"
+    saves = by_epoch if checkpoint_steps is None else "steps"
     return TrainingArguments(
-        output_dir=str(directory / runs.CHECKPOINTS),
+        output_dir=str(directory / CHECKPOINTS),
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup_steps,
         lr_scheduler_type="linear",
@@ -270,7 +271,7 @@ def _arguments(
         train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
         seed=seed,
         eval_strategy="epoch" if evaluates else "no",
-        save_strategy=_save_strategy(recipe, checkpoint_steps),
+        save_strategy=saves,
         save_steps=checkpoint_steps or 500,  # read with save_strategy="steps" only
         save_total_limit=2,
         load_best_model_at_end=stops_early,
@@ -282,10 +283,3 @@ def _arguments(
         remove_unused_columns=False,
         dataloader_pin_memory=False,
     )
-
-
-def _save_strategy(recipe: Recipe, checkpoint_steps: int | None) -> str:
-    """After so many steps or every epoch; a checkpoint at the end of the only epoch would be of no use to anyone."""
-    if checkpoint_steps is not None:
-        return "steps"
-    return "epoch" if recipe.epochs > 1 or recipe.patience is not None else "no"

@@ -1,9 +1,4 @@
-"""The last layer's Laplace approximation, fitted after training by `laplace-torch`; the one importer of it.
-
-Training SNGP: a Gaussian-process head, a bound on the map before it, and at the end the posterior covariance.
-
-Training a variational last layer: the ELBO, its KL spread over the training rows.
-"""
+"""The trainings of methods with a distribution over the last layer: Laplace, SNGP and a variational layer."""
 
 import copy
 import warnings
@@ -36,16 +31,16 @@ BATCH = 256
 
 @dataclass(frozen=True)
 class LaplaceTraining(MethodTraining):
-    """The plain fine-tuning, then the curvature of its loss in the last layer.
+    """The plain fine-tuning, then a Laplace approximation of the last layer, by `laplace-torch`.
 
-    The prior's precision is the one of the highest marginal likelihood on the training rows, so no others are needed.
+    The prior precision is the one with the highest marginal likelihood on the training rows; no other rows are needed.
     """
 
     key: ClassVar[str] = "laplace"
-    after_training: ClassVar[bool] = True
+    from_plain: ClassVar[bool] = True
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
-        laplace_torch()  # if it is missing, then before the training and not after it
+        laplace_torch()  # a missing package is reported before the training
         if type(model).__name__.endswith("ForMultipleChoice"):
             raise ConfigurationError(
                 "laplace: laplace-torch has no likelihood for multiple choice; use ensemble, swag, sngp or "
@@ -64,7 +59,7 @@ class LaplaceTraining(MethodTraining):
 
 
 def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """What `uatlite.methods.laplace` reads: the eigenbases of the Kronecker factors, and the prior's precision."""
+    """What the method 'laplace' reads: the eigenbases of the Kronecker factors, and the prior precision."""
     fitted = fit_laplace(layer, features, labels)
     precision = fitted.posterior_precision
     (classes, units), *bias = precision.eigenvectors
@@ -82,7 +77,7 @@ def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tenso
 
 
 def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any:
-    """laplace-torch's own object for the last layer as a model of features (rows, units)."""
+    """A laplace-torch object of the last layer, as a model of features (rows, units)."""
     rows = DataLoader(TensorDataset(features, labels), batch_size=BATCH)
     alone = copy.deepcopy(layer).cpu().requires_grad_(True)
     fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
@@ -94,6 +89,7 @@ def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any
 
 
 def laplace_torch() -> Any:
+    """The package; the only place that imports it."""
     try:
         import laplace
     except ImportError as error:
@@ -115,10 +111,10 @@ POOLERS = (
 
 @dataclass(frozen=True)
 class SngpTraining(MethodTraining):
-    """The settings of the head, and the `bound` on spectral norms: the pooler's, with `encoder` those of all layers.
+    """A Gaussian-process head, and a `bound` on the spectral norm of the pooler; with `encoder`, of all layers.
 
-    The prior has to allow the margins that trained classifiers have, about 5, and its variance is their square. A bound
-    below about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
+    Trained classifiers have margins of about 5, so the prior variance has to be about their square. A bound below
+    about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
     """
 
     key: ClassVar[str] = "sngp"
@@ -129,7 +125,7 @@ class SngpTraining(MethodTraining):
     bound: float = 0.95
     encoder: bool = False
     head_rate: float = 0.005
-    """learning rate of the head: its coefficients begin at 0, and at the rate of pretrained weights hardly move"""
+    """learning rate of the head: its coefficients begin at 0 and would hardly move at the rate of pretrained weights"""
 
     def __post_init__(self) -> None:
         for name in ("features", "length_scale", "prior_variance", "bound", "head_rate"):
@@ -163,7 +159,7 @@ class SngpTraining(MethodTraining):
 
 
 def bounded_weights(model: PreTrainedModel, *, encoder: bool = False) -> Iterator[Tensor]:
-    """The matrix before the last layer, and with `encoder` those of all layers."""
+    """The weights of the layer before the last; with `encoder`, of all layers."""
     row = architecture_of(model)
     modules = dict(model.named_modules())
     paths = (path.format(base=row.base) for path in POOLERS)
@@ -177,10 +173,10 @@ def bounded_weights(model: PreTrainedModel, *, encoder: bool = False) -> Iterato
 
 @torch.no_grad()
 def condition(head: GaussianProcessHead, body: PreTrainedModel, batches: Batches) -> None:
-    """Give a head its posterior covariance, by one pass over the training rows with the weights as they now are.
+    """Give a head its posterior covariance, by one pass over the training rows with the final weights.
 
-    Liu et al. (2020) sum over the batches of the last epoch while the weights still move; this is the sum that theirs
-    stands for, and the same after a resumed training.
+    Liu et al. (2020) sum over the batches of the last epoch, while the weights still move. One pass at the end gives
+    the sum that theirs approximates, and the same result after a resumed training.
     """
     head.eval()
     information = torch.zeros(head.covariance.shape, dtype=torch.float64, device=head.covariance.device)
@@ -195,10 +191,11 @@ LOG_SCALES = ("weight_log_scale", "bias_log_scale")
 
 @dataclass(frozen=True)
 class VariationalTraining(MethodTraining):
-    """`prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step.
+    """A Gaussian over the last layer, trained by the ELBO with its KL spread over the training rows.
 
-    The logarithms of the posterior's scales have a learning rate of their own, `scale_rate`: AdamW moves a number by
-    about its learning rate a step, and at one for pretrained weights they would end where they began.
+    `prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step. The logarithms
+    of the scales have their own learning rate, `scale_rate`: AdamW moves a number by about its learning rate a step,
+    and at the rate of pretrained weights they would end where they began.
     """
 
     key: ClassVar[str] = "vi-last-layer"

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train import recipe as runs
-from uatlite.lab.train.averaging import EnsembleTraining, SnapshotTraining, SwagTraining, homes, summary, train_members
-from uatlite.lab.train.dataset import Report, training_rows
-from uatlite.lab.train.fine_tune import batches, fine_tune
+from uatlite.lab.train.averaging import EnsembleTraining, SnapshotTraining, SwagTraining
+from uatlite.lab.train.dataset import training_rows
+from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
+from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
 from uatlite.methods.registry import split_spelling
 from uatlite.model import weights as method_weights
 from uatlite.model.load import Checkpoint, load_checkpoint
@@ -25,9 +25,12 @@ METHOD_TRAININGS: dict[str, MethodTraining] = {
 }
 """The methods with a training of their own. All others run on the plain fine-tuning, `PLAIN`."""
 
+SEEDS_APART = 1000
+"""Member i of seed s is trained with the seed s + 1000·i: the first is the plain model of that seed."""
+
 
 def parse_training(text: str) -> MethodTraining:
-    """How the method is trained that is spelt 'swag' or 'swag:rank=20'; the settings are those of its training."""
+    """The training of a method, from 'swag' or 'swag:rank=20'; the settings are those of the training."""
     key, settings = split_spelling(text)
     training = METHOD_TRAININGS.get(key, PLAIN)
     if training is PLAIN and settings:
@@ -37,7 +40,7 @@ def parse_training(text: str) -> MethodTraining:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A training but for the method: what `fine_tune` takes."""
+    """What is trained on what, for any method: arguments of `fine_tune`."""
 
     backbone: str | Path
     train: Dataset
@@ -46,26 +49,15 @@ class TrainingJob:
     seed: int = 0
     checkpoint_steps: int | None = None
 
-    def run(self, method: str) -> runs.TrainingRun:
-        """What decides the weights that it ends with, for a method."""
-        return runs.TrainingRun.of(self.backbone, self.train, self.validation, self.recipe, self.seed, method)
+    def run(self, method: str) -> TrainingRun:
+        """All that decides the weights of a method."""
+        return TrainingRun.of(self.backbone, self.train, self.validation, self.recipe, self.seed, method)
 
     def fine_tune(
-        self, training: MethodTraining, directory: Path, *, resume: bool = False, report: Report | None = None
-    ) -> runs.TrainingRecord:
-        """One fine-tuning of it."""
-        return fine_tune(
-            self.backbone,
-            self.train,
-            directory,
-            validation=self.validation,
-            recipe=self.recipe,
-            seed=self.seed,
-            training=training,
-            resume=resume,
-            checkpoint_steps=self.checkpoint_steps,
-            report=report,
-        )
+        self, training: MethodTraining, directory: Path, *, resume: bool, report: Report | None
+    ) -> TrainingRecord:
+        """One fine-tuning."""
+        return fine_tune(**vars(self), directory=directory, training=training, resume=resume, report=report)
 
 
 def train_method(
@@ -76,60 +68,84 @@ def train_method(
     base: str | Path | None = None,
     resume: bool = False,
     report: Report | None = None,
-) -> runs.TrainingRecord:
+) -> TrainingRecord:
     """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
 
-    `base` is the directory of a finished plain fine-tuning with these very settings. It is not trained again where a
-    method has it as a part: an ensemble's first member, the model that laplace is fitted on.
+    `base` is the directory of a finished plain fine-tuning with the same settings. It is used where a method is built
+    from one, and not trained again: an ensemble's first member, the model that laplace is fitted on.
     """
     directory, run = Path(directory), job.run(training.identity)
-    if resume and (done := runs.finished(directory, run)) is not None:
+    if resume and (done := finished(directory, run)) is not None:
         return done
-    given = None if base is None else _given(training, job, Path(base))
-    if isinstance(training, EnsembleTraining):
-        return _train_ensemble(training, job, directory, None if base is None else Path(base), resume, report)
-    if base is None or given is None:
+    plain = None if base is None else _plain_record(training, job, Path(base))
+    if training.fine_tunings > 1:
+        return _train_members(training, job, directory, base, resume=resume, report=report)
+    if base is None or plain is None:
         return job.fine_tune(training, directory, resume=resume, report=report)
     checkpoint = load_checkpoint(base)
     training.prepare(checkpoint.model, job.seed)
     rows = training_rows(job.train, checkpoint.model, checkpoint.tokenizer, job.recipe.max_length)
-    training.finish(checkpoint.model, lambda: batches(rows))
-    return _write(checkpoint, directory, replace(given, run=run))
+    training.finish(checkpoint.model, rows.batches)
+    return _write(checkpoint, directory, replace(plain, run=run))
 
 
 def steps(training: MethodTraining, job: TrainingJob, base: str | Path | None = None) -> int:
-    """How many steps of the optimizer `train_method` will report, on one device."""
-    once = job.recipe.steps(len(job.train))
-    return once * training.members if isinstance(training, EnsembleTraining) else 0 if base is not None else once
+    """How many optimizer steps `train_method` will report, on one device."""
+    if base is not None and training.fine_tunings == 1:
+        return 0
+    return training.fine_tunings * job.recipe.steps(len(job.train))
 
 
-def _train_ensemble(
-    training: EnsembleTraining,
+def _train_members(
+    training: MethodTraining,
     job: TrainingJob,
     directory: Path,
-    first: Path | None,
+    base: str | Path | None,
+    *,
     resume: bool,
     report: Report | None,
-) -> runs.TrainingRecord:
-    """Finished members are found in the directory's checkpoints and not trained again."""
+) -> TrainingRecord:
+    """Train each member in DIR/checkpoints/member-0 …, where finished ones are found again, and make them one model."""
     run = job.run(training.identity)
-    if not (resume and runs.is_begun(directory, run)):
-        runs.begin(directory, run)
+    begin(directory, run, resume=resume)
+    homes = [directory / CHECKPOINTS / f"member-{number}" for number in range(training.fine_tunings)]
+    if base is not None:
+        homes[0] = Path(base)
+    members = []
+    for number, home in enumerate(homes):
+        member = replace(job, seed=job.seed + SEEDS_APART * number)
+        shown = None if report is None else _member_report(report, number, len(homes))
+        members.append(member.fine_tune(PLAIN, home, resume=True, report=shown))
+    first, *others = (load_checkpoint(home, device="cpu") for home in homes)
+    training.combine([first.model, *(other.model for other in others)])
+    nlls = [one.validation_nll for one in members if one.validation_nll is not None]
+    record = replace(
+        members[0],
+        run=run,
+        steps=sum(one.steps for one in members),
+        seconds=sum(one.seconds for one in members),
+        train_loss=sum(one.train_loss for one in members) / len(members),
+        validation_nll=sum(nlls) / len(nlls) if nlls else None,
+    )
+    return _write(first, directory, record)
 
-    def member(home: Path, seed: int, told: Report | None) -> runs.TrainingRecord:
-        return replace(job, seed=seed).fine_tune(PLAIN, home, resume=True, report=told)
 
-    checkpoint, trained = train_members(training, job.seed, homes(directory, training.members, first), member, report)
-    return _write(checkpoint, directory, summary(run, trained))
+def _member_report(report: Report, number: int, members: int) -> Report:
+    """Count the steps of one member as those of the whole ensemble."""
+
+    def whole(step: Step) -> None:
+        report(replace(step, done=number * step.total + step.done, total=members * step.total))
+
+    return whole
 
 
-def _given(training: MethodTraining, job: TrainingJob, base: Path) -> runs.TrainingRecord:
-    """The record of the plain fine-tuning in `base`; an error where it is another one, or of no use."""
-    if not (training.after_training or isinstance(training, EnsembleTraining)):
+def _plain_record(training: MethodTraining, job: TrainingJob, base: Path) -> TrainingRecord:
+    """The record of the plain fine-tuning in `base`; an error if it is another one, or the method cannot use it."""
+    if not training.from_plain:
         raise ConfigurationError(
-            f"{training.key} is trained from the backbone on and cannot begin with {base}; train it without that."
+            f"{training.key} is trained from the backbone and cannot begin with {base}; train it without --base."
         )
-    found = runs.finished(base, job.run(PLAIN.identity))
+    found = finished(base, job.run(PLAIN.identity))
     if found is None:
         raise ConfigurationError(
             f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give its "
@@ -138,9 +154,9 @@ def _given(training: MethodTraining, job: TrainingJob, base: Path) -> runs.Train
     return found
 
 
-def _write(checkpoint: Checkpoint, directory: Path, trained: runs.TrainingRecord) -> runs.TrainingRecord:
+def _write(checkpoint: Checkpoint, directory: Path, record: TrainingRecord) -> TrainingRecord:
     checkpoint.model.save_pretrained(directory)
     checkpoint.tokenizer.save_pretrained(directory)
     method_weights.write(checkpoint.model, directory)
-    runs.finish(directory, trained)
-    return trained
+    finish(directory, record)
+    return record

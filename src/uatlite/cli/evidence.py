@@ -1,0 +1,226 @@
+"""The commands that show whether it works: the demo, the benchmark of costs, the tables of the paper."""
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from uatlite.cli.bars import ReproductionBar, StageBar
+from uatlite.cli.options import (
+    DATA,
+    INPUT_HELP,
+    AddressOption,
+    DataDirOption,
+    EngineOption,
+    GpusOption,
+    ModelArgument,
+    OptionsOption,
+    PairOption,
+    ResamplesOption,
+    SeedsOption,
+    TextOption,
+    WorkersOption,
+    chosen_cluster,
+    messages,
+    resumable,
+)
+
+if TYPE_CHECKING:
+    from uatlite.lab.paper.settings import ReproductionSettings
+    from uatlite.scoring.on_ray import Cluster
+    from uatlite.values import Text
+
+EXAMPLE = '{"text": "It is not bad at all."}'
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
+) -> None:
+    """Fine-tune, evaluate, calibrate and report on film reviews: a few minutes, without a network."""
+    console, progress = Console(soft_wrap=True), messages()
+    with progress.status("Loading torch and transformers …"):
+        from uatlite.lab.demo import run_demo
+        from uatlite.lab.report.tables import render
+    with StageBar(progress) as bar:
+        done = run_demo(output, bar)
+    console.print(render(done.results))
+    console.print("\n[bold]What was found[/bold]")
+    for number, sentence in enumerate(done.findings, 1):
+        console.print(f"{number}. {sentence}", highlight=False, markup=False)
+    console.print(
+        f"\nReport      {done.report}\nClassifier  {done.classifier}\n\nPredict with it:\n"
+        f"  echo '{EXAMPLE}' | uatlite predict {done.classifier} - -o out.jsonl",
+        highlight=False,
+        markup=False,
+    )
+
+
+def bench(
+    model: ModelArgument,
+    texts: Annotated[
+        str | None, typer.Option("--texts", help=f"Texts to time, best your own; by default film reviews. {INPUT_HELP}")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for tables and plots.")] = Path(
+        "uatlite-bench"
+    ),
+    rows: Annotated[
+        int,
+        typer.Option(help="Time the first N texts; this takes about as long as 500 plain passes over them."),
+    ] = 256,
+    passes: Annotated[int, typer.Option(help="Passes M, for methods without their own number of passes.")] = 10,
+    rounds: Annotated[int, typer.Option(help="How often each method is timed; medians are shown.")] = 3,
+    threads: Annotated[int | None, typer.Option(help="Threads for PyTorch; by default all cores.")] = None,
+    text: TextOption = "text",
+    text_pair: PairOption = None,
+    options: OptionsOption = None,
+) -> None:
+    """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
+    import os
+
+    import torch
+
+    from uatlite.lab.bench import BenchPlan, run_bench, write
+    from uatlite.model.load import load_checkpoint
+
+    console = messages()
+    plan = BenchPlan(passes=passes, rounds=rounds)
+    chosen = _texts(texts, rows, text, text_pair, options)
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+
+    with console.status("loading") as status:
+        results = run_bench(
+            load_checkpoint(model),
+            chosen,
+            plan,
+            lambda step: status.update(f"{step} …"),
+            partial(write, directory=output),
+        )
+    for line in results.lines():
+        typer.echo(line)
+    console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}")
+
+
+def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
+    from itertools import islice
+
+    from uatlite.scoring.blocks import Accepted, read_items
+    from uatlite.scoring.job import Job
+    from uatlite.text.schema import Layout
+    from uatlite.text.tasks import load
+    from uatlite.values import Example
+
+    if source is None:
+        return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
+    layout = Layout(text=text, pair=pair, options=options, label=None)
+    items = read_items(Accepted(options is not None, None), Job(source, Path(), layout))
+    return list(islice((item.text for item in items if isinstance(item, Example)), rows))
+
+
+REPRODUCE_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite reproduce --list
+
+  uatlite reproduce main -o out
+
+  uatlite reproduce all --backbone DIR --data-dir DATA --limit 500 --seeds 2 -o out
+
+Models and predictions are kept in DIR and shared by all tables. After Ctrl-C the same command continues from there.
+"""
+
+ALL = "all"
+INCOMPLETE = 3
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of tables, or all; --list shows them.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Directory for everything.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the tables and what each of them needs.")] = False,
+    backbone: Annotated[
+        str | None, typer.Option(help="Directory or hub id; by default bert-base-uncased and the paper's others.")
+    ] = None,
+    other: Annotated[
+        list[str] | None,
+        typer.Option(help="Another backbone for tables that compare them; may be repeated, small to large."),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Recipe of the training; by default paper, with --limit few-rows.")
+    ] = None,
+    seeds: SeedsOption = 5,
+    data_dir: DataDirOption = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Evaluate on N rows of each set, drawn at random.", rich_help_panel=DATA)
+    ] = None,
+    train_limit: Annotated[
+        int | None,
+        typer.Option(help="Train on N rows; by default ten times --limit, or all.", rich_help_panel=DATA),
+    ] = None,
+    resamples: ResamplesOption = 1000,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = 0.0,
+) -> None:
+    """Recompute tables and figures of the paper, beside the paper's numbers. Exit code 3: something is missing."""
+    from uatlite.errors import ConfigurationError
+    from uatlite.lab.paper.settings import ReproductionSettings
+
+    if listed:
+        Console().print(_listing(data_dir))
+        return
+    if output is None or not names:
+        raise ConfigurationError("Give tables (or all) and -o DIR; uatlite reproduce --list shows what there is.")
+    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
+    settings = ReproductionSettings.of(
+        backbone=backbone,
+        others=tuple(other or ()),
+        data_dir=data_dir,
+        seeds=seeds,
+        limit=limit,
+        train_limit=train_limit,
+        recipe=recipe,
+        resamples=resamples,
+    )
+    if not _run(names, output, settings, cluster):
+        raise typer.Exit(INCOMPLETE)
+
+
+def _run(names: list[str], output: Path, settings: "ReproductionSettings", cluster: "Cluster | None") -> bool:
+    """Compute and write the tables and the page; returns whether nothing was missing."""
+    console = messages()
+    with console.status("Loading …"):
+        from uatlite.lab.paper.declaration import NAMES
+        from uatlite.lab.paper.write import make
+
+    stopped = f"Stopped. What is done is kept in {output}; the same command goes on from there."
+    with resumable(console, stopped), ExitStack() as stack:
+        elsewhere = None
+        if cluster is not None:
+            from uatlite.lab.evaluate.on_ray import fill
+            from uatlite.scoring.on_ray import connected
+
+            stack.enter_context(connected(cluster))  # once, not for every model
+            elsewhere = partial(fill, cluster=cluster)
+        bar = stack.enter_context(ReproductionBar(console))
+        made = make(list(NAMES) if ALL in names else names, output, settings, bar, elsewhere)
+    for reproduction in made.tables:
+        for reason in reproduction.reasons:
+            state = "skipped" if reproduction.skipped else "in part"
+            console.print(f"{reproduction.declaration.name}: {state}, {reason}")
+    console.print(f"Wrote {len(made.tables)} tables and {made.page}")
+    return not any(reproduction.reasons for reproduction in made.tables)
+
+
+def _listing(data_dir: Path | None) -> Table:
+    from uatlite.lab.paper.declaration import NAMES, declared
+    from uatlite.lab.paper.reproduction import needs_of
+
+    table = Table("name", "what", "needs")
+    for name in NAMES:
+        declaration = declared(name)
+        table.add_row(name, f"{declaration.title}\n{declaration.where}", needs_of(declaration, data_dir))
+    return table

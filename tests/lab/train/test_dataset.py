@@ -1,0 +1,104 @@
+"""A user's own file as training rows: its classes, what is held out, what is set aside, and what is an error."""
+
+import csv
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.train.dataset import HELD_OUT, REJECTS, file_data, training_data
+from uatlite.text.schema import Layout
+
+LAYOUT = Layout(text="body", label="verdict")
+
+
+def write(path: Path, rows: Sequence[Sequence[object]], header: Sequence[str] = ("body", "verdict")) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> Path:
+    """50 rows, no two alike, and two that cannot be used: on line 3 the text is missing, on line 4 the label."""
+    rows: list[list[object]] = [[f"film number {place}", ("good", "bad")[place % 2]] for place in range(50)]
+    return write(tmp_path / "reviews.csv", [rows[0], ["", "good"], ["no verdict", ""], *rows[1:]])
+
+
+def test_a_fifth_is_held_out_and_written_with_the_columns_of_the_file(reviews: Path, tmp_path: Path) -> None:
+    data = file_data(reviews, LAYOUT)
+    assert data.train.labels == ("bad", "good")  # names in alphabetical order
+    assert (len(data.train), data.train.source) == (40, "reviews.csv, 80 % of 50 rows")
+    assert data.validation is None
+    notes = data.write(tmp_path)
+    held_out = [json.loads(line) for line in (tmp_path / HELD_OUT).read_text().splitlines()]
+    assert len(held_out) == 10
+    assert not {row["body"] for row in held_out} & set(data.train.texts)
+    assert all(row["verdict"] == ("good", "bad")[int(row["body"].split()[-1]) % 2] for row in held_out)
+    assert f"uatlite calibrate {tmp_path} {tmp_path / HELD_OUT} --text body --label verdict -o DIR" in notes[0]
+
+
+def test_rows_that_cannot_be_used_are_listed_with_line_and_reason(reviews: Path, tmp_path: Path) -> None:
+    notes = file_data(reviews, LAYOUT).write(tmp_path)
+    rejects = [json.loads(line) for line in (tmp_path / REJECTS).read_text().splitlines()]
+    assert [(row["line"], row["reason"]) for row in rejects] == [(3, "no text in column 'body'"), (4, "no label")]
+    assert notes[-1] == f"2 rows rejected; line numbers and reasons are in {tmp_path / REJECTS}"
+    with pytest.raises(DataError, match="line 3: no text in column 'body'"):
+        file_data(reviews, LAYOUT, strict=True)
+
+
+def test_label_order_names_the_classes_and_numbers_are_positions(tmp_path: Path) -> None:
+    path = write(tmp_path / "codes.csv", [[f"film {place}", place % 2] for place in range(20)])
+    assert file_data(path, LAYOUT).train.labels == ("0", "1")
+    named = file_data(path, LAYOUT, label_order=("negative", "positive"), held_out=0)
+    assert named.train.labels == ("negative", "positive")
+    assert named.held_out is None
+    assert named.train.gold == [0, 1] * 10
+
+
+def test_early_stopping_watches_the_held_out_rows_or_a_file_of_its_own(reviews: Path, tmp_path: Path) -> None:
+    data = file_data(reviews, LAYOUT, early_stopping=True)
+    assert data.validation is data.held_out
+    other = write(tmp_path / "other.csv", [["never seen", "good"]])
+    watched = file_data(reviews, LAYOUT, validation=other).validation
+    assert watched is not None
+    assert (watched.texts, watched.gold) == (["never seen"], [1])
+
+
+def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews: Path) -> None:
+    whole, part = file_data(reviews, LAYOUT), file_data(reviews, LAYOUT, limit=12)
+    assert len(part.train) == 12
+    assert set(part.train.texts) <= set(whole.train.texts)
+    assert part.held_out == whole.held_out
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], r"reviews\.csv holds no row; give a file with a text and a label"),
+        ([["a", "good"], ["b", "good"]], "Column 'verdict' has only the label 'good'; a classifier needs two or more"),
+        ([["a", ""], ["b", ""]], "Column 'verdict' has no label"),
+        ([["", "good"], ["", "bad"]], r"no row that can be used \(2 rejected; the first: line 2, no text"),
+        ([*([f"a{place}", "good"] for place in range(9)), ["", "bad"]], "none of the 7 rows .* has the label 'bad'"),
+    ],
+    ids=["empty", "one class", "no label", "no text", "a class without rows"],
+)
+def test_a_file_that_no_classifier_can_be_trained_on(tmp_path: Path, rows: list[list[str]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        file_data(write(tmp_path / "reviews.csv", rows), LAYOUT)
+
+
+def test_wrong_columns_files_and_shares_are_named(reviews: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no column 'text'; the columns are: body, verdict"):
+        file_data(reviews, Layout(label="verdict"))
+    with pytest.raises(DataError, match=r"no column 'verdit'; .*Did you mean 'verdict'\?"):
+        file_data(reviews, Layout(text="body", label="verdit"))
+    with pytest.raises(DataError, match="does not exist"):
+        file_data(tmp_path / "absent.csv", LAYOUT)
+    with pytest.raises(ConfigurationError, match=r"--held-out 1\.5 is not allowed: a share from 0"):
+        file_data(reviews, LAYOUT, held_out=1.5)
+    for task, data in ((None, None), ("sst2", reviews)):
+        with pytest.raises(ConfigurationError, match="Give either --task"):
+            training_data(task, data, LAYOUT)
