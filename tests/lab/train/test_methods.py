@@ -98,7 +98,7 @@ def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_pa
     train_method(PLAIN, job, tmp_path / "base")
     with pytest.raises(ConfigurationError, match="does not hold the plain fine-tuning"):
         train_method(ENSEMBLE, replace(job, seed=1), tmp_path / "a", base=tmp_path / "base")
-    with pytest.raises(ConfigurationError, match="swag is trained from the backbone on"):
+    with pytest.raises(ConfigurationError, match="swag is trained from the backbone and cannot begin with"):
         train_method(SWAG, job, tmp_path / "b", base=tmp_path / "base")
     with pytest.raises(ConfigurationError, match="a run of 6 steps leaves 1 to collect"):
         train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(QUICK, epochs=1)), tmp_path / "c")
