@@ -5,29 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Exit, Option, echo
 
+from uatlite.cli import options as shared
 from uatlite.cli.bars import ReproductionBar, StageBar
-from uatlite.cli.options import (
-    DATA,
-    INPUT_HELP,
-    AddressOption,
-    DataDirOption,
-    EngineOption,
-    GpusOption,
-    ModelArgument,
-    OptionsOption,
-    PairOption,
-    ResamplesOption,
-    SeedsOption,
-    TextOption,
-    WorkersOption,
-    chosen_cluster,
-    messages,
-    resumable,
-)
 
 if TYPE_CHECKING:
     from uatlite.lab.paper.settings import ReproductionSettings
@@ -38,10 +21,10 @@ EXAMPLE = '{"text": "It is not bad at all."}'
 
 
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
+    output: Annotated[Path, Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
 ) -> None:
     """Fine-tune, evaluate, calibrate and report on film reviews: a few minutes, without a network."""
-    console, progress = Console(soft_wrap=True), messages()
+    console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
         from uatlite.lab.report.tables import render
@@ -60,23 +43,20 @@ def demo(
 
 
 def bench(
-    model: ModelArgument,
+    model: shared.Model,
     texts: Annotated[
-        str | None, typer.Option("--texts", help=f"Texts to time, best your own; by default film reviews. {INPUT_HELP}")
+        str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for tables and plots.")] = Path(
-        "uatlite-bench"
-    ),
+    output: Annotated[Path, Option("--output", "-o", help="Directory for tables and plots.")] = Path("uatlite-bench"),
     rows: Annotated[
-        int,
-        typer.Option(help="Time the first N texts; this takes about as long as 500 plain passes over them."),
+        int, Option(help="Time the first N texts; this takes about as long as 500 plain passes over them.")
     ] = 256,
-    passes: Annotated[int, typer.Option(help="Passes M, for methods without their own number of passes.")] = 10,
-    rounds: Annotated[int, typer.Option(help="How often each method is timed; medians are shown.")] = 3,
-    threads: Annotated[int | None, typer.Option(help="Threads for PyTorch; by default all cores.")] = None,
-    text: TextOption = "text",
-    text_pair: PairOption = None,
-    options: OptionsOption = None,
+    passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
+    rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
+    threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
     import os
@@ -86,7 +66,7 @@ def bench(
     from uatlite.lab.bench import BenchPlan, run_bench, write
     from uatlite.model.load import load_checkpoint
 
-    console = messages()
+    console = shared.messages()
     plan = BenchPlan(passes=passes, rounds=rounds)
     chosen = _texts(texts, rows, text, text_pair, options)
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
@@ -100,7 +80,7 @@ def bench(
             partial(write, directory=output),
         )
     for line in results.lines():
-        typer.echo(line)
+        echo(line)
     console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}")
 
 
@@ -137,33 +117,29 @@ INCOMPLETE = 3
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of tables, or all; --list shows them.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Directory for everything.")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the tables and what each of them needs.")] = False,
+    names: Annotated[list[str] | None, Argument(help="Names of tables, or all; --list shows them.")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Directory for everything.")] = None,
+    listed: Annotated[bool, Option("--list", help="List the tables and what each of them needs.")] = False,
     backbone: Annotated[
-        str | None, typer.Option(help="Directory or hub id; by default bert-base-uncased and the paper's others.")
+        str | None, Option(help="Directory or hub id; by default bert-base-uncased and the paper's others.")
     ] = None,
     other: Annotated[
-        list[str] | None,
-        typer.Option(help="Another backbone for tables that compare them; may be repeated, small to large."),
+        list[str] | None, Option(help="Another backbone for tables that compare them; may be repeated, small to large.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Recipe of the training; by default paper, with --limit few-rows.")
+        str | None, Option(help="Recipe of the training; by default paper, with --limit few-rows.")
     ] = None,
-    seeds: SeedsOption = 5,
-    data_dir: DataDirOption = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Evaluate on N rows of each set, drawn at random.", rich_help_panel=DATA)
-    ] = None,
+    seeds: shared.Seeds = 5,
+    data_dir: shared.DataDir = None,
+    limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each set, drawn at random.")] = None,
     train_limit: Annotated[
-        int | None,
-        typer.Option(help="Train on N rows; by default ten times --limit, or all.", rich_help_panel=DATA),
+        int | None, shared.in_data(help="Train on N rows; by default ten times --limit, or all.")
     ] = None,
-    resamples: ResamplesOption = 1000,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = 0.0,
+    resamples: shared.Resamples = 1000,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Recompute tables and figures of the paper, beside the paper's numbers. Exit code 3: something is missing."""
     from uatlite.errors import ConfigurationError
@@ -174,7 +150,7 @@ def reproduce(
         return
     if output is None or not names:
         raise ConfigurationError("Give tables (or all) and -o DIR; uatlite reproduce --list shows what there is.")
-    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
+    cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     settings = ReproductionSettings.of(
         backbone=backbone,
         others=tuple(other or ()),
@@ -186,18 +162,18 @@ def reproduce(
         resamples=resamples,
     )
     if not _run(names, output, settings, cluster):
-        raise typer.Exit(INCOMPLETE)
+        raise Exit(INCOMPLETE)
 
 
 def _run(names: list[str], output: Path, settings: "ReproductionSettings", cluster: "Cluster | None") -> bool:
     """Compute and write the tables and the page; returns whether nothing was missing."""
-    console = messages()
+    console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.paper.declaration import NAMES
         from uatlite.lab.paper.write import make
 
     stopped = f"Stopped. What is done is kept in {output}; the same command goes on from there."
-    with resumable(console, stopped), ExitStack() as stack:
+    with shared.resumable(console, stopped), ExitStack() as stack:
         elsewhere = None
         if cluster is not None:
             from uatlite.lab.evaluate.on_ray import fill

@@ -6,34 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
+from uatlite.cli import options as shared
 from uatlite.cli.bars import StageBar
-from uatlite.cli.options import (
-    DATA,
-    MORE,
-    RECIPE,
-    AddressOption,
-    DataDirOption,
-    EngineOption,
-    GpusOption,
-    LabelOption,
-    LabelOrderOption,
-    MaxLengthOption,
-    PairOption,
-    ResamplesOption,
-    SeedsOption,
-    StrictOption,
-    TaskOption,
-    TextOption,
-    WorkersOption,
-    chosen_cluster,
-    messages,
-    resumable,
-)
 
 if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Plan
@@ -55,55 +34,40 @@ uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o 
 
 
 def train(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the classifier.")],
-    backbone: Annotated[
-        str, typer.Option(help="Model to start from: minilm (a Python package), a directory, or a hub id.")
-    ] = "minilm",
-    method: Annotated[
-        str, typer.Option(help="Train for this method, as in swag:rank=20; 'uatlite methods' lists them.")
-    ] = "base",
-    recipe: Annotated[
-        str, typer.Option(help="paper for tens of thousands of rows; few-rows or demo for a few thousand on a CPU.")
-    ] = "paper",
-    seed: Annotated[int, typer.Option(help="Seed of the new head, the order of rows and dropout.")] = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in DIR.")] = False,
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the classifier.")],
+    backbone: Annotated[str, Option(help="Model to start from: minilm, a directory or a hub id.")] = "minilm",
+    method: Annotated[str, Option(help="Method to train for, as in swag:rank=20; see 'uatlite methods'.")] = "base",
+    recipe: Annotated[str, Option(help="paper; few-rows or demo for a few thousand rows on a CPU.")] = "paper",
+    seed: Annotated[int, Option(help="Seed of the new head, the order of rows and dropout.")] = 0,
+    resume: Annotated[bool, Option("--resume", help="Continue from the last checkpoint in DIR.")] = False,
     base: Annotated[
-        Path | None,
-        typer.Option(
-            help="A finished plain training of the same settings, not to be repeated: an ensemble's first member, "
-            "laplace's model."
-        ),
+        Path | None, Option(help="Finished plain training of the same settings, reused by ensemble and laplace.")
     ] = None,
     checkpoint_steps: Annotated[
-        int | None, typer.Option(help="Keep a checkpoint every N steps; by default after every epoch.")
+        int | None, Option(help="Keep a checkpoint every N steps; by default each epoch.")
     ] = None,
-    task: TaskOption = None,
+    task: shared.Task = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Your own labelled rows instead: JSONL, CSV, TSV or Parquet.", rich_help_panel=DATA),
+        Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV or Parquet.")
     ] = None,
-    held_out: Annotated[
-        float, typer.Option(help="Share of --data not to train on, for calibration.", rich_help_panel=DATA)
-    ] = 0.2,
+    held_out: Annotated[float, shared.in_data(help="Share of --data not to train on, for calibration.")] = 0.2,
     validation: Annotated[
-        Path | None,
-        typer.Option(help="File to watch for --patience; by default the held-out rows.", rich_help_panel=DATA),
+        Path | None, shared.in_data(help="File to watch for --patience; by default the held-out rows.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Train on N rows, drawn by --seed.", rich_help_panel=DATA)] = None,
-    data_dir: DataDirOption = None,
-    strict: StrictOption = False,
-    text: TextOption = "text",
-    text_pair: PairOption = None,
-    label: LabelOption = "label",
-    label_order: LabelOrderOption = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Peak learning rate.", rich_help_panel=RECIPE)] = None,
-    warmup_steps: Annotated[int | None, typer.Option(help="Steps of warm-up.", rich_help_panel=RECIPE)] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.", rich_help_panel=RECIPE)] = None,
-    epochs: Annotated[int | None, typer.Option(help="Times through all rows.", rich_help_panel=RECIPE)] = None,
-    max_length: Annotated[int | None, typer.Option(help="Longest text in tokens.", rich_help_panel=RECIPE)] = None,
+    limit: Annotated[int | None, shared.in_data(help="Train on N rows, drawn by --seed.")] = None,
+    data_dir: shared.DataDir = None,
+    strict: shared.Strict = False,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    label: shared.Label = "label",
+    label_order: shared.LabelOrder = None,
+    learning_rate: Annotated[float | None, shared.in_recipe(help="Peak learning rate.")] = None,
+    warmup_steps: Annotated[int | None, shared.in_recipe(help="Steps of warm-up.")] = None,
+    batch_size: Annotated[int | None, shared.in_recipe(help="Rows of a batch.")] = None,
+    epochs: Annotated[int | None, shared.in_recipe(help="Times through all rows.")] = None,
+    max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
     patience: Annotated[
-        int | None,
-        typer.Option(help="Stop after N epochs without a better validation NLL.", rich_help_panel=RECIPE),
+        int | None, shared.in_recipe(help="Stop after N epochs without a better validation NLL.")
     ] = None,
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
@@ -118,7 +82,7 @@ def train(
         "max_length": max_length, "patience": patience,
     }  # fmt: skip
     chosen = replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
-    console = messages()
+    console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.train.dataset import training_data
         from uatlite.lab.train.methods import TrainingJob, parse_training, steps, train_method
@@ -166,54 +130,44 @@ seeds compute only what is new. [bold]uatlite methods[/bold] and [bold]uatlite t
 
 def evaluate(
     model: Annotated[
-        list[str],
-        typer.Argument(help="Directory of a fine-tuned classifier, or a hub id; then models trained for a method."),
+        list[str], Argument(help="Directory of a fine-tuned classifier, or a hub id; then models trained for a method.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the results and the store.")],
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the results and the store.")],
     methods: Annotated[
-        str, typer.Option(help="Methods separated by commas, with or without a calibrator (+ts).")
+        str, Option(help="Methods separated by commas, with or without a calibrator (+ts).")
     ] = "base,ts,mc,uat,uat+ts",
-    seeds: SeedsOption = 5,
-    task: Annotated[
-        str | None, typer.Option(help="A task, or one split of it, as in sst2/test-original.", rich_help_panel=DATA)
-    ] = None,
+    seeds: shared.Seeds = 5,
+    task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Your own labelled file instead; half of it calibrates, half tests.", rich_help_panel=DATA),
+        Path | None, shared.in_data(help="Your own labelled file instead; half of it calibrates, half tests.")
     ] = None,
     shift: Annotated[
-        list[str] | None,
-        typer.Option(help="Also evaluate on this task or split; may be repeated.", rich_help_panel=DATA),
+        list[str] | None, shared.in_data(help="Also evaluate on this task or split; may be repeated.")
     ] = None,
     perturb: Annotated[
-        list[str] | None,
-        typer.Option(help="Also evaluate on perturbed texts: swap or negation.", rich_help_panel=DATA),
+        list[str] | None, shared.in_data(help="Also evaluate on perturbed texts: swap or negation.")
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Evaluate on N rows of each split, drawn at random.", rich_help_panel=DATA)
-    ] = None,
-    data_dir: DataDirOption = None,
-    text: TextOption = "text",
-    text_pair: PairOption = None,
-    label: LabelOption = "label",
-    label_order: LabelOrderOption = None,
-    max_length: MaxLengthOption = None,
-    metrics: Annotated[
-        str | None, typer.Option(help="Metrics separated by commas, or all.", rich_help_panel=MORE)
-    ] = None,
-    resamples: ResamplesOption = 1000,
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.", rich_help_panel=MORE)] = 0.95,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = 0.0,
+    limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each split, drawn at random.")] = None,
+    data_dir: shared.DataDir = None,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    label: shared.Label = "label",
+    label_order: shared.LabelOrder = None,
+    max_length: shared.MaxLength = None,
+    metrics: Annotated[str | None, shared.in_more(help="Metrics separated by commas, or all.")] = None,
+    resamples: shared.Resamples = 1000,
+    confidence: Annotated[float, shared.in_more(help="Confidence of the intervals.")] = 0.95,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
     from uatlite.lab.evaluate.contenders import parse_contenders
     from uatlite.lab.evaluate.outcomes import Resampling
     from uatlite.lab.evaluate.plan import Plan, as_sets, choose_set, parse_metrics, parse_names
 
-    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
+    cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     plan = Plan(
         contenders=parse_contenders(methods),
         test=choose_set(task, data, text=text, text_pair=text_pair, label=label),
@@ -227,7 +181,7 @@ def evaluate(
         metrics=parse_metrics(metrics),
         resampling=Resampling(resamples, confidence),
     )
-    console = messages()
+    console = shared.messages()
     with console.status(f"Loading {', '.join(model)} …"):
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.evaluate.suite import evaluate as run
@@ -236,7 +190,7 @@ def evaluate(
 
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
-    with resumable(console, stopped), StageBar(console) as bar:
+    with shared.resumable(console, stopped), StageBar(console) as bar:
         workers_of = None if cluster is None else ray_predictions(model, plan, cluster)
         results = run(checkpoints, plan, Store(output / "store"), bar, workers_of)
     Console().print(render(results))
@@ -253,20 +207,20 @@ def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> 
 
 
 def report(
-    store: Annotated[Path, typer.Argument(help="Directory that 'evaluate' wrote, or the store in it.")],
+    store: Annotated[Path, Argument(help="Directory that 'evaluate' wrote, or the store in it.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Directory for report.html and figures/; by default STORE.")
+        Path | None, Option("--output", "-o", help="Directory for report.html and figures/; by default STORE.")
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="Method whose abstentions are shown, as in uat+ts; by default the best on calibration rows."),
+        Option(help="Method whose abstentions are shown, as in uat+ts; by default the best on calibration rows."),
     ] = None,
-    target_risk: Annotated[float, typer.Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
-    data_dir: DataDirOption = None,
-    model: Annotated[str | None, typer.Option(help="The evaluated model, to explain a few texts word by word.")] = None,
+    target_risk: Annotated[float, Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
+    data_dir: shared.DataDir = None,
+    model: Annotated[str | None, Option(help="The evaluated model, to explain a few texts word by word.")] = None,
 ) -> None:
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
-    console = messages()
+    console = shared.messages()
     with console.status("Drawing …"):
         from uatlite.lab.report.build import build_report
         from uatlite.lab.report.evaluation import home_of
@@ -280,7 +234,7 @@ def report(
 KINDS = {"text": "one text", "pair": "two texts", "choice": "multiple choice"}
 
 
-def tasks(data_dir: DataDirOption = None) -> None:
+def tasks(data_dir: shared.DataDir = None) -> None:
     """List the tasks, their splits, and where each split is read from."""
     from uatlite.lab.evaluate.plan import inventory
 

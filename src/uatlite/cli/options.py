@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
+from typer import Argument, Exit, Option
 
 from uatlite.errors import ConfigurationError, check_choice
 
@@ -16,89 +17,51 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 ENGINES = ("local", "ray")
 INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz too), a directory of such files, an address (s3://…), or - for stdin."
-COLUMNS, DATA, RECIPE, LIMITS, WHERE, MORE = (
-    "Columns of the data",
-    "Data",
-    "Recipe: replaces values of --recipe",
-    "Limits",
-    "Where it runs",
-    "More",
-)
 
-ModelArgument = Annotated[str, typer.Argument(help="Directory of a fine-tuned classifier, or a hub id.")]
-ClassifierArgument = Annotated[
-    str,
-    typer.Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id."),
+in_columns = partial(Option, rich_help_panel="Columns of the data")
+in_data = partial(Option, rich_help_panel="Data")
+in_recipe = partial(Option, rich_help_panel="Recipe: replaces values of --recipe")
+in_limits = partial(Option, rich_help_panel="Limits")
+in_where = partial(Option, rich_help_panel="Where it runs")
+in_more = partial(Option, rich_help_panel="More")
+
+Model = Annotated[str, Argument(help="Directory of a fine-tuned classifier, or a hub id.")]
+Classifier = Annotated[
+    str, Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id.")
 ]
 
-TextOption = Annotated[
-    str,
-    typer.Option(
-        "--text", help="Column of the text, of a pair's first text, or of a question.", rich_help_panel=COLUMNS
-    ),
+Text = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
+Pair = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
+Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
+Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
+LabelOrder = Annotated[
+    str | None, in_columns("--label-order", help="Names of the model's classes in its order: negative,positive")
 ]
-PairOption = Annotated[
-    str | None, typer.Option("--text-pair", help="Column of a pair's second text.", rich_help_panel=COLUMNS)
-]
-OptionsOption = Annotated[
-    str | None,
-    typer.Option("--options", help="Column of a question's options, for multiple choice.", rich_help_panel=COLUMNS),
-]
-LabelOption = Annotated[
-    str,
-    typer.Option("--label", help="Column of the label: a class name, or a number from 0.", rich_help_panel=COLUMNS),
-]
-LabelOrderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-order", help="Names of the model's classes in its order: negative,positive", rich_help_panel=COLUMNS
-    ),
-]
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", help="Format of the data, if the file name does not show it.", rich_help_panel=COLUMNS),
-]
+Format = Annotated[str | None, in_columns("--format", help="Format of the data, if the file name does not show it.")]
 
-TaskOption = Annotated[
-    str | None, typer.Option("--task", help="A task by name; 'uatlite tasks' lists them.", rich_help_panel=DATA)
-]
-DataDirOption = Annotated[
-    Path | None,
-    typer.Option("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.", rich_help_panel=DATA),
-]
-SeedsOption = Annotated[int, typer.Option("--seeds", help="Number of seeds for everything random.")]
-ResamplesOption = Annotated[
-    int, typer.Option("--resamples", help="Bootstrap resamples for the confidence intervals.", rich_help_panel=MORE)
-]
-MaxLengthOption = Annotated[
+Task = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
+DataDir = Annotated[Path | None, in_data("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.")]
+Seeds = Annotated[int, Option("--seeds", help="Number of seeds for everything random.")]
+Resamples = Annotated[int, in_more("--resamples", help="Bootstrap resamples for the confidence intervals.")]
+MaxLength = Annotated[
     int | None,
-    typer.Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
+    Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
 ]
-MethodOption = Annotated[
-    str | None,
-    typer.Option("--method", help="Method for a model without calibration, as in uat:gate=k; fast by default."),
+Method = Annotated[
+    str | None, Option("--method", help="Method for a model without calibration, as in uat:gate=k; fast by default.")
 ]
-StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")
+Strict = Annotated[
+    bool, Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")
 ]
 
-EngineOption = Annotated[
-    str,
-    typer.Option("--engine", help="local, or ray for several processes or machines.", rich_help_panel=WHERE),
+Engine = Annotated[str, in_where("--engine", help="local, or ray for several processes or machines.")]
+Address = Annotated[
+    str | None, in_where("--address", help="Ray cluster, host:port or auto; by default one is started here.")
 ]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        "--address", help="Ray cluster, host:port or auto; by default one is started here.", rich_help_panel=WHERE
-    ),
+Workers = Annotated[
+    int | None, in_where("--workers", help="Ray workers, each with the model; by default all that fit.")
 ]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option("--workers", help="Ray workers, each with the model; by default all that fit.", rich_help_panel=WHERE),
-]
-GpusOption = Annotated[
-    float, typer.Option("--gpus-per-worker", help="GPUs of a Ray worker; 0.5 is allowed.", rich_help_panel=WHERE)
-]
+Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker; 0.5 is allowed.")]
 
 
 def messages() -> Console:
@@ -113,7 +76,7 @@ def resumable(console: Console, message: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         console.print(message)
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(INTERRUPTED) from None
 
 
 def chosen_cluster(engine: str, address: str | None, workers: int | None, gpus: float) -> "Cluster | None":

@@ -5,34 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
+from typer import Argument, Exit, Option, echo
 
+from uatlite.cli import options as shared
 from uatlite.cli.bars import ScoringBar
-from uatlite.cli.options import (
-    COLUMNS,
-    INPUT_HELP,
-    INTERRUPTED,
-    LIMITS,
-    MORE,
-    AddressOption,
-    ClassifierArgument,
-    EngineOption,
-    FormatOption,
-    GpusOption,
-    LabelOption,
-    LabelOrderOption,
-    MaxLengthOption,
-    MethodOption,
-    ModelArgument,
-    OptionsOption,
-    PairOption,
-    StrictOption,
-    TextOption,
-    WorkersOption,
-    chosen_cluster,
-    messages,
-)
 from uatlite.errors import MissingDependency
 
 if TYPE_CHECKING:
@@ -40,36 +17,28 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: ClassifierArgument,
-    input: Annotated[str, typer.Argument(help=INPUT_HELP)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
-    method: MethodOption = None,
-    max_length: MaxLengthOption = None,
+    model: shared.Classifier,
+    input: Annotated[str, Argument(help=shared.INPUT_HELP)],
+    output: Annotated[Path, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
+    method: shared.Method = None,
+    max_length: shared.MaxLength = None,
     windows: Annotated[
-        bool,
-        typer.Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting."),
+        bool, Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting.")
     ] = False,
-    rejects: Annotated[Path | None, typer.Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
-    strict: StrictOption = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing output or an unfinished run.")
-    ] = False,
-    text: TextOption = "text",
-    text_pair: PairOption = None,
-    options: OptionsOption = None,
-    id: Annotated[
-        str, typer.Option(help="Column of the id; rows without one are called file:line.", rich_help_panel=COLUMNS)
-    ] = "id",
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to copy to the output; may be repeated.", rich_help_panel=COLUMNS),
-    ] = None,
-    format: FormatOption = None,
-    engine: EngineOption = "local",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = 0.0,
+    rejects: Annotated[Path | None, Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
+    strict: shared.Strict = False,
+    resume: Annotated[bool, Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing output or an unfinished run.")] = False,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
+    keep: Annotated[list[str] | None, shared.in_columns(help="Column to copy to the output; may be repeated.")] = None,
+    format: shared.Format = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -78,7 +47,7 @@ def predict(
     from uatlite.scoring.run import score_file
     from uatlite.text.schema import Layout
 
-    cluster = chosen_cluster(engine, address, workers, gpus_per_worker)
+    cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=tuple(keep or ()))
     job = Job(input, output, layout, format, rejects, strict=strict, resume=resume, overwrite=overwrite)
     changed: dict[str, Any] = {"windows": True} if windows else {}
@@ -99,7 +68,7 @@ def predict(
                 summary = on_ray.score_file(load, job, cluster, bar.show, classifier=classifier)
     except KeyboardInterrupt:
         console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise Exit(shared.INTERRUPTED) from None
     for line in summary.describe():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary.shift is not None and summary.shift.shifted:
@@ -112,47 +81,44 @@ def predict(
 
 
 def calibrate(
-    model: ModelArgument,
-    data: Annotated[str, typer.Argument(help=f"Labelled rows that the model was not trained on. {INPUT_HELP}")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the calibrated classifier.")],
+    model: shared.Model,
+    data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
+    output: Annotated[Path, Option("--output", "-o", help="Directory for the calibrated classifier.")],
     target_risk: Annotated[
-        float | None, typer.Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
+        float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
     ] = None,
-    target_coverage: Annotated[float | None, typer.Option(help="Abstain, but answer at least this share.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Answer only if the score is above this number.")] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence with which --target-risk holds.")] = 0.95,
+    target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
+    threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
+    confidence: Annotated[float, Option(help="Confidence with which --target-risk holds.")] = 0.95,
     score: Annotated[
-        str, typer.Option(help="Score to abstain by: confidence, margin, entropy, mutual-information, variance.")
+        str, Option(help="Score to abstain by: confidence, margin, entropy, mutual-information, variance.")
     ] = "confidence",
     calibrator: Annotated[
-        str,
-        typer.Option(help="auto, none, temperature, input-temperature, platt, vector, histogram or isotonic."),
+        str, Option(help="auto, none, temperature, input-temperature, platt, vector, histogram or isotonic.")
     ] = "auto",
     label_sets: Annotated[
-        float | None, typer.Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
+        float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Method, as in fast, cascade, base or uat:gate=k; fast by default.")
+        str | None, Option(help="Method, as in fast, cascade, base or uat:gate=k; fast by default.")
     ] = None,
     budget: Annotated[
-        float | None,
-        typer.Option(help="Choose the best method that costs at most this many plain passes, as in 2.0."),
+        float | None, Option(help="Choose the best method that costs at most this many plain passes, as in 2.0.")
     ] = None,
     tolerance: Annotated[
-        float,
-        typer.Option(help="How much worse a cascade's AURC and ECE may be than its second stage on all rows."),
+        float, Option(help="How much worse a cascade's AURC and ECE may be than its second stage on all rows.")
     ] = 0.005,
-    seed: Annotated[int, typer.Option(help="Seed of the passes and of the split of the rows.")] = 0,
-    max_length: MaxLengthOption = None,
-    windows: Annotated[bool, typer.Option("--windows", help="Read long texts in overlapping windows.")] = False,
-    strict: StrictOption = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-    text: TextOption = "text",
-    text_pair: PairOption = None,
-    options: OptionsOption = None,
-    label: LabelOption = "label",
-    label_order: LabelOrderOption = None,
-    format: FormatOption = None,
+    seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
+    max_length: shared.MaxLength = None,
+    windows: Annotated[bool, Option("--windows", help="Read long texts in overlapping windows.")] = False,
+    strict: shared.Strict = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    label: shared.Label = "label",
+    label_order: shared.LabelOrder = None,
+    format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -162,7 +128,7 @@ def calibrate(
 
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise DataError(f"{output} is not empty; give another directory, or --overwrite to write into it.")
-    console = messages()
+    console = shared.messages()
     classifier = UncertaintyClassifier.from_pretrained(
         model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows
     )
@@ -207,30 +173,22 @@ def _tell(console: Console, classifier: "UncertaintyClassifier", rejected: int, 
 
 
 def explain(
-    model: ClassifierArgument,
-    text: Annotated[str, typer.Argument(help="The text, the first text of a pair, or the question.")],
-    pair: Annotated[str | None, typer.Option(help="The second text of a pair.")] = None,
+    model: shared.Classifier,
+    text: Annotated[str, Argument(help="The text, the first text of a pair, or the question.")],
+    pair: Annotated[str | None, Option(help="The second text of a pair.")] = None,
     option: Annotated[
-        list[str] | None, typer.Option(help="An option of a multiple-choice question; repeat for each.")
+        list[str] | None, Option(help="An option of a multiple-choice question; repeat for each.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
+        Path | None, Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
     ] = None,
-    estimator: Annotated[
-        str, typer.Option(help="How layers are compared: delta, isolated or total-variance.")
-    ] = "delta",
-    method: MethodOption = None,
-    uncalibrated: Annotated[bool, typer.Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
-    max_length: MaxLengthOption = None,
-    samples: Annotated[
-        int, typer.Option(help="Passes for each layer and component; delta needs none.", rich_help_panel=MORE)
-    ] = 200,
-    layer: Annotated[
-        int | None, typer.Option(help="Layer of the attention maps, from 1; by default all.", rich_help_panel=MORE)
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(help="Head of the attention maps, from 1; by default all.", rich_help_panel=MORE)
-    ] = None,
+    estimator: Annotated[str, Option(help="How layers are compared: delta, isolated or total-variance.")] = "delta",
+    method: shared.Method = None,
+    uncalibrated: Annotated[bool, Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
+    max_length: shared.MaxLength = None,
+    samples: Annotated[int, shared.in_more(help="Passes for each layer and component; delta needs none.")] = 200,
+    layer: Annotated[int | None, shared.in_more(help="Layer of the attention maps, from 1; by default all.")] = None,
+    head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
 ) -> None:
     """Show where the uncertainty of one prediction comes from: its words, its layers, its attention."""
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -240,7 +198,7 @@ def explain(
     if output is not None:
         check_target(output)
     whole = as_text(text, pair, option or ())
-    console = messages()
+    console = shared.messages()
     with console.status(f"Reading with {model} …"):
         changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
         classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=not uncalibrated, **changed)
@@ -256,31 +214,27 @@ PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 
 
 def serve(
-    model: ClassifierArgument,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    model: shared.Classifier,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the bearer token clients must send; by default UATLITE_TOKEN.")
+        Path | None, Option(help="File with the bearer token clients must send; by default UATLITE_TOKEN.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Host name under which clients reach it; may be repeated.")
+        list[str] | None, Option(help="Host name under which clients reach it; may be repeated.")
     ] = None,
-    method: MethodOption = None,
-    max_length: MaxLengthOption = None,
-    batch: Annotated[int, typer.Option(help="Texts in one batch of the model.", rich_help_panel=LIMITS)] = 32,
-    gather: Annotated[
-        float, typer.Option(help="Milliseconds that a text waits for others.", rich_help_panel=LIMITS)
-    ] = 5.0,
-    waiting: Annotated[
-        int, typer.Option(help="Texts that may wait; more are refused with 503.", rich_help_panel=LIMITS)
-    ] = 512,
-    deadline: Annotated[float, typer.Option(help="Seconds to answer a request.", rich_help_panel=LIMITS)] = 30.0,
-    most_texts: Annotated[int, typer.Option(help="Most texts in a request.", rich_help_panel=LIMITS)] = 128,
-    most_characters: Annotated[int, typer.Option(help="Most characters in a text.", rich_help_panel=LIMITS)] = 20_000,
-    most_bytes: Annotated[int, typer.Option(help="Most bytes in a request.", rich_help_panel=LIMITS)] = 2**20,
+    method: shared.Method = None,
+    max_length: shared.MaxLength = None,
+    batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
+    gather: Annotated[float, shared.in_limits(help="Milliseconds that a text waits for others.")] = 5.0,
+    waiting: Annotated[int, shared.in_limits(help="Texts that may wait; more are refused with 503.")] = 512,
+    deadline: Annotated[float, shared.in_limits(help="Seconds to answer a request.")] = 30.0,
+    most_texts: Annotated[int, shared.in_limits(help="Most texts in a request.")] = 128,
+    most_characters: Annotated[int, shared.in_limits(help="Most characters in a text.")] = 20_000,
+    most_bytes: Annotated[int, shared.in_limits(help="Most bytes in a request.")] = 2**20,
 ) -> None:
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
-    console = messages()
+    console = shared.messages()
     with console.status("Loading …"):
         run = _imported()
         from uatlite.classifier.classifier import UncertaintyClassifier
@@ -322,7 +276,7 @@ def _imported() -> Callable[..., None]:
     return run
 
 
-def sites(model: ModelArgument) -> None:
+def sites(model: shared.Model) -> None:
     """List the dropout sites of a model: where units can be dropped, and the rate used in training."""
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites
@@ -330,8 +284,8 @@ def sites(model: ModelArgument) -> None:
     found = dropout_sites(load_checkpoint(model).model)
     functional = sum(site.functional for site in found)
     added = sum(site.added for site in found)
-    typer.echo(str(found))
-    typer.echo(
+    echo(str(found))
+    echo(
         f"\n{len(found)} sites. {functional} are functional: switching Dropout modules to train mode misses them. "
         f"{added} are added where the model has no dropout of its own."
     )

