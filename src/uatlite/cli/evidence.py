@@ -170,33 +170,34 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.paper.declaration import NAMES
-        from uatlite.lab.paper.write import make
+        from uatlite.lab.paper.write import write_reproduction
 
     stopped = f"Stopped. What is done is kept in {output}; the same command goes on from there."
     with shared.resumable(console, stopped), ExitStack() as stack:
-        elsewhere = None
+        remote = None
         if cluster is not None:
             from uatlite.lab.evaluate.on_ray import fill
             from uatlite.scoring.on_ray import connected
 
             stack.enter_context(connected(cluster))  # once, not for every model
-            elsewhere = partial(fill, cluster=cluster)
+            remote = partial(fill, cluster=cluster)
         bar = stack.enter_context(ReproductionBar(console))
-        made = make(list(NAMES) if ALL in names else names, output, settings, bar, elsewhere)
-    for reproduction in made.tables:
+        tables = list(NAMES) if ALL in names else names
+        report = write_reproduction(tables, output, settings, bar, remote)
+    for reproduction in report.tables:
         for reason in reproduction.reasons:
             state = "skipped" if reproduction.skipped else "in part"
             console.print(f"{reproduction.declaration.name}: {state}, {reason}")
-    console.print(f"Wrote {len(made.tables)} tables and {made.page}")
-    return not any(reproduction.reasons for reproduction in made.tables)
+    console.print(f"Wrote {len(report.tables)} tables and {report.page}")
+    return not any(reproduction.reasons for reproduction in report.tables)
 
 
 def _listing(data_dir: Path | None) -> Table:
-    from uatlite.lab.paper.declaration import NAMES, declared
-    from uatlite.lab.paper.reproduction import needs_of
+    from uatlite.lab.paper.declaration import NAMES, find_declaration
+    from uatlite.lab.paper.reproduction import requirements
 
     table = Table("name", "what", "needs")
     for name in NAMES:
-        declaration = declared(name)
-        table.add_row(name, f"{declaration.title}\n{declaration.where}", needs_of(declaration, data_dir))
+        declaration = find_declaration(name)
+        table.add_row(name, f"{declaration.title}\n{declaration.where}", requirements(declaration, data_dir))
     return table

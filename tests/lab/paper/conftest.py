@@ -15,7 +15,7 @@ from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.grid import Cell
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
-from uatlite.lab.paper.write import Made, make
+from uatlite.lab.paper.write import PaperReport, write_reproduction
 from uatlite.lab.train.recipe import Recipe
 
 WORDS = """a b c d e f g h i j k l m n o p good bad not no may might glucose the film is it true that patient did
@@ -111,8 +111,8 @@ def settings(backbone: Path, data_dir: Path) -> Settings:
     )
 
 
-class Listed:
-    """Keeps what it is told."""
+class ProgressRecorder:
+    """A progress display that keeps what it shows."""
 
     def __init__(self) -> None:
         self.work = 0.0
@@ -134,21 +134,21 @@ class Listed:
 
 
 @pytest.fixture(scope="session")
-def listed() -> type[Listed]:
-    """Makes a display that keeps what it shows."""
-    return Listed
+def recorder() -> type[ProgressRecorder]:
+    """The class of a progress display that keeps what it shows."""
+    return ProgressRecorder
 
 
 @dataclass(frozen=True)
 class Whole:
     """`reproduce all`, made once for all tests."""
 
-    made: Made
-    display: Listed
+    report: PaperReport
+    display: ProgressRecorder
     directory: Path
 
     def table(self, name: str) -> Reproduction:
-        return next(table for table in self.made.tables if table.declaration.name == name)
+        return next(table for table in self.report.tables if table.declaration.name == name)
 
     def cell(self, name: str, panel: int, row: str, column: str) -> Cell:
         return self.table(name).grids[panel].cells[row, column]
@@ -156,5 +156,5 @@ class Whole:
 
 @pytest.fixture(scope="session")
 def whole(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    directory, display = tmp_path_factory.mktemp("made"), Listed()
-    return Whole(make(NAMES, directory, settings, display), display, directory)
+    directory, display = tmp_path_factory.mktemp("made"), ProgressRecorder()
+    return Whole(write_reproduction(NAMES, directory, settings, display), display, directory)

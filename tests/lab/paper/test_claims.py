@@ -7,8 +7,7 @@ import pytest
 
 from uatlite.lab.paper.claims import ALIKE, HELD, LIKELY, REVERSED, UNLIKELY, Verdict, outcome_of, summary
 from uatlite.lab.paper.declaration import Claim
-from uatlite.lab.paper.measurement import Measurement as Measured
-from uatlite.lab.paper.measurement import combine, difference, mean, reduction, resampled
+from uatlite.lab.paper.measurement import Measurement, combine, difference, mean, reduction, resampled
 from uatlite.metrics.bootstrap import Interval
 
 LESS = Claim("less", "a/x", "<", "b/x")
@@ -51,7 +50,7 @@ def test_numbers_on_the_same_rows_are_paired() -> None:
     """Two statistics that differ by a constant on every row differ by it on every resample."""
     values = np.random.default_rng(0).normal(size=50)
     one, other = (
-        resampled([lambda counts, v=v: counts @ v / counts.sum(axis=1)], [None], 50, over="rows", resamples=30)
+        resampled([lambda counts, v=v: counts @ v / counts.sum(axis=1)], 50, over="rows", resamples=30)
         for v in (values, values + 1)
     )
     apart = combine([other, one], difference, linear=True)
@@ -62,8 +61,8 @@ def test_numbers_on_the_same_rows_are_paired() -> None:
 
 
 def test_seeds_are_combined_one_by_one_or_by_their_means() -> None:
-    two, one = Measured((0.1, 0.3)), Measured((0.5,))
-    assert combine([two, Measured((0.2, 0.2))], difference, linear=True).values == pytest.approx((-0.1, 0.1))
+    two, one = Measurement((0.1, 0.3)), Measurement((0.5,))
+    assert combine([two, Measurement((0.2, 0.2))], difference, linear=True).values == pytest.approx((-0.1, 0.1))
     assert combine([two, one], mean, linear=True).values == pytest.approx((0.35,))
     assert combine([one, two], reduction, linear=False).values == pytest.approx((0.6,))
 
@@ -71,7 +70,7 @@ def test_seeds_are_combined_one_by_one_or_by_their_means() -> None:
 def test_a_biased_statistic_has_its_interval_about_the_truth() -> None:
     """The mean of two pivotal numbers is pivotal and stays above the lowest value of its parts."""
     drawn = np.linspace(0.2, 0.4, 101)
-    part = Measured((0.1,), drawn=drawn, truth=0.15, lowest=0.0)
+    part = Measurement((0.1,), drawn=drawn, truth=0.15, lowest=0.0)
     found = combine([part, part], mean, linear=True).interval()
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.0, 0.25 - 0.205))

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
-from uatlite.lab.paper.write import make
+from uatlite.lab.paper.write import write_reproduction
 
 pytest.importorskip("ray", reason="ray is not installed, so reproducing on a cluster is NOT tested")
 
 
 def test_tables_made_on_workers_are_those_made_here(
-    settings: Settings, whole: Any, listed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, whole: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from uatlite.lab.evaluate.on_ray import fill
     from uatlite.scoring.on_ray import Cluster, connected
 
-    cluster, display, computed = Cluster(workers=2), listed(), []
+    cluster, display, computed = Cluster(workers=2), recorder(), []
 
     def counted(*args: Any, **kwargs: Any) -> None:
         fill(args[0], args[1], computed.append, cluster=cluster, **kwargs)
@@ -26,7 +26,7 @@ def test_tables_made_on_workers_are_those_made_here(
     monkeypatch.setenv("RAY_worker_niceness", "0")
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
     with connected(cluster):
-        make(names, tmp_path, settings, display, counted)
+        write_reproduction(names, tmp_path, settings, display, counted)
     assert sum(computed) > 0
     assert display.done == pytest.approx(display.work)
     for name in names:

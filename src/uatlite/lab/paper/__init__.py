@@ -1,1 +1,1 @@
-"""The paper, table by table: declared as data, run on what is at hand, printed beside the paper's own numbers."""
+"""The paper, table by table: declared as data, computed, and printed beside the paper's own numbers."""

@@ -1,4 +1,4 @@
-"""Whether the direction of what the paper claims held here, and whether its own numbers show it."""
+"""Whether what the paper claims of its cells held here, and whether the paper's own numbers show it."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Verdict:
     """'UAT-Lite < BERT-base, MNLI'"""
     outcome: str
     here: Interval | None
-    """the left cell less the right one; without an interval its ends are NaN"""
+    """the left cell minus the right one; without an interval its ends are NaN"""
     paper: float | None
     """the same difference of the paper's numbers"""
     paper_agrees: bool | None
@@ -36,15 +36,15 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The comparison, what came of it here with its interval, and what the paper's own numbers say."""
+        """The comparison, its outcome here with the interval, and what the paper's own numbers say."""
         if self.here is None:
             return f"{self.compared}: not run here."
         interval = "" if math.isnan(self.here.low) else f" ({_signed(self.here.low)} to {_signed(self.here.high)})"
-        told = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here"
+        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here"
         if self.paper is None:
-            return f"{told}."
+            return f"{text}."
         agrees = "" if self.paper_agrees else ", against its own claim"
-        return f"{told}; {_signed(self.paper)} in the paper{agrees}."
+        return f"{text}; {_signed(self.paper)} in the paper{agrees}."
 
 
 def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
@@ -58,15 +58,22 @@ def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
 
 
 def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], left: str, right: str | float) -> Verdict:
-    one, *place = _cell(declaration, grids, left)
+    one, row, column = _cell(declaration, grids, left)
+    other: Measurement | float | None
     if isinstance(right, str):
-        other, *other_place = _cell(declaration, grids, right)
-        compared = _compared(claim.relation, *place, *other_place)
+        cell, other_row, other_column = _cell(declaration, grids, right)
+        other, printed = cell.measurement, cell.paper
+        if column == other_column:
+            compared = f"{row} {claim.relation} {other_row}, {column}"
+        elif row == other_row:
+            compared = f"{row}: {column} {claim.relation} {other_column}"
+        else:
+            compared = f"{row}, {column} {claim.relation} {other_row}, {other_column}"
     else:
-        other = Cell(Measurement((right,)), right, 3)
-        compared = f"{', '.join(place)} {claim.relation} {right:g}"
-    paper = _printed_difference(one, other)
-    here = _difference(one, other, isinstance(right, str))
+        other = printed = right
+        compared = f"{row}, {column} {claim.relation} {right:g}"
+    paper = None if one.paper is None or printed is None else one.paper - printed
+    here = _difference(one.measurement, other)
     return Verdict(
         says=claim.says,
         compared=compared,
@@ -78,43 +85,26 @@ def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], lef
     )
 
 
-def _compared(relation: str, row: str, column: str, other_row: str, other_column: str) -> str:
-    if column == other_column:
-        return f"{row} {relation} {other_row}, {column}"
-    if row == other_row:
-        return f"{row}: {column} {relation} {other_column}"
-    return f"{row}, {column} {relation} {other_row}, {other_column}"
-
-
-def _printed_difference(one: Cell | None, other: Cell | None) -> float | None:
-    if one is None or other is None or one.paper is None or other.paper is None:
-        return None
-    return one.paper - other.paper
-
-
-def _cell(declaration: Declaration, grids: dict[str, Grid], address: str) -> tuple[Cell | None, str, str]:
-    """A cell, and the headings of its row and column; None where a row was left out."""
+def _cell(declaration: Declaration, grids: dict[str, Grid], address: str) -> tuple[Cell, str, str]:
+    """A cell and the headings of its row and column."""
     panel, row, column = find_cell(declaration, address)
-    rows = {line.key: line.heading for line in panel.rows}
-    columns = {line.key: line.heading for line in panel.columns}
     title = f"{panel.title}, " if len(declaration.panels) > 1 and panel.title else ""
-    return grids[panel.key].cells.get((row, column)), rows[row], f"{title}{columns[column]}"
+    return grids[panel.key].cells[row.key, column.key], row.heading, f"{title}{column.heading}"
 
 
-def _difference(one: Cell | None, other: Cell | None, two: bool) -> Interval | None:
-    if one is None or other is None or one.measured is None or other.measured is None:
+def _difference(first: Measurement | None, second: Measurement | float | None) -> Interval | None:
+    """The first minus the second, on the same resamples; a plain number shifts the interval of the first."""
+    if first is None or second is None:
         return None
-    first, second = one.measured, other.measured
-    if not two and first.drawn is not None:  # a plain number has nothing to resample
-        found = first.interval()
-        assert found is not None
-        return Interval(found.point - second.point, found.low - second.point, found.high - second.point)
-    apart = combine([first, second], difference, linear=True)
-    return apart.interval() or Interval(apart.point, math.nan, math.nan)
+    if isinstance(second, Measurement):
+        apart = combine([first, second], difference, linear=True)
+        return apart.interval() or Interval(apart.point, math.nan, math.nan)
+    found = first.interval() or Interval(first.point, math.nan, math.nan)
+    return Interval(found.point - second, found.low - second, found.high - second)
 
 
 def outcome_of(claim: Claim, here: Interval) -> str:
-    """How the claimed direction fared. Without an interval the point alone decides."""
+    """Whether the claimed direction held. Without an interval the point alone decides."""
     if not math.isfinite(here.point):
         return UNKNOWN
     agrees = _agrees(claim, here.point)
@@ -133,7 +123,7 @@ def outcome_of(claim: Claim, here: Interval) -> str:
 
 
 def _agrees(claim: Claim, apart: float) -> bool:
-    # Numbers of the paper have four decimals, and a difference of two that are printed alike is 0.
+    # The paper's numbers have four decimals; the difference of two equal ones must be 0.
     apart = round(apart, 9)
     return {
         "<": apart < 0,
@@ -150,10 +140,7 @@ def _signed(value: float) -> str:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """How many of the paper's comparisons held."""
-    asked = [verdict for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
-    if not asked:
-        return ""
-    outcomes = (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE)
-    counts = {outcome: sum(one.outcome == outcome for one in asked) for outcome in outcomes}
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"Of {len(asked)} comparisons that the paper claims: {told}."
+    found = [verdict.outcome for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
+    counts = {outcome: found.count(outcome) for outcome in (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE)}
+    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    return f"Of {len(found)} comparisons that the paper claims: {text}." if found else ""

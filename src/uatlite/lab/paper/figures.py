@@ -1,7 +1,4 @@
-"""The numbers behind the figures of a reproduction, taken from its cells or kept arrays; nothing is computed here.
-
-The figures of a reproduction, drawn from their displays.
-"""
+"""The figures of a reproduction: the numbers that each shows, and how they are drawn. Nothing is computed here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,20 +6,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from uatlite.lab.paper.artifacts import Artifacts
 from uatlite.lab.paper.grid import Grid
-from uatlite.lab.paper.models import Workshop
-from uatlite.lab.paper.probes import attention_maps
+from uatlite.lab.paper.probes import ATTENTION, attention_maps
 from uatlite.lab.paper.reproduction import Reproduction
-from uatlite.lab.paper.texts import number
 from uatlite.lab.report.figures import INK, MUTED, SERIES, Record, RenderedFigure, figure_of, render
+from uatlite.lab.report.tables import number
+from uatlite.metrics.ranking import Floats
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawn
+    from matplotlib.figure import Figure
 
-
-Floats = NDArray[np.float64]
+PANELS = 3
+"""Panels of bars side by side."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,11 @@ class Bars:
         for place, column in enumerate(shown):
             for line, row in enumerate(rows):
                 cell = grid.cells[row.key, column.key]
-                if cell.measured is not None:
-                    found = cell.measured.interval()
-                    values[place, line, :3] = [
-                        cell.measured.point,
-                        np.nan if found is None else found.low,
-                        np.nan if found is None else found.high,
-                    ]
+                if cell.measurement is not None:
+                    values[place, line, 0] = cell.measurement.point
+                    found = cell.measurement.interval()
+                    if found is not None:
+                        values[place, line, 1:3] = found.low, found.high
                 if cell.paper is not None:
                     values[place, line, 3] = cell.paper
         return cls(tuple(row.heading for row in rows), tuple(column.heading for column in shown), values)
@@ -61,20 +56,20 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Heat:
-    """A grid of numbers, shaded within each row from its best to its worst cell."""
+class Heatmap:
+    """A grid of numbers, shaded within each row from its smallest to its largest."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: Floats
     """(rows, columns)"""
     shades: Floats
-    """(rows, columns): 0 for the least of a row, 1 for the most"""
+    """(rows, columns): 0 for the smallest of a row, 1 for the largest"""
 
     @classmethod
-    def of(cls, grid: Grid) -> "Heat":
+    def of(cls, grid: Grid) -> "Heatmap":
         rows, columns = grid.panel.rows, grid.panel.columns
-        cells = [[grid.cells[row.key, column.key].measured for column in columns] for row in rows]
+        cells = [[grid.cells[row.key, column.key].measurement for column in columns] for row in rows]
         values = np.array([[np.nan if one is None else one.point for one in line] for line in cells])
         low = np.where(np.isnan(values), np.inf, values).min(axis=1, keepdims=True)
         high = np.where(np.isnan(values), -np.inf, values).max(axis=1, keepdims=True)
@@ -88,59 +83,45 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Maps:
+class AttentionMaps:
     """Attention (tokens, tokens) without modulation, with it, and the difference."""
 
     tokens: tuple[str, ...]
-    plain: Floats
-    modulated: Floats
-    change: Floats
+    maps: dict[str, Floats]
+    """'plain', 'modulated' and 'change'"""
 
     def records(self) -> Iterator[Record]:
         for line, query in enumerate(self.tokens):
             for place, key in enumerate(self.tokens):
-                yield {
-                    "query": query,
-                    "key": key,
-                    "plain": float(self.plain[line, place]),
-                    "modulated": float(self.modulated[line, place]),
-                    "change": float(self.change[line, place]),
-                }
+                numbers = {name: float(values[line, place]) for name, values in self.maps.items()}
+                yield {"query": query, "key": key, **numbers}
 
 
-ACROSS = 3
-"""Panels of bars side by side."""
-
-
-def figures_of(reproduction: Reproduction, workshop: Workshop) -> list[RenderedFigure]:
-    """The figure of a table that the paper shows as one; none where nothing of it could be had."""
-    kind, name = reproduction.declaration.figure, reproduction.declaration.name
-    if kind is None or reproduction.skipped:
+def figures_of(reproduction: Reproduction, artifacts: Artifacts) -> list[RenderedFigure]:
+    """The figure of a table that the paper shows as one; empty where there is none or nothing was measured."""
+    declaration = reproduction.declaration
+    if declaration.figure is None or reproduction.skipped:
         return []
-    title = reproduction.declaration.title
-    if kind == "bars":
-        bars = Bars.of(reproduction.grids[0], reproduction.declaration.figure_of)
+    figure = partial(render, declaration.name, declaration.title)
+    if declaration.figure == "bars":
+        bars = Bars.of(reproduction.grids[0], declaration.figure_of)
         alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
-        return [render(name, title, alt, bars, partial(draw_bars, bars))]
-    if kind == "heatmap":
-        heat = Heat.of(reproduction.grids[0])
-        return [render(name, title, "Numbers shaded within each row.", heat, partial(draw_heat, heat))]
-    maps = _maps(reproduction, workshop)
+        return [figure(alt, bars, partial(draw_bars, bars))]
+    if declaration.figure == "heatmap":
+        heat = Heatmap.of(reproduction.grids[0])
+        return [figure("Numbers shaded within each row.", heat, partial(draw_heat, heat))]
+    spec = next(declaration.specs())
+    arrays = attention_maps(spec, artifacts.fine_tunings(spec)[0], artifacts)
+    weights = {name.removeprefix("attention-"): weights_of(arrays) for name, weights_of in ATTENTION.items()}
+    maps = AttentionMaps(tuple(map(str, arrays["tokens"])), weights)
     alt = "Attention from each token to each, without modulation, with it, and the difference."
-    return [render(name, title, alt, maps, partial(draw_maps, maps))]
+    return [figure(alt, maps, partial(draw_maps, maps))]
 
 
-def _maps(reproduction: Reproduction, workshop: Workshop) -> Maps:
-    ask = next(ask for _, _, _, ask in reproduction.declaration.asks())
-    arrays = attention_maps(ask, workshop.fits(ask)[0], workshop)
-    tokens = tuple(str(token) for token in arrays["tokens"])
-    return Maps(tokens, arrays["plain"], arrays["modulated"], arrays["modulated"] - arrays["plain"])
-
-
-def draw_bars(display: Bars) -> "Drawn":
+def draw_bars(display: Bars) -> "Figure":
     """Bars from 0 with intervals; a diamond where the paper has a number."""
-    lines = -(-len(display.columns) // ACROSS)
-    across = min(ACROSS, len(display.columns))
+    lines = -(-len(display.columns) // PANELS)
+    across = min(PANELS, len(display.columns))
     figure, axes = figure_of(
         3.2 * across, lines * (0.9 + 0.3 * len(display.rows)), nrows=lines, ncols=across, sharey=True
     )
@@ -161,7 +142,7 @@ def draw_bars(display: Bars) -> "Drawn":
     return figure
 
 
-def draw_heat(display: Heat) -> "Drawn":
+def draw_heat(display: Heatmap) -> "Figure":
     """Each number in its cell, darker the higher it is within its row."""
     figure, axes = figure_of(1.6 + 1.2 * len(display.columns), 0.7 + 0.34 * len(display.rows))
     axes.imshow(display.shades, cmap="Blues", vmin=-0.4, vmax=1.8, aspect="auto")
@@ -174,15 +155,16 @@ def draw_heat(display: Heat) -> "Drawn":
     return figure
 
 
-def draw_maps(display: Maps) -> "Drawn":
-    """Three maps; the last one's colours run from less to more attention around 0."""
+def draw_maps(display: AttentionMaps) -> "Figure":
+    """Three maps; the colours of the last are symmetric around 0."""
     figure, axes = figure_of(11.0, 4.2, ncols=3, sharey=True)
-    top = max(display.plain.max(), display.modulated.max())
-    reach = float(np.abs(display.change).max()) or 1.0
+    maps = display.maps
+    top = max(maps["plain"].max(), maps["modulated"].max())
+    reach = float(np.abs(maps["change"]).max()) or 1.0
     parts = (
-        ("Without modulation", display.plain, "Blues", 0.0, top),
-        ("With modulation", display.modulated, "Blues", 0.0, top),
-        ("Difference", display.change, "RdBu_r", -reach, reach),
+        ("Without modulation", maps["plain"], "Blues", 0.0, top),
+        ("With modulation", maps["modulated"], "Blues", 0.0, top),
+        ("Difference", maps["change"], "RdBu_r", -reach, reach),
     )
     for one, (title, values, colours, low, high) in zip(axes, parts, strict=True):
         image = one.imshow(values, cmap=colours, vmin=low, vmax=high)

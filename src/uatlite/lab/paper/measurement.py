@@ -1,18 +1,15 @@
-"""A number of a table: its value for each seed, and on resampled rows, so that differences have intervals.
-
-The contract of a measure.
-"""
+"""A number of a table, for each seed and on resampled rows, and the contract of the measures that compute it."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from uatlite.lab.paper.declaration import Ask
-from uatlite.lab.paper.models import PaperJob, Workshop
+from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
+from uatlite.lab.paper.declaration import CellSpec
 from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
-from uatlite.metrics.metric import Statistic, at_once
+from uatlite.metrics.metric import Statistic, at_once, mean_of
 from uatlite.metrics.ranking import Floats
 
 CONFIDENCE = 0.95
@@ -20,16 +17,16 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """One number. Two that were drawn over the same rows are paired: their draws are of the same resamples."""
+    """One number. Two that were measured on the same rows are paired: their draws are of the same resamples."""
 
     values: tuple[float, ...]
     """one for each seed"""
     rows: int = 0
-    """how many rows it was measured on"""
+    """number of rows it was measured on"""
     drawn: Floats | None = None
     """(resamples,): the mean over seeds on resampled rows; None where there are no rows to resample"""
     truth: float | None = None
-    """of a statistic that noise biases upward, what the sample says without that bias; see `metrics.Metric`"""
+    """of a statistic that noise biases upward: its value without that bias; see `metrics.Metric`"""
     lowest: float = -np.inf
 
     @property
@@ -42,52 +39,62 @@ class Measurement:
         """The standard deviation over seeds (ddof 1); None for a single one."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
 
-    def interval(self, confidence: float = CONFIDENCE) -> Interval | None:
+    def interval(self) -> Interval | None:
         """The interval over rows; None where nothing was resampled."""
         if self.drawn is None:
             return None
-        truth = None if self.truth is None else _always(self.truth)
-        return interval_of(Estimate(_always(self.point), truth, self.lowest), self.drawn, 1, confidence)
+
+        def constant(value: float) -> Statistic:
+            return lambda counts: np.full(len(counts), value)
+
+        truth = None if self.truth is None else constant(self.truth)
+        return interval_of(Estimate(constant(self.point), truth, self.lowest), self.drawn, 1, CONFIDENCE)
+
+
+def draws(rows: int, over: str, resamples: int) -> Iterator[Floats]:
+    """Counts (resamples, rows), in chunks. `over` names the rows and seeds the draws."""
+    return draw_counts((rows,), resamples, zlib.crc32(over.encode()))
 
 
 def resampled(
     statistics: Sequence[Statistic],
-    truths: Sequence[Statistic | None],
     rows: int,
     *,
     over: str,
     resamples: int,
+    truths: Sequence[Statistic] = (),
     lowest: float = -np.inf,
 ) -> Measurement:
-    """A statistic for each seed, over rows that are resampled together; `over` names them and seeds their draws."""
-    draws = [
-        np.mean([statistic(counts) for statistic in statistics], axis=0)
-        for counts in draw_counts((rows,), resamples, zlib.crc32(over.encode()))
-    ]
-    known = [at_once(truth, rows) for truth in truths if truth is not None]
+    """A statistic for each seed on the same rows, which `over` names; all seeds are resampled together."""
+    drawn = [np.mean([one(counts) for one in statistics], axis=0) for counts in draws(rows, over, resamples)]
     return Measurement(
         values=tuple(at_once(statistic, rows) for statistic in statistics),
         rows=rows,
-        drawn=np.concatenate(draws),
-        truth=float(np.mean(known)) if len(known) == len(statistics) else None,
+        drawn=np.concatenate(drawn),
+        truth=float(np.mean([at_once(truth, rows) for truth in truths])) if truths else None,
         lowest=lowest,
     )
+
+
+def mean_over_rows(values: Sequence[Floats], spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """The mean over rows of values (rows,), one array for each seed."""
+    statistics = [mean_of(one) for one in values]
+    return resampled(statistics, len(values[0]), over=spec.rows_name, resamples=artifacts.settings.resamples)
 
 
 def combine(parts: Sequence[Measurement], function: Callable[..., Floats], *, linear: bool) -> Measurement:
     """A function of several numbers, seed by seed and draw by draw.
 
-    A linear one carries the parts' truths on. Parts with unlike numbers of seeds are combined by their means.
+    A linear function is also applied to the truths. Parts with different numbers of seeds are combined by their means.
     """
     seeds = {len(part.values) for part in parts}
     values = [part.values if len(seeds) == 1 else (part.point,) for part in parts]
-    draws = [part.drawn for part in parts if part.drawn is not None]
+    drawn = [part.drawn for part in parts if part.drawn is not None]
     truths = [part.truth for part in parts if part.truth is not None]
-    together = [np.array(one) for one in zip(*values, strict=True)]
     return Measurement(
-        values=tuple(float(function(*one)) for one in together),
+        values=tuple(float(function(*map(np.array, one))) for one in zip(*values, strict=True)),
         rows=max(part.rows for part in parts),
-        drawn=np.asarray(function(*draws)) if len(draws) == len(parts) else None,
+        drawn=np.asarray(function(*drawn)) if len(drawn) == len(parts) else None,
         truth=float(function(*truths)) if linear and len(truths) == len(parts) else None,
         lowest=min(part.lowest for part in parts) if function is mean else -np.inf,
     )
@@ -102,7 +109,7 @@ def difference(first: Floats, second: Floats) -> Floats:
 
 
 def reduction(before: Floats, after: Floats) -> Floats:
-    """By what share the second is less than the first."""
+    """The relative decrease from the first to the second."""
     return np.asarray(1 - after / before)
 
 
@@ -115,7 +122,6 @@ def spread(*parts: Floats) -> Floats:
     return np.asarray(np.max(parts, axis=0) - np.min(parts, axis=0))
 
 
-# name -> the function, and whether it is linear
 DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "mean": (mean, True),
     "difference": (difference, True),
@@ -123,26 +129,23 @@ DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "ratio": (ratio, False),
     "spread": (spread, False),
 }
+"""name -> the function, and whether it is linear"""
 
 
-def _always(value: float) -> Statistic:
-    return lambda counts: np.full(len(counts), value)
-
-
-def no_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    """Nothing is predicted beforehand: the measure takes the model itself."""
+def no_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """For a measure that runs the model itself."""
     return []
 
 
-def own_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
+def cell_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
     """The contender on the cell's rows, and on the calibration rows where it is calibrated."""
-    return [*workshop.calibration_jobs(ask), *workshop.jobs(ask)]
+    return [*artifacts.calibrator_jobs(spec), *artifacts.jobs(spec)]
 
 
 @dataclass(frozen=True)
 class Measure:
     """How a cell is computed, and from which predictions."""
 
-    compute: Callable[[Ask, Workshop], Measurement]
-    jobs: Callable[[Ask, Workshop], list[PaperJob]] = own_jobs
+    compute: Callable[[CellSpec, Artifacts], Measurement]
+    jobs: Callable[[CellSpec, Artifacts], list[PredictionJob]] = cell_jobs
     decimals: int = 3

@@ -1,72 +1,84 @@
-"""What modulation, or rescaled embeddings, do to attention weights.
+"""Measures that run the model themselves, beyond its predictions on a set.
 
-Which layers the variance of the output comes from, in the paper's five groups.
-
-Token uncertainty U against what else is known of a token: its text's entropy and MI, its norm, U under rescaling.
-
-Tokens of one text are not independent, so texts are resampled. A Spearman correlation is the Pearson correlation of
-ranks over all tokens; in a resample the ranks are kept and the tokens weighted by how often their text was drawn.
-
-What a classifier makes of a single sentence.
-
-Size and time of a model: parameters, and milliseconds a batch, all contenders in turn so that a ratio is fair.
+- attention weights with and without modulation, and with rescaled embeddings
+- the share of the output's variance that comes from each group of layers
+- correlations of token uncertainty U with other signals of a token
+- single sentences
+- number of parameters, and time
 """
 
-import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
+from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
+from uatlite.lab.bench_timing import seconds
 from uatlite.lab.evaluate.contenders import parse_contender
-from uatlite.lab.paper.declaration import Ask
-from uatlite.lab.paper.measurement import Measurement, resampled
-from uatlite.lab.paper.models import Arrays, Fit, PaperJob, Workshop, scaling
-from uatlite.lab.paper.scores import which_rows
-from uatlite.lab.paper.settings import chosen
-from uatlite.methods.sampling import Sampling
-from uatlite.metrics.bootstrap import draw_counts
-from uatlite.metrics.metric import mean_of
+from uatlite.lab.paper.artifacts import Arrays, Artifacts, PredictionJob
+from uatlite.lab.paper.datasets import subset_ids
+from uatlite.lab.paper.declaration import CellSpec
+from uatlite.lab.paper.measurement import Measurement, mean_over_rows, resampled
+from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
+from uatlite.metrics.metric import Statistic
+from uatlite.metrics.ranking import Floats
 from uatlite.model.load import Checkpoint
-from uatlite.model.tokens import longest, tokenize
+from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.predictive import predict
 from uatlite.trust.calibrators import Calibrator
 
-WEIGHTS = {"attention-plain": "plain", "attention-modulated": "modulated", "attention-change": "change"}
+
+def config_of(spec: CellSpec, fit: FineTuning) -> UATConfig:
+    """The dropout configuration of a cell's method, with the seed of its fine-tuning."""
+    method = parse_contender(spec.contender).method.seeded(fit.seed)
+    if method.config is None:
+        raise ConfigurationError(f"{spec.measure} needs a method with dropout, such as uat; {method.name} has none.")
+    return method.config
 
 
-def received(ask: Ask, workshop: Workshop) -> Measurement:
-    """The attention that a word of a text receives: its column's mean over query tokens, heads and layers."""
-    name = WEIGHTS[ask.measure]
+def text_tokens(spec: CellSpec, checkpoint: Checkpoint) -> Tokens:
+    """The tokens of a cell's own text."""
+    return tokenize(checkpoint.tokenizer, [spec.text or ""], longest(checkpoint.model, checkpoint.tokenizer))
+
+
+# ── attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ATTENTION: dict[str, Callable[[Arrays], Floats]] = {
+    "attention-plain": lambda maps: maps["plain"],
+    "attention-modulated": lambda maps: maps["modulated"],
+    "attention-change": lambda maps: maps["modulated"] - maps["plain"],
+}
+"""measure -> attention weights (tokens, tokens)"""
+
+
+def word_attention(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """The attention that a word of a text receives: the mean of its column over query tokens, heads and layers."""
     values = []
-    for fit in workshop.fits(ask):
-        maps = attention_maps(ask, fit, workshop)
-        columns = [place for place, token in enumerate(maps["tokens"]) if str(token) == ask.word]
+    for fit in artifacts.fine_tunings(spec):
+        maps = attention_maps(spec, fit, artifacts)
+        columns = [place for place, token in enumerate(maps["tokens"]) if str(token) == spec.word]
         if not columns:
-            raise ConfigurationError(f"{ask.word!r} is no token of {ask.text!r}: {', '.join(maps['tokens'])}.")
-        whole = {"plain": maps["plain"], "modulated": maps["modulated"], "change": maps["modulated"] - maps["plain"]}
-        values.append(float(whole[name][:, columns].mean(axis=0).sum()))
+            raise ConfigurationError(f"{spec.word!r} is not a token of {spec.text!r}: {', '.join(maps['tokens'])}.")
+        values.append(float(ATTENTION[spec.measure](maps)[:, columns].mean(axis=0).sum()))
     return Measurement(tuple(values))
 
 
-def attention_maps(ask: Ask, fit: Fit, workshop: Workshop) -> Arrays:
+def attention_maps(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:
     """plain and modulated (tokens, tokens), averaged over passes, heads and layers, and the tokens (tokens,)."""
-    text = ask.text or ""
-    config = config_of(ask, fit)
+    config = config_of(spec, fit)
 
     def compute() -> Arrays:
-        checkpoint = workshop.checkpoint(fit)
-        inputs = tokenize(checkpoint.tokenizer, [text], longest(checkpoint.model, checkpoint.tokenizer)).pad([0])
+        checkpoint = artifacts.models.load(fit)
+        inputs = text_tokens(spec, checkpoint).pad([0])
         shift = attention_shift(checkpoint.model, inputs, config).over_heads()
         names = checkpoint.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
         return {
@@ -75,166 +87,136 @@ def attention_maps(ask: Ask, fit: Fit, workshop: Workshop) -> Arrays:
             "tokens": np.array(names),
         }
 
-    return workshop.kept("attention", [fit, config.to_dict(), ask.text, workshop.about(fit)], compute)
+    return artifacts.cached("attention", fit, [fit, config.to_dict(), spec.text], compute)
 
 
-def cosine(ask: Ask, workshop: Workshop) -> Measurement:
-    """The cosine of modulated attention with rescaled embeddings to that without, mean over texts, layers and heads."""
-    values = [_cosines(ask, job, workshop)["cosine"] for job in workshop.jobs(ask)]
-    return resampled(
-        [mean_of(one) for one in values],
-        [None] * len(values),
-        len(values[0]),
-        over=which_rows(ask),
-        resamples=workshop.settings.resamples,
-    )
+def attention_cosine(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """The cosine of modulated attention with and without rescaled embeddings, mean over texts, layers and heads."""
+    return mean_over_rows([_cosines(spec, job, artifacts)["cosine"] for job in artifacts.jobs(spec)], spec, artifacts)
 
 
-def _cosines(ask: Ask, job: PaperJob, workshop: Workshop) -> Arrays:
-    job = replace(job, rows=ask.rows, scale=1.0)
-    config = config_of(ask, job.fit)
+def _cosines(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
+    job = replace(job, rows=spec.rows, scale=1.0)
+    config = config_of(spec, job.fit)
 
     def compute() -> Arrays:
-        checkpoint, prepared = workshop.checkpoint(job.fit), workshop.prepared(job)
+        model, prepared = artifacts.models.load(job.fit).model, artifacts.prepared(job)
         found = np.zeros(len(prepared.dataset))
-        for row in range(len(prepared.dataset)):
+        for row in range(len(found)):
             inputs = prepared.tokens.pad([row])
-            plain = attention_shift(checkpoint.model, inputs, config).modulated
-            with scaling(checkpoint, ask.scale):
-                scaled = attention_shift(checkpoint.model, inputs, config).modulated
+            plain = attention_shift(model, inputs, config).modulated
+            with rescaled_embeddings(model, spec.scale):
+                scaled = attention_shift(model, inputs, config).modulated
             found[row] = torch.nn.functional.cosine_similarity(plain.flatten(-2), scaled.flatten(-2), dim=-1).mean()
         return {"cosine": found}
 
-    about = [job, ask.scale, config.to_dict(), workshop.dataset(job).fingerprint, workshop.about(job.fit)]
-    return workshop.kept("cosine", about, compute)
+    identity = [job, spec.scale, config.to_dict(), artifacts.dataset(job).fingerprint]
+    return artifacts.cached("cosine", job.fit, identity, compute)
 
 
-def config_of(ask: Ask, fit: Fit) -> UATConfig:
-    """The engine's configuration of a cell's method under the fit's seed."""
-    method = parse_contender(ask.contender).method
-    if not isinstance(method, Sampling):
-        raise ConfigurationError(f"{ask.measure} needs a method that samples, not {method.name}.")
-    return method.seeded(fit.seed).config
-
+# ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 GROUPS = ("embeddings", "early", "middle", "late", "head")
 SAMPLES = 200
 """Passes of each kind, for an estimator that samples."""
 
 
-def layer_share(ask: Ask, workshop: Workshop) -> Measurement:
+def layer_share(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
-    check_choice("layers", ask.layers, GROUPS)
-    assert ask.layers is not None
-    shares = [_shares(ask, job, workshop)["shares"] for job in workshop.jobs(ask)]
-    of_group = [one[:, group(ask.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
-    if len(of_group[0]) == 1:  # an example of the paper's kind: there is nothing to resample
+    check_choice("layers", spec.layers, GROUPS)
+    assert spec.layers is not None
+    shares = [_layer_shares(spec, job, artifacts)["shares"] for job in artifacts.jobs(spec)]
+    of_group = [one[:, layers_of(spec.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
+    if len(of_group[0]) == 1:  # a single example, as in the paper: nothing to resample
         return Measurement(tuple(float(one[0]) for one in of_group), rows=1)
-    return resampled(
-        [mean_of(one) for one in of_group],
-        [None] * len(of_group),
-        len(of_group[0]),
-        over=which_rows(ask),
-        resamples=workshop.settings.resamples,
-    )
+    return mean_over_rows(of_group, spec, artifacts)
 
 
-def group(name: str, layers: int) -> list[int]:
-    """Its places among embeddings, layers 1 .. L and head: thirds of the depth, and the last layer is always late."""
-    if name == "embeddings":
-        return [0]
-    if name == "head":
-        return [layers + 1]
-    third = GROUPS.index(name) - 1
+def layers_of(group: str, layers: int) -> list[int]:
+    """The places of a group among embeddings, layers 1 .. L and head: thirds of the depth; the last layer is late."""
+    if group in ("embeddings", "head"):
+        return [0 if group == "embeddings" else layers + 1]
+    third = GROUPS.index(group) - 1
     return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
-def _shares(ask: Ask, job: PaperJob, workshop: Workshop) -> Arrays:
-    """Shares (texts, layers + 2) of the variance, one row for each text of the cell."""
-    config = config_of(ask, job.fit)
-    ids = chosen(workshop.dataset(job), ask.subset, ask.rows)
+def _layer_shares(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
+    """Shares (texts, layers + 2) of the variance."""
+    config = config_of(spec, job.fit)
 
     def compute() -> Arrays:
-        checkpoint, prepared = workshop.checkpoint(job.fit), workshop.prepared(job)
-        places = [place for place, name in enumerate(prepared.dataset.ids) if name in ids]
+        model, prepared = artifacts.models.load(job.fit).model, artifacts.prepared(job)
+        ids = subset_ids(prepared.dataset, spec.subset, spec.rows)
+        shares_of = partial(attribute, estimator=spec.estimator, samples=SAMPLES, components=False)
         found = [
-            attribute(
-                checkpoint.model,
-                prepared.tokens.pad([place]),
-                config,
-                estimator=ask.estimator,
-                samples=SAMPLES,
-                components=False,
-            ).shares
-            for place in places
+            shares_of(model, prepared.tokens.pad([place]), config).shares.cpu().numpy()
+            for place, name in enumerate(prepared.dataset.ids)
+            if name in ids
         ]
-        return {"shares": np.concatenate([one.cpu().numpy() for one in found]).astype(np.float64)}
+        return {"shares": np.concatenate(found).astype(np.float64)}
 
-    about = [replace(job, rows=ask.rows), ask.subset, ask.estimator, config.to_dict(), workshop.about(job.fit)]
-    return workshop.kept("layers", about, compute)
-
-
-Floats = NDArray[np.float64]
+    identity = [replace(job, rows=spec.rows), spec.subset, spec.estimator, config.to_dict()]
+    return artifacts.cached("layers", job.fit, identity, compute)
 
 
-def correlation(ask: Ask, workshop: Workshop) -> Measurement:
-    """'spearman:U,entropy' or 'pearson:U,norm', and 'partial:U,entropy,norm' with the last one held fixed."""
-    kind, _, names = ask.measure.partition(":")
-    signals = [signals_of(ask, job, workshop) for job in workshop.jobs(ask)]
-    chosen = [[_ranked(one[name], kind) for name in names.split(",")] for one in signals]
-    return _over_texts(chosen, [one["text"] for one in signals], ask, workshop)
+# ── token uncertainty ──────────────────────────────────────────────────────────────────────────────────────────────
+# Tokens of one text are not independent, so texts are resampled. A Spearman correlation is the Pearson correlation of
+# ranks over all tokens; in a resample the ranks stay and a token is weighted by how often its text was drawn.
 
 
-def rank_stability(ask: Ask, workshop: Workshop) -> Measurement:
-    """Spearman's ρ of U with token embeddings as they are and with them rescaled."""
-    chosen, texts = [], []
-    for job in workshop.jobs(ask):
-        scaled = signals_of(ask, job, workshop)
-        plain = signals_of(replace(ask, scale=1.0), replace(job, scale=1.0), workshop)
-        chosen.append([rankdata(plain["U"]), rankdata(scaled["U"])])
-        texts.append(plain["text"])
-    return _over_texts(chosen, texts, ask, workshop)
+def correlation(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """'spearman:U,entropy', 'pearson:U,norm', or 'partial:U,entropy,norm': ranks with the last one held fixed."""
+    kind, _, names = spec.measure.partition(":")
+    signals = [token_signals(spec, job, artifacts) for job in artifacts.jobs(spec)]
+    values = [[one[name] if kind == "pearson" else rankdata(one[name]) for name in names.split(",")] for one in signals]
+    return _over_texts(values, [one["text"] for one in signals], spec, artifacts)
 
 
-def signals_of(ask: Ask, job: PaperJob, workshop: Workshop) -> Arrays:
-    """For every token but padding, (tokens,) each: U, its text's entropy and MI, two norms, and which text it is in.
+def rank_stability(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """Spearman's ρ of U without and with rescaled token embeddings."""
+    jobs = artifacts.jobs(spec)
+    scaled = [token_signals(spec, job, artifacts) for job in jobs]
+    plain = [token_signals(spec, replace(job, scale=1.0), artifacts) for job in jobs]
+    ranks = [[rankdata(one["U"]), rankdata(two["U"])] for one, two in zip(plain, scaled, strict=True)]
+    return _over_texts(ranks, [one["text"] for one in plain], spec, artifacts)
 
-    `norm` is that of the token's embedding, before position, segment and LayerNorm are added; `block` that of what
-    dropout acts on, the embedding block's output.
+
+def token_signals(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
+    """For every token but padding, (tokens,) each: U, entropy and MI of its text, two norms, the number of its text.
+
+    `norm` is that of the token's embedding, before position, segment and LayerNorm are added; `block` that of the
+    embedding block's output, which dropout acts on.
     """
-    method = parse_contender(ask.contender).method
-    assert isinstance(method, Sampling)
-    job = replace(job, rows=ask.rows)
-    about = [job, method.to_dict(), workshop.dataset(job).fingerprint, workshop.about(job.fit)]
-    return workshop.kept("tokens", about, lambda: _compute(job, method.seeded(job.fit.seed).config, workshop))
+    method, config = parse_contender(spec.contender).method, config_of(spec, job.fit)
+    job = replace(job, rows=spec.rows)
+    identity = [job, method.to_dict(), artifacts.dataset(job).fingerprint]
+    return artifacts.cached("tokens", job.fit, identity, lambda: _compute_signals(job, config, artifacts))
 
 
-def _compute(job: PaperJob, config: UATConfig, workshop: Workshop) -> Arrays:
-    checkpoint, prepared = workshop.checkpoint(job.fit), workshop.prepared(job)
+def _compute_signals(job: PredictionJob, config: UATConfig, artifacts: Artifacts) -> Arrays:
+    checkpoint, prepared = artifacts.models.load(job.fit), artifacts.prepared(job)
     found: dict[str, list[Floats]] = {name: [] for name in ("U", "entropy", "mi", "norm", "block", "text")}
-    with scaling(checkpoint, job.scale):
-        for batch in prepared.tokens.batches(range(len(prepared.dataset))):
+    with rescaled_embeddings(checkpoint.model, job.scale):
+        for batch in prepared.tokens.batches():
             samples = sample(checkpoint.model, batch.inputs, config)
             summary = predict(samples.logits.cpu().numpy())
             real = batch.inputs["attention_mask"].bool().numpy()
-            text = np.broadcast_to(np.array(batch.rows)[:, None], real.shape)
-            norm, block = _norms(checkpoint, batch.inputs)
-            spread = {"entropy": summary.entropy, "mi": summary.mutual_information}
-            values = {name: np.broadcast_to(one[:, None], real.shape) for name, one in spread.items()}
-            values |= {"U": samples.token_uncertainty.cpu().numpy(), "norm": norm, "block": block, "text": text}
+            of_text = {"entropy": summary.entropy, "mi": summary.mutual_information, "text": np.array(batch.rows)}
+            values = {name: np.broadcast_to(one[:, None], real.shape) for name, one in of_text.items()}
+            values |= {"U": samples.token_uncertainty.cpu().numpy(), **_norms(checkpoint, batch.inputs)}
             for name, one in values.items():
                 found[name].append(one[real].astype(np.float64))
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
-def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> tuple[Floats, Floats]:
+def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> dict[str, Floats]:
     """Norms (batch, tokens) of the token embeddings and of the embedding block's output."""
     model, row = checkpoint.model, view_of(checkpoint.model).architecture
-    seen: dict[str, torch.Tensor] = {}
-    places = {"norm": model.get_input_embeddings(), "block": model.get_submodule(f"{row.base}.{row.embedding}")}
+    outputs: dict[str, torch.Tensor] = {}
+    modules = {"norm": model.get_input_embeddings(), "block": model.get_submodule(f"{row.base}.{row.embedding}")}
     hooks = [
-        module.register_forward_hook(lambda _, __, output, name=name: seen.__setitem__(name, output))
-        for name, module in places.items()
+        module.register_forward_hook(lambda _, __, output, name=name: outputs.__setitem__(name, output))
+        for name, module in modules.items()
     ]
     try:
         with torch.inference_mode():
@@ -242,26 +224,21 @@ def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> tuple[Flo
     finally:
         for hook in hooks:
             hook.remove()
-    norms = {name: output.float().norm(dim=-1).cpu().numpy() for name, output in seen.items()}
-    return norms["norm"], norms["block"]
-
-
-def _ranked(values: Floats, kind: str) -> Floats:
-    return values if kind == "pearson" else np.asarray(rankdata(values))
+    return {name: output.float().norm(dim=-1).cpu().numpy() for name, output in outputs.items()}
 
 
 def _over_texts(
-    signals: Sequence[Sequence[Floats]], texts: Sequence[Floats], ask: Ask, workshop: Workshop
+    signals: Sequence[Sequence[Floats]], texts: Sequence[Floats], spec: CellSpec, artifacts: Artifacts
 ) -> Measurement:
-    """The correlation of each seed, and its mean over seeds on resampled texts."""
+    """The correlation of each seed; `texts` (tokens,) are the numbers of the texts, which are resampled."""
+
+    def statistic(values: Sequence[Floats], text: Floats) -> Statistic:
+        places = text.astype(np.intp)
+        return lambda counts: _correlate(values, counts[:, places])
+
+    statistics = [statistic(one, text) for one, text in zip(signals, texts, strict=True)]
     count = int(texts[0].max()) + 1
-    places = [one.astype(np.intp) for one in texts]
-    values = [float(_correlate(one, np.ones((1, len(one[0]))))[0]) for one in signals]
-    draws = [
-        np.mean([_correlate(one, counts[:, at]) for one, at in zip(signals, places, strict=True)], axis=0)
-        for counts in draw_counts((count,), workshop.settings.resamples, zlib.crc32(which_rows(ask).encode()))
-    ]
-    return Measurement(tuple(values), rows=count, drawn=np.concatenate(draws))
+    return resampled(statistics, count, over=spec.rows_name, resamples=artifacts.settings.resamples)
 
 
 def _correlate(signals: Sequence[Floats], weights: Floats) -> Floats:
@@ -283,32 +260,35 @@ def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
     return np.asarray(covariance / np.sqrt(variances))
 
 
-# measure -> from confidence and mutual information; the paper's "Unc" is 1 - confidence to the last digit
+# ── single sentences ───────────────────────────────────────────────────────────────────────────────────────────────
+
 PROBES: dict[str, Callable[[float, float], float]] = {
     "probe-confidence": lambda confidence, information: confidence,
     "probe-doubt": lambda confidence, information: 1 - confidence,
     "probe-information": lambda confidence, information: information,
 }
+"""measure -> its value from confidence and mutual information; the paper's "Unc" is 1 - confidence"""
 
 
-def probe(ask: Ask, workshop: Workshop) -> Measurement:
-    """Confidence, one less it, or mutual information of a sentence."""
-    found = [_probed(ask, fit, workshop) for fit in workshop.fits(ask)]
-    value = PROBES[ask.measure]
+def probe(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """Confidence, 1 - confidence, or mutual information of a sentence."""
+    found = [_probe(spec, fit, artifacts) for fit in artifacts.fine_tunings(spec)]
+    value = PROBES[spec.measure]
     return Measurement(tuple(value(float(one["confidence"]), float(one["information"])) for one in found))
 
 
-def _probed(ask: Ask, fit: Fit, workshop: Workshop) -> Arrays:
-    method = parse_contender(ask.contender).method.seeded(fit.seed)
+def _probe(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:
+    method = parse_contender(spec.contender).method.seeded(fit.seed)
 
     def compute() -> Arrays:
-        checkpoint = workshop.checkpoint(fit)
-        tokens = tokenize(checkpoint.tokenizer, [ask.text or ""], longest(checkpoint.model, checkpoint.tokenizer))
-        summary = predict(method.run(checkpoint.model, tokens.pad([0])).logits.cpu().numpy())
+        checkpoint = artifacts.models.load(fit)
+        summary = predict(run_tokens(checkpoint.model, method, text_tokens(spec, checkpoint)).logits)
         return {"confidence": summary.confidence[0], "information": summary.mutual_information[0]}
 
-    return workshop.kept("probe", [fit, method.to_dict(), fit.seed, ask.text, workshop.about(fit)], compute)
+    return artifacts.cached("probe", fit, [fit, method.to_dict(), fit.seed, spec.text], compute)
 
+
+# ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TIMED = ("base", "base+ts", "uat", "uat+ts")
 BATCH, TOKENS = 32, 128
@@ -316,56 +296,58 @@ RUNS = {"cuda": (50, 200), "cpu": (1, 5)}
 """device -> warm-up runs and timed runs; the paper's on a GPU"""
 
 
-def parameters(ask: Ask, workshop: Workshop) -> Measurement:
+def parameters(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """Millions of parameters."""
-    model = workshop.checkpoint(workshop.fits(ask)[0]).model
+    model = artifacts.models.load(artifacts.fine_tunings(spec)[0]).model
     return Measurement((sum(one.numel() for one in model.parameters()) / 1e6,))
 
 
-def latency(ask: Ask, workshop: Workshop) -> Measurement:
+def latency(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """Milliseconds for 32 texts of 128 tokens, end to end; the deviation is over runs."""
-    return Measurement(tuple(1000 * _seconds(ask, workshop)[ask.contender]))
+    return Measurement(tuple(1000 * _latencies(spec, artifacts)[spec.contender]))
 
 
-def latency_ratio(ask: Ask, workshop: Workshop) -> Measurement:
+def latency_ratio(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """A contender's time over the base's, the median over turns in which both ran."""
-    seconds = _seconds(ask, workshop)
-    return Measurement((float(np.median(seconds[ask.contender] / seconds["base"])),))
+    times = _latencies(spec, artifacts)
+    return Measurement((float(np.median(times[spec.contender] / times["base"])),))
 
 
-def latency_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    """Calibration rows, for the temperatures."""
-    return [job for name in TIMED for job in workshop.calibration_jobs(_contender(ask, name))]
+def latency_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """The calibration rows that the temperatures are fitted on."""
+    return [job for name in TIMED for job in artifacts.calibrator_jobs(_timed(spec, name))]
 
 
-def _contender(ask: Ask, name: str) -> Ask:
-    return replace(ask, contender=name, seeds=1)
+def _timed(spec: CellSpec, contender: str) -> CellSpec:
+    return replace(spec, contender=contender, seeds=1)
 
 
-def _seconds(ask: Ask, workshop: Workshop) -> Arrays:
-    fit = workshop.fits(_contender(ask, "base"))[0]
-    calibrators = {name: workshop.calibrators(_contender(ask, name))[0] for name in TIMED}
-    about = [fit, workshop.about(fit)]
-    return workshop.kept("seconds", about, lambda: _time(workshop.checkpoint(fit), fit, calibrators))
+def _latencies(spec: CellSpec, artifacts: Artifacts) -> Arrays:
+    """Seconds (runs,) of each timed contender."""
+    fit = artifacts.fine_tunings(_timed(spec, "base"))[0]
+
+    def compute() -> Arrays:
+        calibrators = {name: artifacts.calibrators(_timed(spec, name))[0] for name in TIMED}
+        return _time(artifacts.models.load(fit), fit.seed, calibrators)
+
+    return artifacts.cached("seconds", fit, [fit], compute)
 
 
-def _time(checkpoint: Checkpoint, fit: Fit, calibrators: dict[str, Calibrator | None]) -> Arrays:
-    """Seconds (runs,) of each contender; every turn runs all of them, one after the other."""
+def _time(checkpoint: Checkpoint, seed: int, calibrators: dict[str, Calibrator | None]) -> Arrays:
+    """All contenders run in turn, so that other load on the machine affects all of them."""
     model = checkpoint.model
-    generator = torch.Generator().manual_seed(fit.seed)
-    longest = min(TOKENS, model.config.max_position_embeddings)
-    ids = torch.randint(5, model.config.vocab_size, (BATCH, longest), generator=generator)
-    inputs = {"input_ids": ids.to(model.device), "attention_mask": torch.ones_like(ids).to(model.device)}
-    methods = {name: parse_contender(name).method.seeded(fit.seed) for name in TIMED}
-    warm, timed = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
-    seconds: dict[str, list[float]] = {name: [] for name in TIMED}
-    for turn in range(warm + timed):
-        for name, method in methods.items():
-            begun = time.perf_counter()
-            logits = method.run(model, inputs).logits.mean(dim=0).cpu().numpy()
-            calibrator = calibrators[name]
-            if calibrator is not None:
-                calibrator.probabilities(logits)
-            if turn >= warm:
-                seconds[name].append(time.perf_counter() - begun)
-    return {name: np.array(values) for name, values in seconds.items()}
+    generator = torch.Generator().manual_seed(seed)
+    length = min(TOKENS, model.config.max_position_embeddings)
+    ids = torch.randint(5, model.config.vocab_size, (BATCH, length), generator=generator).to(model.device)
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    methods = {name: parse_contender(name).method.seeded(seed) for name in TIMED}
+
+    def run(name: str) -> None:
+        logits = methods[name].run(model, inputs).logits.mean(dim=0).cpu().numpy()
+        calibrator = calibrators[name]
+        if calibrator is not None:
+            calibrator.probabilities(logits)
+
+    warm_up, timed = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
+    turns = [[seconds(partial(run, name)) for name in TIMED] for _ in range(warm_up + timed)]
+    return dict(zip(TIMED, np.array(turns[warm_up:]).T, strict=True))

@@ -1,7 +1,4 @@
-"""What a declaration needs, and whether it is there: data, methods, packages.
-
-The runner: from names of tables to filled ones, sharing every model and every prediction between them.
-"""
+"""From names of tables to filled ones. Missing data are found first; a model or prediction is computed only once."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,81 +11,14 @@ from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.contenders import parse_contender
 from uatlite.lab.evaluate.plan import inventory, parse_set
 from uatlite.lab.evaluate.suite import ProgressDisplay
+from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge
-from uatlite.lab.paper.declaration import Ask, Declaration, adapt, declared
-from uatlite.lab.paper.grid import CANNOT, Grid, fill, measure_of
-from uatlite.lab.paper.models import Fit, PaperJob, Workshop
+from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
+from uatlite.lab.paper.grid import UNAVAILABLE, Grid, fill, measure_of
+from uatlite.lab.paper.models import FineTuning
 
 PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
-"""package -> the extra that brings it"""
-
-
-def needs_of(declaration: Declaration, data_dir: Path | None) -> str:
-    """What it needs, in words, and where that would come from; what is not there is said so."""
-    where = places(data_dir)
-    lines = [f"{task}: {where[task]}" for task in tasks_of(declaration)]
-    backbones = backbones_of(declaration)
-    if backbones:
-        lines.append(f"backbones: {', '.join(backbones)}, or --backbone and --other")
-    missing = [f"{package}: pip install 'uatlite[{extra}]'" for package, extra in PACKAGES.items() if not _has(package)]
-    return "\n".join([*lines, *(f"not installed, {one}" for one in missing)])
-
-
-def _has(package: str) -> bool:
-    return find_spec(package) is not None
-
-
-def tasks_of(declaration: Declaration) -> list[str]:
-    """The tasks that a declaration trains and tests on, in its order."""
-    asks = [ask for _, _, _, ask in declaration.asks()]
-    sets = [parse_set(ask.on).task.name for ask in asks if ask.on is not None]
-    return list(dict.fromkeys([*(ask.task for ask in asks), *sets]))
-
-
-def backbones_of(declaration: Declaration) -> list[str]:
-    """The backbones that it names beside that of every table."""
-    return list(dict.fromkeys(ask.backbone for _, _, _, ask in declaration.asks() if ask.backbone is not None))
-
-
-def contender_reason(ask: Ask) -> str | None:
-    try:
-        parse_contender(ask.contender)
-    except ConfigurationError as error:
-        return f"needs the method {ask.contender}: {error}"
-    return None
-
-
-def places(data_dir: Path | None) -> dict[str, str]:
-    """task -> where its test rows would come from, in words; nothing is read."""
-    return {task.name: splits.get("test", "–") for task, splits in inventory(data_dir)}
-
-
-def reason_against(ask: Ask, workshop: Workshop) -> str | None:
-    """Why a cell cannot be had, found out by reading its rows; None where it can."""
-    reason = contender_reason(ask)
-    if reason is not None:
-        return reason
-    supplies = workshop.supplies
-    try:
-        supplies.at(ask.on or ask.task)
-        _ = supplies.of(ask.task).train
-        if parse_contender(ask.contender).calibrated:
-            _ = supplies.of(ask.task).calibration
-    except CANNOT as error:
-        return f"needs {ask.on or ask.task}: {error}"
-    return None
-
-
-def notes_on_rows(asks: Iterable[Ask], workshop: Workshop) -> list[str]:
-    """Where the rows of some cells came from, of training and of test."""
-    trained: dict[str, str] = {}
-    tested: dict[str, str] = {}
-    for ask in asks:
-        trained[ask.task] = workshop.supplies.of(ask.task).note
-        name = ask.on or ask.task
-        dataset = workshop.supplies.at(name)
-        tested[name] = f"{name}: tested on {len(dataset):,} rows of {dataset.source}"
-    return [*trained.values(), *tested.values()]
+"""package -> the extra that installs it"""
 
 
 class ReproductionDisplay(ProgressDisplay, Protocol):
@@ -100,7 +30,7 @@ class ReproductionDisplay(ProgressDisplay, Protocol):
 
 @dataclass(frozen=True)
 class Reproduction:
-    """One table or figure, filled."""
+    """One table or figure with its cells and verdicts."""
 
     declaration: Declaration
     grids: tuple[Grid, ...]
@@ -114,107 +44,135 @@ class Reproduction:
 
     @property
     def skipped(self) -> bool:
-        """Whether nothing of it could be had."""
+        """Whether all cells are empty."""
         return all(grid.empty for grid in self.grids)
 
 
-def reproduce(names: Sequence[str], workshop: Workshop, display: ReproductionDisplay) -> Iterator[Reproduction]:
+def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionDisplay) -> Iterator[Reproduction]:
     """Each table in turn, as soon as it is filled."""
-    declarations = [adapt(declared(name), workshop.settings) for name in names]
+    substitutes = artifacts.settings.substitutes
+    declarations = [substitute_backbones(find_declaration(name), substitutes) for name in names]
     display.step("reading the data")
-    reasons = _reasons(declarations, workshop)
-    parts = _parts(declarations, workshop, reasons)
-    display.begin_all(sum(_work(part, workshop) for part in parts))
-    failed: dict[Fit, str] = {}
+    reasons = _missing(declarations, artifacts)
+    parts = _new_work(declarations, artifacts, reasons)
+    display.begin_all(sum(part.amount(artifacts) for part in parts))
+    failed: dict[FineTuning, str] = {}
     for declaration, part in zip(declarations, parts, strict=True):
-        display.begin(declaration.name, _work(part, workshop))
-        _work_through(part, workshop, display, failed)
-        lost = {ask: failed[fit] for ask, fit in _fits_of(declaration, workshop, reasons) if fit in failed}
-        yield _filled(declaration, workshop, {**reasons, **lost}, display)
+        display.begin(declaration.name, part.amount(artifacts))
+        _compute(part, artifacts, display, failed)
+        for spec in [spec for spec in declaration.specs() if spec not in reasons]:
+            reasons.update((spec, failed[fit]) for fit in artifacts.fine_tunings(spec) if fit in failed)
+        display.step(f"measuring {declaration.name}")
+        grids = fill(declaration, artifacts, reasons)
+        known = [spec for spec in declaration.specs() if spec not in reasons]
+        notes = (*declaration.notes, *_row_notes(known, artifacts))
+        yield Reproduction(declaration, tuple(grids), tuple(judge(declaration, grids)), notes)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """What a declaration has to have made, less what an earlier one does."""
+class _Work:
+    """The models and predictions that a table needs and no earlier table has."""
 
-    fits: tuple[Fit, ...]
-    jobs: tuple[PaperJob, ...]
+    fits: tuple[FineTuning, ...]
+    jobs: tuple[PredictionJob, ...]
+
+    def amount(self, artifacts: Artifacts) -> float:
+        """In passes over a sequence."""
+        return sum(map(artifacts.models.work, self.fits)) + sum(map(artifacts.work, self.jobs))
 
 
-def _reasons(declarations: Sequence[Declaration], workshop: Workshop) -> dict[Ask, str]:
-    """The cells that cannot be had, and why; each set is looked for once."""
-    found: dict[Ask, str] = {}
+def _missing(declarations: Sequence[Declaration], artifacts: Artifacts) -> dict[CellSpec, str]:
+    """The cells that cannot be computed, and why; each set is read once."""
+    reasons: dict[CellSpec, str] = {}
     known: dict[tuple[str, str | None, str], str | None] = {}
-    for declaration in declarations:
-        for _, _, _, ask in declaration.asks():
-            key = (ask.task, ask.on, ask.contender)
-            if key not in known:
-                known[key] = reason_against(ask, workshop)
-            reason = known[key]
-            if reason is not None:
-                found[ask] = reason
-    return found
+    for spec in (spec for declaration in declarations for spec in declaration.specs()):
+        key = (spec.task, spec.on, spec.contender)
+        if key not in known:
+            known[key] = _reason(spec, artifacts)
+        reason = known[key]
+        if reason is not None:
+            reasons[spec] = reason
+    return reasons
 
 
-def _parts(declarations: Sequence[Declaration], workshop: Workshop, reasons: dict[Ask, str]) -> list[_Part]:
-    fits: set[Fit] = set()
-    jobs: set[PaperJob] = set()
+def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
+    """Why a cell cannot be computed, found by reading its rows; None where it can."""
+    try:
+        contender = parse_contender(spec.contender)
+    except ConfigurationError as error:
+        return f"needs the method {spec.contender}: {error}"
+    try:
+        artifacts.datasets.find(spec.set_name)
+        task = artifacts.datasets.task(spec.task)
+        _ = task.train, task.calibration if contender.calibrated else None
+    except UNAVAILABLE as error:
+        return f"needs {spec.set_name}: {error}"
+    return None
+
+
+def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons: dict[CellSpec, str]) -> list[_Work]:
+    fits: set[FineTuning] = set()
+    jobs: set[PredictionJob] = set()
     parts = []
     for declaration in declarations:
-        asks = [ask for _, _, _, ask in declaration.asks() if ask not in reasons]
-        own_fits = dict.fromkeys(fit for ask in asks for fit in workshop.fits(ask))
-        own_jobs = dict.fromkeys(job for ask in asks for job in measure_of(ask.measure).jobs(ask, workshop))
-        new_fits = [fit for fit in own_fits if fit not in fits]
-        new_jobs = [job for job in own_jobs if job not in jobs]
-        fits.update(new_fits)
-        jobs.update(new_jobs)
-        parts.append(_Part(tuple(new_fits), tuple(sorted(new_jobs, key=_order))))
+        specs = [spec for spec in declaration.specs() if spec not in reasons]
+        needed_fits = dict.fromkeys(fit for spec in specs for fit in artifacts.fine_tunings(spec))
+        needed_jobs = dict.fromkeys(job for spec in specs for job in measure_of(spec.measure).jobs(spec, artifacts))
+        new_jobs = sorted((job for job in needed_jobs if job not in jobs), key=_order)
+        parts.append(_Work(tuple(fit for fit in needed_fits if fit not in fits), tuple(new_jobs)))
+        fits.update(needed_fits)
+        jobs.update(needed_jobs)
     return parts
 
 
-def _order(job: PaperJob) -> tuple[str, ...]:
+def _order(job: PredictionJob) -> tuple[str, ...]:
     """Jobs of one model together, and of one set within it, so that each is loaded once."""
     fit = job.fit
     return fit.task, fit.method, str(fit.seed), fit.backbone, job.on, str(job.perturbation), str(job.scale), job.method
 
 
-def _work(part: _Part, workshop: Workshop) -> float:
-    return sum(map(workshop.work_of_fit, part.fits)) + sum(map(workshop.work_of_job, part.jobs))
-
-
-def _work_through(part: _Part, workshop: Workshop, display: ReproductionDisplay, failed: dict[Fit, str]) -> None:
-    """Make the models and predictions of a part; a model that cannot be made is noted with the reason."""
-    for fit in part.fits:
+def _compute(work: _Work, artifacts: Artifacts, display: ReproductionDisplay, failed: dict[FineTuning, str]) -> None:
+    """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
+    for fit in work.fits:
         display.step(f"fine-tuning {fit.title}")
         try:
-            workshop.fit(fit, display)
-        except CANNOT as error:
+            artifacts.models.fine_tune(fit, display.advance)
+        except UNAVAILABLE as error:
             failed[fit] = f"needs {fit.title}: {error}"
-            display.advance(workshop.work_of_fit(fit))
-    for fit, jobs in groupby(part.jobs, key=lambda job: job.fit):
-        own = list(jobs)
+            display.advance(artifacts.models.work(fit))
+    for fit, group in groupby(work.jobs, key=lambda job: job.fit):
+        jobs = list(group)
         if fit in failed:
-            display.advance(sum(map(workshop.work_of_job, own)))
+            display.advance(sum(map(artifacts.work, jobs)))
             continue
         display.step(f"predicting with {fit.title}")
-        workshop.predict_elsewhere(own)
-        for job in own:
+        artifacts.predict_remotely(jobs)
+        for job in jobs:
             display.step(f"predicting {job.title}")
-            workshop.predict(job, display)
+            artifacts.predict(job, display.advance)
 
 
-def _fits_of(declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str]) -> Iterator[tuple[Ask, Fit]]:
-    for _, _, _, ask in declaration.asks():
-        if ask not in reasons:
-            for fit in workshop.fits(ask):
-                yield ask, fit
+def _row_notes(specs: Iterable[CellSpec], artifacts: Artifacts) -> list[str]:
+    """Where the training rows and the test rows of some cells came from."""
+    trained: dict[str, str] = {}
+    tested: dict[str, str] = {}
+    for spec in specs:
+        trained[spec.task] = artifacts.datasets.task(spec.task).note
+        dataset = artifacts.datasets.find(spec.set_name)
+        tested[spec.set_name] = f"{spec.set_name}: tested on {len(dataset):,} rows of {dataset.source}"
+    return [*trained.values(), *tested.values()]
 
 
-def _filled(
-    declaration: Declaration, workshop: Workshop, reasons: dict[Ask, str], display: ReproductionDisplay
-) -> Reproduction:
-    display.step(f"measuring {declaration.name}")
-    grids = fill(declaration, workshop, reasons)
-    asks = (ask for _, _, _, ask in declaration.asks() if ask not in reasons)
-    notes = [*declaration.notes, *notes_on_rows(asks, workshop)]
-    return Reproduction(declaration, tuple(grids), tuple(judge(declaration, grids)), tuple(notes))
+def requirements(declaration: Declaration, data_dir: Path | None) -> str:
+    """The data, backbones and missing packages of a table, one per line, for the list of tables; nothing is read."""
+    specs = list(declaration.specs())
+    sets = [parse_set(spec.on).task.name for spec in specs if spec.on is not None]
+    sources = {task.name: splits.get("test", "–") for task, splits in inventory(data_dir)}
+    lines = [f"{task}: {sources[task]}" for task in dict.fromkeys([*(spec.task for spec in specs), *sets])]
+    backbones = dict.fromkeys(spec.backbone for spec in specs if spec.backbone is not None)
+    if backbones:
+        lines.append(f"backbones: {', '.join(backbones)}, or --backbone and --other")
+    for package, extra in PACKAGES.items():
+        if find_spec(package) is None:
+            lines.append(f"not installed, {package}: pip install 'uatlite[{extra}]'")
+    return "\n".join(lines)

@@ -1,149 +1,118 @@
-"""Metrics of a contender on a set, and what a shift of the set does to its calibration.
+"""Measures computed from stored predictions.
 
-What a perturbation does to the same rows: the mean change of confidence, margin, entropy and error.
-
-Thresholds that calibration rows choose, as the paper's text has it; its tables have them fixed.
-
-'selected-coverage@0.8' is the coverage, and 'selected-accuracy@0.8' the accuracy, at the confidence that 80 % of the
-calibration rows exceed.
+- metrics of a contender on a set, and what a shift of the set does to calibration
+- changes that a perturbation makes to the same rows
+- coverage and accuracy at thresholds that the calibration rows choose, as the paper's text has it; its tables have
+  fixed thresholds. 'selected-coverage@0.8' uses the confidence that 80 % of the calibration rows exceed.
 """
 
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION
-from uatlite.lab.paper.declaration import Ask
-from uatlite.lab.paper.measurement import Measurement, own_jobs, resampled
-from uatlite.lab.paper.models import PaperJob, Workshop
-from uatlite.metrics.bootstrap import METRICS, draw_counts
+from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
+from uatlite.lab.paper.declaration import CellSpec
+from uatlite.lab.paper.measurement import Measurement, cell_jobs, draws, mean_over_rows, resampled
+from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import SHIFT, combine
-from uatlite.metrics.metric import Statistic, at_once, mean_of
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.metric import Statistic, at_once
+from uatlite.metrics.ranking import Floats, Rows
 from uatlite.metrics.selective import accuracy_at, coverage_at
 from uatlite.predictive import entropy, margin
 
 
-def score(ask: Ask, workshop: Workshop) -> Measurement:
+def score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """A metric of the registry."""
-    metric = METRICS[ask.measure]
-    rows = [rows_of(outcome) for outcome in workshop.outcomes(ask)]
+    metric = METRICS[spec.measure]
+    rows = [rows_of(outcome) for outcome in artifacts.outcomes(spec)]
     return resampled(
         [metric.prepare(one) for one in rows],
-        [metric.truth and metric.truth(one) for one in rows],
         len(rows[0]),
-        over=which_rows(ask),
-        resamples=workshop.settings.resamples,
+        over=spec.rows_name,
+        resamples=artifacts.settings.resamples,
+        truths=[] if metric.truth is None else [metric.truth(one) for one in rows],
         lowest=0.0,
     )
 
 
-def shift_score(ask: Ask, workshop: Workshop) -> Measurement:
-    """ΔECE or the robustness score, from the task's own test set to the cell's; each is resampled by itself."""
-    home = in_domain(ask)
-    pairs = list(zip(workshop.outcomes(home), workshop.outcomes(ask), strict=True))
-    statistics = [combine(rows_of(one), rows_of(two), SHIFT[ask.measure]) for one, two in pairs]
-    strata = tuple(len(outcome.labels) for outcome in pairs[0])
-    # The draws of the in-domain rows and of the others are those of the cells that stand beside this one.
-    domain, shifted = (
-        draw_counts((size,), workshop.settings.resamples, zlib.crc32(which_rows(one).encode()))
-        for size, one in zip(strata, (home, ask), strict=True)
-    )
-    counts = np.hstack([np.concatenate(list(domain)), np.concatenate(list(shifted))])
-    return Measurement(
-        values=tuple(at_once(one, sum(strata)) for one in statistics),
-        rows=strata[1],
-        drawn=np.mean([one(counts) for one in statistics], axis=0),
-        truth=float(np.mean([at_once(one, sum(strata)) for one in statistics])),
-    )
+def shift_score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """ΔECE or the robustness score, from the task's own test set to the cell's; each set is resampled by itself."""
+    home = in_domain(spec)
+    pairs = list(zip(artifacts.outcomes(home), artifacts.outcomes(spec), strict=True))
+    statistics = [combine(rows_of(one), rows_of(two), SHIFT[spec.measure]) for one, two in pairs]
+    sizes = [len(outcome.labels) for outcome in pairs[0]]
+    # The same draws as those of the cells that have either set alone.
+    counts = [
+        np.concatenate(list(draws(size, one.rows_name, artifacts.settings.resamples)))
+        for size, one in zip(sizes, (home, spec), strict=True)
+    ]
+    values = tuple(at_once(one, sum(sizes)) for one in statistics)
+    drawn = np.mean([one(np.hstack(counts)) for one in statistics], axis=0)
+    return Measurement(values, rows=sizes[1], drawn=drawn, truth=float(np.mean(values)))
 
 
-def shift_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    """Both sets."""
-    return [*own_jobs(in_domain(ask), workshop), *own_jobs(ask, workshop)]
+def shift_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """The jobs of both sets."""
+    return [*cell_jobs(in_domain(spec), artifacts), *cell_jobs(spec, artifacts)]
 
 
-def in_domain(ask: Ask) -> Ask:
+def in_domain(spec: CellSpec) -> CellSpec:
     """The same contender on the test set of its own task."""
-    return replace(ask, on=None, perturbation=None)
+    return replace(spec, on=None, perturbation=None)
 
 
 def rows_of(outcome: Outcome) -> Rows:
     return Rows.of(outcome.probabilities, outcome.labels)
 
 
-def which_rows(ask: Ask) -> str:
-    """A name for the rows of a cell: cells of one name are resampled together."""
-    return f"{ask.on or ask.task}|{ask.subset}|{ask.rows}"
-
-
-Floats = NDArray[np.float64]
-
-# measure -> one value for each row, of which the change is taken
 CHANGES: dict[str, Callable[[Rows], Floats]] = {
     "delta_confidence": lambda rows: rows.confidence,
     "delta_margin": lambda rows: margin(rows.probabilities),
     "delta_entropy": lambda rows: entropy(rows.probabilities),
     "delta_error": lambda rows: 1 - rows.correct,
 }
+"""measure -> the values (rows,) whose change is measured"""
 
 
-def change(ask: Ask, workshop: Workshop) -> Measurement:
-    """The mean over rows of perturbed less original, paired row by row; labels are the original ones."""
-    value = CHANGES[ask.measure]
-    pairs = list(zip(workshop.outcomes(original(ask)), workshop.outcomes(ask), strict=True))
-    changes = [value(rows_of(after)) - value(rows_of(before)) for before, after in pairs]
-    return resampled(
-        [mean_of(one) for one in changes],
-        [None] * len(changes),
-        len(changes[0]),
-        over=which_rows(ask),
-        resamples=workshop.settings.resamples,
-    )
+def change(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """The mean over rows of perturbed minus original; both are compared with the original labels."""
+    value = CHANGES[spec.measure]
+    pairs = zip(artifacts.outcomes(original(spec)), artifacts.outcomes(spec), strict=True)
+    return mean_over_rows([value(rows_of(after)) - value(rows_of(before)) for before, after in pairs], spec, artifacts)
 
 
-def change_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    """Original and perturbed rows."""
-    return [*own_jobs(original(ask), workshop), *own_jobs(ask, workshop)]
+def change_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """The jobs of the original and the perturbed rows."""
+    return [*cell_jobs(original(spec), artifacts), *cell_jobs(spec, artifacts)]
 
 
-def original(ask: Ask) -> Ask:
-    if ask.perturbation is None:
-        raise ConfigurationError(f"{ask.measure} needs a perturbation to be the change of.")
-    return replace(ask, perturbation=None)
+def original(spec: CellSpec) -> CellSpec:
+    """The same cell without its perturbation."""
+    if spec.perturbation is None:
+        raise ConfigurationError(f"{spec.measure} measures the change by a perturbation; add one to the cell.")
+    return replace(spec, perturbation=None)
 
 
-KINDS = {"selected-coverage": coverage_at, "selected-accuracy": accuracy_at}
+THRESHOLD_METRICS = {"selected-coverage": coverage_at, "selected-accuracy": accuracy_at}
 TARGETS = (0.9, 0.8, 0.7)
 
 
-def at_selected(ask: Ask, workshop: Workshop) -> Measurement:
+def at_selected(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """Coverage or accuracy of the test rows above a threshold that was set on the calibration rows."""
-    kind, _, target = ask.measure.partition("@")
+    kind, _, target = spec.measure.partition("@")
+    outcomes, calibrators = artifacts.outcomes(spec), artifacts.calibrators(spec)
     statistics: list[Statistic] = []
-    calibrators = workshop.calibrators(ask)
-    for job, outcome, calibrator in zip(validation(ask, workshop), workshop.outcomes(ask), calibrators, strict=True):
-        fitted = rows_of(outcome_of(workshop.predictions(job), calibrator))
-        tau = float(np.quantile(fitted.confidence, 1 - float(target), method="lower"))
-        statistics.append(KINDS[kind].prepare(rows_of(outcome), tau))
-    return resampled(
-        statistics,
-        [None] * len(statistics),
-        len(workshop.outcomes(ask)[0].labels),
-        over=which_rows(ask),
-        resamples=workshop.settings.resamples,
-    )
+    for job, outcome, calibrator in zip(artifacts.calibration_jobs(spec), outcomes, calibrators, strict=True):
+        confidence = rows_of(outcome_of(artifacts.predictions(job), calibrator)).confidence
+        tau = float(np.quantile(confidence, 1 - float(target), method="lower"))
+        statistics.append(THRESHOLD_METRICS[kind].prepare(rows_of(outcome), tau))
+    rows = len(outcomes[0].labels)
+    return resampled(statistics, rows, over=spec.rows_name, resamples=artifacts.settings.resamples)
 
 
-def selected_jobs(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    """Calibration rows also for a contender that has no calibrator."""
-    return [*validation(ask, workshop), *own_jobs(ask, workshop)]
-
-
-def validation(ask: Ask, workshop: Workshop) -> list[PaperJob]:
-    return [PaperJob(job.fit, job.method, f"{ask.task}/{CALIBRATION}") for job in workshop.jobs(ask)]
+def selected_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """The cell's jobs, and the calibration rows also for a contender without a calibrator."""
+    return [*artifacts.calibration_jobs(spec), *cell_jobs(spec, artifacts)]

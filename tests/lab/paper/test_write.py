@@ -12,10 +12,9 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from uatlite.lab.paper import models as workshop
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
-from uatlite.lab.paper.write import make
+from uatlite.lab.paper.write import write_reproduction
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
@@ -27,9 +26,9 @@ from uatlite.values import Dataset
 
 
 def test_every_table_is_filled_and_written(whole: Any) -> None:
-    assert [table.declaration.name for table in whole.made.tables] == list(NAMES)
-    page = whole.made.page.read_text(encoding="utf-8")
-    for table in whole.made.tables:
+    assert [table.declaration.name for table in whole.report.tables] == list(NAMES)
+    page = whole.report.page.read_text(encoding="utf-8")
+    for table in whole.report.tables:
         name = table.declaration.name
         assert table.reasons == [], name
         assert f'id="{name}"' in page
@@ -46,9 +45,9 @@ def test_what_the_files_say_is_what_was_measured(whole: Any) -> None:
     cell = whole.cell("shift", 0, "uat", "ood-ece")
     found = next(one for one in values["cells"] if (one["row"], one["column"]) == ("uat", "ood-ece"))
     line = next(one for one in rows if (one["row"], one["column"]) == ("uat", "ood-ece"))
-    assert found["mean"] == float(line["mean"]) == cell.measured.point
+    assert found["mean"] == float(line["mean"]) == cell.measurement.point
     assert (found["paper"], found["seeds"]) == (0.0402, 1)
-    assert math.isclose(found["difference"], cell.measured.point - 0.0402)
+    assert math.isclose(found["difference"], cell.measurement.point - 0.0402)
 
 
 def test_progress_adds_up(whole: Any) -> None:
@@ -92,15 +91,15 @@ def slow_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return total
 
 
-def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Settings, listed: Any) -> None:
-    table = make(["shift"], whole.directory, replace(settings, seeds=2), listed()).tables[0]
+def test_shift_is_the_ece_of_both_sets_for_each_seed(whole: Any, settings: Settings, recorder: Any) -> None:
+    table = write_reproduction(["shift"], whole.directory, replace(settings, seeds=2), recorder()).tables[0]
     for column, task in (("id-ece", "mnli"), ("ood-ece", "mnli-mismatched")):
         dataset = load(task, "test", settings.data_dir, limit=settings.limit)
         found = []
         for seed in (0, 1):
             logits, _ = logits_of(plain_model(whole, "mnli", seed), dataset, UATConfig(seed=seed))
             found.append(slow_ece(predict(logits).probabilities, np.array(dataset.gold)))
-        measured = table.grids[0].cells["uat", column].measured
+        measured = table.grids[0].cells["uat", column].measurement
         assert measured is not None
         assert measured.values == pytest.approx(found, abs=1e-5)
 
@@ -111,7 +110,7 @@ def test_sensitivity_at_three_passes_is_a_run_of_three(whole: Any, settings: Set
     logits, _ = logits_of(plain_model(whole, "squad2"), dataset, config)
     found = slow_ece(predict(logits).probabilities, np.array(dataset.gold))
     cell = whole.table("sensitivity").grids[2].cells["3", "ece"]
-    assert cell.measured.point == pytest.approx(found, abs=1e-5)
+    assert cell.measurement.point == pytest.approx(found, abs=1e-5)
 
 
 def test_negation_changes_confidence_by_what_it_does_row_by_row(whole: Any, settings: Settings) -> None:
@@ -121,7 +120,7 @@ def test_negation_changes_confidence_by_what_it_does_row_by_row(whole: Any, sett
     table = whole.table("negation").grids[0].cells
     changes = {"confidence": after.confidence - before.confidence, "margin": after.margin - before.margin}
     for column, change in changes.items():
-        assert table["uat", column].measured.point == pytest.approx(change.mean(), abs=1e-5)
+        assert table["uat", column].measurement.point == pytest.approx(change.mean(), abs=1e-5)
 
 
 def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> None:
@@ -130,21 +129,21 @@ def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> No
     information = predict(logits).mutual_information
     spread = np.concatenate([[one] * len(u) for one, u in zip(information, uncertainty, strict=True)])
     expected = spearmanr(torch.cat(uncertainty).numpy(), spread).statistic
-    assert whole.cell("correlation", 0, "mnli", "mi-s").measured.point == pytest.approx(expected, abs=1e-3)
+    assert whole.cell("correlation", 0, "mnli", "mi-s").measurement.point == pytest.approx(expected, abs=1e-3)
 
 
 # ── interrupted, repeated, incomplete ──
 
 
-def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, listed: Any, monkeypatch: Any) -> None:
+def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, recorder: Any, monkeypatch: Any) -> None:
     names = [name for name in NAMES if name != "shift"]  # which another test has made with two seeds since
     before = {path: path.read_bytes() for path in ((whole.directory / "tables" / f"{name}.json") for name in names)}
     monkeypatch.setattr(
         "uatlite.lab.train.methods.fine_tune", lambda *_, **__: pytest.fail("a model was trained again")
     )
     monkeypatch.setattr("uatlite.lab.evaluate.predict.compute", lambda *_: pytest.fail("rows were predicted again"))
-    monkeypatch.setattr(workshop.np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
-    make(names, whole.directory, settings, listed())
+    monkeypatch.setattr(np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
+    write_reproduction(names, whole.directory, settings, recorder())
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -152,40 +151,42 @@ class Stopped(Exception):
     """What ends a run early."""
 
 
-def test_a_run_that_was_stopped_goes_on(settings: Settings, listed: Any, tmp_path: Path) -> None:
-    class Stopping(listed):
+def test_a_run_that_was_stopped_goes_on(settings: Settings, recorder: Any, tmp_path: Path) -> None:
+    class Stopping(recorder):
         def advance(self, amount: float) -> None:
             super().advance(amount)
             if self.done > self.work / 2:
                 raise Stopped
 
     with pytest.raises(Stopped):
-        make(["characters"], tmp_path / "stopped", settings, Stopping())
+        write_reproduction(["characters"], tmp_path / "stopped", settings, Stopping())
     pieces = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").rglob("*.parquet")}
     models = {path: path.stat().st_mtime_ns for path in (tmp_path / "stopped").rglob("uatlite-training.json")}
     assert pieces
     assert models
-    make(["characters"], tmp_path / "stopped", settings, listed())
-    make(["characters"], tmp_path / "whole", settings, listed())
+    write_reproduction(["characters"], tmp_path / "stopped", settings, recorder())
+    write_reproduction(["characters"], tmp_path / "whole", settings, recorder())
     assert all(path.stat().st_mtime_ns == then for path, then in {**pieces, **models}.items())
     texts = [(tmp_path / name / "tables" / "characters.json").read_text() for name in ("stopped", "whole")]
     assert texts[0] == texts[1]
 
 
 def test_what_is_missing_is_said_and_the_rest_is_made(
-    whole: Any, settings: Settings, data_dir: Path, listed: Any, tmp_path: Path
+    whole: Any, settings: Settings, data_dir: Path, recorder: Any, tmp_path: Path
 ) -> None:
     for name in ("mnli", "sst2", "anli", "snli", "imdb"):  # but not hans
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / name).symlink_to(data_dir / name)
-    made = make(["selective-ood", "hans"], whole.directory, replace(settings, data_dir=tmp_path / "data"), listed())
-    ood, hans = made.tables
+    report = write_reproduction(
+        ["selective-ood", "hans"], whole.directory, replace(settings, data_dir=tmp_path / "data"), recorder()
+    )
+    ood, hans = report.tables
     assert hans.skipped
     assert "hans/test" in hans.reasons[0]
     assert not ood.skipped
     assert ood.grids[0].empty
     assert not ood.grids[1].empty
-    assert "Not here:" in made.page.read_text(encoding="utf-8")
+    assert "Not here:" in report.page.read_text(encoding="utf-8")
 
 
 def test_the_smaller_sample_lies_in_the_larger(settings: Settings) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.paper.declaration import DECLARATIONS, NAMES, Panel, adapt, declared, read_declaration
+from uatlite.lab.paper.declaration import (
+    DECLARATIONS,
+    NAMES,
+    Panel,
+    find_declaration,
+    read_declaration,
+    substitute_backbones,
+)
 from uatlite.lab.paper.grid import measure_of
 from uatlite.lab.paper.measurement import DERIVATIONS
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
@@ -18,11 +25,10 @@ def test_there_is_one_file_for_each_name() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_declaration_asks_for_what_there_is(name: str) -> None:
-    declaration = declared(name)
-    asks = list(declaration.asks())
-    assert asks
-    for _, _, _, ask in asks:
-        measure_of(ask.measure)
+    specs = list(find_declaration(name).specs())
+    assert specs
+    for spec in specs:
+        measure_of(spec.measure)
 
 
 def derived(panel: Panel) -> list[tuple[str, str, float, float]]:
@@ -43,7 +49,7 @@ def derived(panel: Panel) -> list[tuple[str, str, float, float]]:
 @pytest.mark.parametrize("name", ["main", "sensitivity", "rescaling", "backbones", "scaling"])
 def test_the_papers_numbers_agree_with_its_own_arithmetic(name: str) -> None:
     """A digit that was entered wrongly shows where the paper prints a sum of others."""
-    checked = [one for panel in declared(name).panels for one in derived(panel)]
+    checked = [one for panel in find_declaration(name).panels for one in derived(panel)]
     assert checked
     # Shares are printed in whole per cents, the rest with three or four decimals.
     tolerance = 0.01 if name in ("backbones", "scaling") else 0.0011
@@ -55,7 +61,7 @@ def test_coverage_and_counts_agree_with_the_papers_rows() -> None:
     rows = {"mnli": 4908, "squad2": 5937, "hans": 30000, "anli": 3200, "snli": 9824, "imdb": 25000}
     checked = 0
     for name in ("selective", "selective-ood"):
-        for panel in declared(name).panels:
+        for panel in find_declaration(name).panels:
             for row in panel.paper:
                 for tau in ("0.9", "0.8", "0.7"):
                     coverage, count = (panel.printed(row, f"{kind}@{tau}") for kind in ("coverage", "count"))
@@ -66,14 +72,14 @@ def test_coverage_and_counts_agree_with_the_papers_rows() -> None:
 
 
 def test_the_papers_hans_rows_average_to_its_overall_accuracy() -> None:
-    overall = next(panel for panel in declared("selective-ood").panels if panel.key == "hans")
-    parts = declared("hans").panels[0]
+    overall = next(panel for panel in find_declaration("selective-ood").panels if panel.key == "hans")
+    parts = find_declaration("hans").panels[0]
     for row, numbers in parts.paper.items():
         assert sum(numbers) / 3 == pytest.approx(overall.printed(row, "accuracy"), abs=1e-4)
 
 
 def test_the_papers_layer_shares_are_whole_once_counted_by_layer() -> None:
-    panel = declared("layers").panels[0]
+    panel = find_declaration("layers").panels[0]
     for column in ("unanswerable", "answerable"):
         shares = [panel.printed(row.key, column) for row in panel.rows]
         assert sum(share for share in shares if share is not None) == pytest.approx(1, abs=0.0025)
@@ -87,11 +93,12 @@ def test_an_unknown_coordinate_is_refused(tmp_path: Path) -> None:
 
 
 def test_given_backbones_stand_in() -> None:
-    sizes = adapt(declared("scaling"), Settings(backbone="one", others=("two",)))
+    scaling, backbones, main = map(find_declaration, ("scaling", "backbones", "main"))
+    sizes = substitute_backbones(scaling, Settings(backbone="one", others=("two",)).substitutes)
     assert [row.coordinates["backbone"] for row in sizes.panels[0].rows] == ["one", "two"]
-    five = adapt(declared("backbones"), Settings(backbone="one", others=("two",)))
+    five = substitute_backbones(backbones, ("one", "two"))
     named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
     assert named == ["one", "two", "one", "two", "one"]
     assert [claim.over for claim in sizes.claims] == [("tiny", "mini")]  # nothing is claimed of rows that are gone
-    assert adapt(declared("scaling"), Settings()).panels[0].rows == declared("scaling").panels[0].rows
-    assert adapt(declared("main"), Settings(backbone="one")).panels[0].rows == declared("main").panels[0].rows
+    assert substitute_backbones(scaling, Settings().substitutes).panels[0].rows == scaling.panels[0].rows
+    assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows

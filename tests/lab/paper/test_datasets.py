@@ -1,0 +1,52 @@
+"""Which rows are trained, calibrated and tested on, and which of them a cell is about."""
+
+from pathlib import Path
+
+import pytest
+
+from uatlite.errors import ConfigurationError
+from uatlite.lab.paper.datasets import Datasets, subset_ids
+from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.text.tasks import load
+
+
+@pytest.fixture
+def datasets(data_dir: Path) -> Datasets:
+    return Datasets(Settings(data_dir=data_dir))
+
+
+def test_without_training_rows_the_calibration_rows_are_divided_between_articles(datasets: Datasets) -> None:
+    data = datasets.task("squad2")
+    parts = [data.train, data.calibration, data.test()]
+    titles = [{str(example.meta["title"]) for example in part.examples} for part in parts]
+    assert all(titles)
+    assert not titles[0] & titles[1]
+    assert not (titles[0] | titles[1]) & titles[2]
+    assert sum(map(len, parts)) == 200
+    assert "no training rows here" in data.note
+
+
+def test_training_rows_are_used_where_there_are_some(datasets: Datasets, data_dir: Path) -> None:
+    data = datasets.task("sst2")
+    assert data.train.fingerprint == load("sst2", "train", data_dir).fingerprint
+    assert data.calibration.fingerprint == load("sst2", "calibration", data_dir).fingerprint
+    assert "no training rows" not in data.note
+
+
+def test_limits(data_dir: Path) -> None:
+    limited = Datasets(Settings.of(data_dir=data_dir, limit=3)).task("sst2")
+    assert (len(limited.train), len(limited.calibration), len(limited.test())) == (30, 3, 3)
+    assert Settings.of(limit=3).recipe != Settings.of().recipe
+    assert Settings.of(limit=3, recipe="paper").recipe == Settings.of().recipe
+
+
+def test_a_subset_meets_every_condition(datasets: Datasets) -> None:
+    hans = datasets.find("hans")
+    ids = subset_ids(hans, "heuristic=subsequence&label=non-entailment", None)
+    found = [example for example in hans.examples if example.id in ids]
+    assert {(one.meta["heuristic"], hans.labels[one.label or 0]) for one in found} == {
+        ("subsequence", "non-entailment")
+    }
+    assert len(subset_ids(hans, None, 7)) == 7
+    with pytest.raises(ConfigurationError, match="heuristic"):
+        subset_ids(hans, "heuristics=subsequence", None)
