@@ -9,7 +9,7 @@ from uatlite.text.catalogue import DEFAULT_TASK, TASKS, find_task
 from uatlite.text.examples import fold
 from uatlite.text.schema import Layout, Split, Task
 
-DOCS = Path(__file__).parents[2] / "docs" / "tasks.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tasks.md"
 
 
 def test_the_tasks_that_ship():

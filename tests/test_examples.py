@@ -1,0 +1,81 @@
+"""The scripts of examples/, each run as a user runs it, on a tiny model and a small CSV."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite import UncertaintyClassifier
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+CLASSES = {0: "bad", 1: "fair", 2: "good"}
+
+
+@pytest.fixture(scope="module")
+def home(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny: Callable[..., PreTrainedModel],
+    tokenizer: BertTokenizer,
+    made_texts: Callable[..., list[str]],
+) -> Path:
+    """A directory with a model, labelled.csv and new.csv."""
+    directory = tmp_path_factory.mktemp("examples")
+    model = tiny("bert", id2label=CLASSES, label2id={name: column for column, name in CLASSES.items()})
+    model.save_pretrained(directory / "model")
+    tokenizer.save_pretrained(directory / "model")
+    texts = made_texts(150)
+    columns = UncertaintyClassifier(model, tokenizer, "base").predict(texts).predicted
+    columns[::5] = np.arange(30) % 3  # every class occurs, and some rows are wrong
+    labels = [CLASSES[column] for column in columns]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(directory / "labelled.csv", index=False)
+    pd.DataFrame({"id": range(8), "text": made_texts(8, seed=1)}).to_csv(directory / "new.csv", index=False)
+    return directory
+
+
+def run(script: str, home: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), "model", "labelled.csv", *arguments],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_own_csv(home: Path) -> None:
+    printed = run("own_csv.py", home, "new.csv", "--target-risk", "0.4", "--save", "calibrated")
+    assert "8 predictions of 3 classes" in printed
+    decisions = pd.read_csv(home / "decisions.csv")
+    assert list(decisions.columns) == ["id", "text", "label", "confidence", "decision"]
+    assert set(decisions["label"]) <= set(CLASSES.values())
+    assert set(decisions["decision"]) <= {"answer", "abstain"}
+    again = UncertaintyClassifier.from_pretrained(home / "calibrated").predict(decisions["text"])
+    assert again.confidence == pytest.approx(decisions["confidence"].to_numpy(), abs=1e-5)
+
+
+def test_pipeline_and_sklearn(home: Path) -> None:
+    printed = run("pipeline_and_sklearn.py", home)
+    assert "cross-validated NLL: " in printed
+    assert "macro avg" in printed
+    assert printed.splitlines()[-1].split()[0] in CLASSES.values()
+    assert (home / "calibration.png").stat().st_size > 0
+
+
+def test_explain_and_report(home: Path) -> None:
+    printed = run("explain_and_report.py", home, "a1 a2 a3", "--methods", "base,ts,uat:samples=2")
+    assert printed.startswith("a1 ")
+    assert "base+ts" in printed
+    assert "<html" in (home / "out" / "explanation.html").read_text("utf-8")
+    assert "<html" in (home / "out" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short(script: Path) -> None:
+    assert len(script.read_text("utf-8").splitlines()) <= 60
