@@ -90,6 +90,7 @@ def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) 
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("We couldn't connect to the hub.")
 
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nor is it asked for the weights of a method
     monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", unreachable)
     with pytest.raises(ModelError, match=r"someone/something is no directory here, and a configuration could not be"):
         load_checkpoint("someone/something")
