@@ -8,6 +8,7 @@ table; every test that takes the `architecture` or `model` fixture then runs on 
 `@pytest.mark.parametrize("architecture", ["bert", "llama"], indirect=True)` narrows a test to some of them.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -167,6 +168,12 @@ def _place(path: str) -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: the garbage collector, which every training calls, need not visit them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
