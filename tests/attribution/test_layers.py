@@ -28,7 +28,7 @@ def test_one_text_has_one_attribution_in_any_batch(
     model: PreTrainedModel, texts: Callable[..., Encoded], side: str, estimator: str
 ) -> None:
     encoded = texts((9, 5, 7), side=side, tokens=11)
-    together = attribute(model, encoded, CONFIG, estimator=estimator, samples=3)
+    together = attribute(model, encoded, CONFIG, estimator=estimator, samples=2)
     layers = int(model.config.num_hidden_layers)
     assert together.contributions.shape == (3, layers + 2) == (3, len(together.layers))
     assert together.components.shape == (3, layers, 2)
@@ -38,7 +38,7 @@ def test_one_text_has_one_attribution_in_any_batch(
         # A model that reads its first token gives another answer when that is padding: there padding has to stay.
         places = slice(0, int(mask.sum()) if mask[0] else len(mask))
         alone = {name: value[row : row + 1, places] for name, value in encoded.items()}
-        single = attribute(model, alone, CONFIG, estimator=estimator, samples=3)
+        single = attribute(model, alone, CONFIG, estimator=estimator, samples=2)
         scale = float(single.contributions.abs().max())
         torch.testing.assert_close(single.contributions[0], together.contributions[row], rtol=2e-3, atol=1e-4 * scale)
         torch.testing.assert_close(single.components[0], together.components[row], rtol=2e-3, atol=1e-4 * scale)

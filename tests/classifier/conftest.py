@@ -1,6 +1,7 @@
 """A tiny classifier, texts for it, and labels drawn from what a sharper version of it believes."""
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -41,6 +42,7 @@ def build(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Cal
 def labelled(build: Callable[..., UncertaintyClassifier]) -> Callable[..., tuple[list[str], list[str]]]:
     """`labelled(rows, seed=0)`: texts, and labels that the tiny model's probabilities are right about."""
 
+    @cache
     def make(rows: int, seed: int = 0) -> tuple[list[str], list[str]]:
         texts = made_texts(rows, seed)
         probabilities = build("base").predict_proba(texts)

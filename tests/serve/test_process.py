@@ -33,26 +33,21 @@ def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str],
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_when_what_it_accepted_is_answered(
+def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_answered(
     number: signal.Signals, saved: Path, ask: Callable[..., httpx.Response]
 ) -> None:
-    process, address = started(str(saved), "--gather", "1500")
+    process, address = started(str(saved), "--gather", "3000", UATLITE_TOKEN="correct-horse-battery")
+    allowed = {"authorization": "Bearer correct-horse-battery"}
     with process, ThreadPoolExecutor(3) as clients:
-        asked = [clients.submit(ask, address, [f"a{i}"]) for i in range(3)]
-        time.sleep(0.5)  # each of them waits for company a second longer
+        assert ask(address, ["a1"]).status_code == 401
+        asked = [clients.submit(ask, address, [f"a{i}"], headers=allowed) for i in range(3)]
+        while "uatlite_waiting_texts 3.0" not in httpx.get(f"{address}/metrics", headers=allowed, trust_env=False).text:
+            time.sleep(0.02)  # until each of them waits for more texts
         process.send_signal(number)
         assert [one.result().status_code for one in asked] == [200, 200, 200]
         assert process.wait(30) == 0
     with pytest.raises(httpx.ConnectError):
         ask(address, ["a1"])
-
-
-def test_the_token_is_asked_for(saved: Path, ask: Callable[..., httpx.Response]) -> None:
-    process, address = started(str(saved), UATLITE_TOKEN="correct-horse-battery")
-    with process:
-        assert ask(address, ["a1"]).status_code == 401
-        assert ask(address, ["a1"], headers={"authorization": "Bearer correct-horse-battery"}).status_code == 200
-        process.terminate()
 
 
 @pytest.mark.parametrize(
