@@ -1,0 +1,30 @@
+"""Arrays on disk: computed once, and again where their file is broken."""
+
+from pathlib import Path
+
+import numpy as np
+
+from uatlite.lab.paper.artifacts import Arrays, Artifacts
+from uatlite.lab.paper.models import FineTuning
+from uatlite.lab.paper.settings import ReproductionSettings as Settings
+
+
+def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings: Settings, tmp_path: Path) -> None:
+    fit, computed = FineTuning("backbone", "sst2", "base", 0), []
+
+    def compute() -> Arrays:
+        computed.append(True)
+        return {"values": np.arange(3.0)}
+
+    def read(text: str = "a") -> list[float]:
+        return Artifacts(tmp_path, settings).cached("numbers", fit, [fit, text], compute)["values"].tolist()
+
+    assert read() == read() == [0.0, 1.0, 2.0]
+    assert len(computed) == 1
+    (path,) = (tmp_path / "kept").iterdir()
+    assert path.name.startswith("numbers-")
+    path.write_bytes(path.read_bytes()[:40])
+    assert read() == read() == [0.0, 1.0, 2.0]
+    assert len(computed) == 2
+    assert read("b") == [0.0, 1.0, 2.0]
+    assert len(list((tmp_path / "kept").glob("numbers-*.npz"))) == 2
