@@ -22,7 +22,7 @@ from uatlite.lab.evaluate.compare import compare
 from uatlite.lab.evaluate.contenders import parse_contenders
 from uatlite.metrics.bootstrap import METRICS, Estimate
 from uatlite.metrics.ranking import Rows
-from uatlite.predictive import checked_margin_variance as margin_variance
+from uatlite.predictive import margin_variance
 from uatlite.trust.auto import make_calibrator
 
 CONTENDERS = "uat+ts,analytic+its,analytic+ts,uat+its,base+ts"

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 
-from uatlite.errors import ConfigurationError, InputError
+from uatlite.errors import InputError
 from uatlite.predictive import margin_variance, mean_logits, predict, softmax
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
@@ -58,13 +58,6 @@ def test_one_pass_and_one_class() -> None:
     assert (alone.entropy == 0).all()
 
 
-def test_the_temperature_divides_the_logits_of_every_pass() -> None:
-    cooled, by_hand = predict(LOGITS, temperature=2.5), predict(LOGITS / 2.5)
-    assert cooled.probabilities == pytest.approx(by_hand.probabilities)
-    assert cooled.mutual_information == pytest.approx(by_hand.mutual_information)
-    assert (cooled.predicted == predict(LOGITS).predicted).all()
-
-
 def test_logits_beyond_the_range_of_exp() -> None:
     found = predict(np.array([[[1000.0, -1000.0]]]))
     assert found.probabilities.tolist() == [[1, 0]]
@@ -84,14 +77,8 @@ def test_bad_logits_are_refused(logits, message) -> None:
         predict(logits)
 
 
-@pytest.mark.parametrize("temperature", [0, -1, float("nan"), float("inf")])
-def test_bad_temperatures_are_refused(temperature) -> None:
-    with pytest.raises(ConfigurationError, match="temperature="):
-        predict(LOGITS, temperature)
-
-
 def ragged(seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Logits (5, 40, 3) of which each row has its own first so many, 1 to 5, and NaN behind them."""
+    """Logits (5, 40, 3) and 1 to 5 valid passes per row; later entries are NaN."""
     generator = np.random.default_rng(seed)
     logits, counts = generator.normal(size=(5, 40, 3)), generator.integers(1, 6, size=40)
     return np.where((np.arange(5)[:, None] < counts)[..., None], logits, np.nan), counts
@@ -99,9 +86,9 @@ def ragged(seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 def test_rows_with_different_numbers_of_passes_are_summarised_each_by_its_own() -> None:
     logits, counts = ragged()
-    found = predict(logits, 1.5, counts)
+    found = predict(logits, counts)
     for row, count in enumerate(counts):
-        alone = predict(logits[:count, row : row + 1], 1.5)
+        alone = predict(logits[:count, row : row + 1])
         for name, value in vars(alone).items():
             np.testing.assert_allclose(getattr(found, name)[row], value[0], atol=1e-12)
 

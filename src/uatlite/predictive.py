@@ -1,10 +1,11 @@
-"""From the logits of every pass to one predictive distribution and the uncertainty in it.
+"""From the logits of every pass to one predictive distribution and its uncertainty.
 
-Two means over passes are in use, on purpose. The prediction is the softmax of the *mean logits*. The entropies,
-the mutual information and the variance are about the passes' *probabilities* p_m and their mean, because only there
-does the entropy split into an expected part and a part that the passes disagree about.
+Two means over passes are used, on purpose. The prediction is the softmax of the *mean logits*. The entropies, the
+mutual information and the variance use the passes' *probabilities* p_m and their mean, because only there does the
+entropy split into an expected part and a part that the passes disagree about.
 
-The variance of the margin over passes: what the input temperature reads.
+Rows may have different numbers of passes. `counts` (rows,) then gives the valid passes of each row; later entries of
+that row are NaN.
 """
 
 import math
@@ -12,14 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from uatlite.errors import ConfigurationError, InputError
-from uatlite.values import FloatArray, check_passes
+from uatlite.values import Floats, Integers, check_array
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
-"""(rows,): valid passes per row; later entries in an array of passes are NaN."""
+Counts = Integers
+"""Valid passes per row, (rows,)."""
 
 PROBIT = math.pi / 8
 """sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
@@ -49,12 +48,12 @@ class PassLogits:
         """
         if self.given_variance is not None or len(self.logits) < 2:
             return self.given_variance
-        return checked_margin_variance(self.logits, self.counts)
+        return margin_variance(self.logits, self.counts)
 
 
 @dataclass(frozen=True, eq=False)
 class Predictive:
-    """What the passes say about each row; entropies in nats.
+    """The prediction and the uncertainty of each row; entropies in nats.
 
     probabilities (rows, classes): softmax of the mean logits, the prediction.
     predicted (rows,): the class of the largest probability, the first of equals.
@@ -67,7 +66,7 @@ class Predictive:
     """
 
     probabilities: Floats
-    predicted: NDArray[np.int64]
+    predicted: Integers
     confidence: Floats
     margin: Floats
     entropy: Floats
@@ -76,13 +75,14 @@ class Predictive:
     variance: Floats
 
 
-def predict(logits: ArrayLike, temperature: float = 1.0, counts: Counts | None = None) -> Predictive:
-    """Summarise logits (passes, rows, classes), divided by the temperature first."""
+def predict(logits: ArrayLike, counts: Counts | None = None) -> Predictive:
+    """Summarise the logits of every pass, (passes, rows, classes)."""
     if counts is not None:
         values = np.asarray(logits, dtype=np.float64)
-        return by_count(counts, lambda passes, rows: predict(values[:passes, rows], temperature))
-    scaled = check_logits(logits, temperature) / temperature
-    return summarise(softmax(scaled.mean(axis=0)), softmax(scaled))
+        return by_count(counts, lambda passes, rows: predict(values[:passes, rows]))
+    least, advice = {"passes": 1, "rows": 1, "classes": 1}, "For a single pass pass logits[None]."
+    checked = check_array("logits", logits, least, advice=advice)
+    return summarise(softmax(checked.mean(axis=0)), softmax(checked))
 
 
 def summarise(probabilities: Floats, passes: Floats) -> Predictive:
@@ -104,16 +104,13 @@ def summarise(probabilities: Floats, passes: Floats) -> Predictive:
 
 
 def groups(counts: Counts) -> Iterator[tuple[int, Counts]]:
-    """The rows that have the same number of passes: the number, and their places."""
+    """For each number of passes that occurs: the number and the indices of its rows."""
     for count in np.unique(counts).tolist():
         yield count, np.flatnonzero(counts == count)
 
 
 def by_count(counts: Counts, summary: Callable[[int, Counts], Predictive]) -> Predictive:
-    """Summarise rows with different numbers of passes, those with the same number together.
-
-    `summary` is asked for the first so many passes of the rows at these places.
-    """
+    """Summarise rows with different numbers of passes: one call of `summary(passes, rows)` for each number."""
     parts = [(rows, summary(passes, rows)) for passes, rows in groups(counts)]
     back = np.argsort(np.concatenate([rows for rows, _ in parts]))
     joined = {f.name: np.concatenate([getattr(part, f.name) for _, part in parts])[back] for f in fields(Predictive)}
@@ -121,33 +118,41 @@ def by_count(counts: Counts, summary: Callable[[int, Counts], Predictive]) -> Pr
 
 
 def mean_logits(logits: Floats, counts: Counts | None = None) -> Floats:
-    """The mean over the passes that a row has: (passes, rows, classes) to (rows, classes)."""
+    """The mean over the valid passes of each row: (passes, rows, classes) to (rows, classes)."""
     if counts is None:
         return np.asarray(logits.mean(axis=0))
-    own = np.arange(len(logits))[:, None] < counts
-    return np.asarray(np.where(own[..., None], logits, 0.0).sum(axis=0) / counts[:, None])
+    valid = np.arange(len(logits))[:, None] < counts
+    return np.asarray(np.where(valid[..., None], logits, 0.0).sum(axis=0) / counts[:, None])
 
 
-def margin_variance(logits: Floats, counts: Counts | None = None) -> Floats:
-    """Var over passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) to (rows,); 0 for one pass.
+def margin_variance(logits: ArrayLike, counts: Counts | None = None) -> Floats:
+    """Var over passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) to (rows,).
 
-    The two classes are those of the mean logits and stay the same in every pass; else a pass that swaps them
-    would count as a small change of an always positive margin.
+    It takes two passes; with `counts`, a row with a single pass has the variance 0. The two classes are those of the
+    mean logits and stay the same in every pass: otherwise a pass that swaps them would count as a small change of a
+    margin that is always positive.
     """
-    if counts is not None:
-        found = np.zeros(logits.shape[1])
-        for passes, rows in groups(counts):
-            found[rows] = margin_variance(logits[:passes, rows])
-        return found
-    if len(logits) < 2:
-        return np.zeros(logits.shape[1])
-    top_two = np.argsort(-logits.mean(axis=0), axis=1, kind="stable")[:, :2]
-    chosen = np.take_along_axis(logits, top_two[None], axis=2)
+    if counts is None:
+        return _margin_variance(logits, least=2)
+    values = np.asarray(logits, dtype=np.float64)
+    variances = np.zeros(values.shape[1])
+    for passes, rows in groups(counts):
+        variances[rows] = _margin_variance(values[:passes, rows], least=1)
+    return variances
+
+
+def _margin_variance(logits: ArrayLike, *, least: int) -> Floats:
+    advice = f"Run at least {least} passes, or use a method that gives its variance without sampling."
+    passes = check_array("logits", logits, {"passes": least, "rows": 0, "classes": 2}, advice=advice)
+    if len(passes) == 1:
+        return np.zeros(passes.shape[1])
+    top_two = np.argsort(-passes.mean(axis=0), axis=1, kind="stable")[:, :2]
+    chosen = np.take_along_axis(passes, top_two[None], axis=2)
     return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))
 
 
 def widened(variance: Floats, widening: float) -> Floats:
-    """1 / sqrt(1 + a·π/8·σ²), by which a row's logits shrink, (rows,); exactly 1 at a = 0."""
+    """1 / sqrt(1 + a·π/8·σ²), the factor on each row's logits, (rows,); exactly 1 at a = 0."""
     return np.asarray(1.0 / np.sqrt(1.0 + widening * PROBIT * variance))
 
 
@@ -169,35 +174,3 @@ def margin(probabilities: Floats) -> Floats:
         return np.ones(probabilities.shape[:-1])
     top = np.partition(probabilities, -2, axis=-1)
     return np.asarray(top[..., -1] - top[..., -2])
-
-
-def check_logits(logits: ArrayLike, temperature: float) -> Floats:
-    """Logits as float64 (passes, rows, classes), or an error that names what is wrong."""
-    values = np.asarray(logits, dtype=np.float64)
-    if values.ndim != 3 or 0 in values.shape:
-        raise InputError(
-            f"logits have shape {values.shape}; allowed is (passes, rows, classes), at least one of each. "
-            "For a single pass pass logits[None]."
-        )
-    if not np.isfinite(values).all():
-        place = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
-        raise InputError(
-            f"logits{list(place)} is {values[place]}; allowed are finite numbers. Run the model in float32, "
-            "or drop that row."
-        )
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise ConfigurationError(f"temperature={temperature} is not allowed: above 0; 1 changes nothing.")
-    return values
-
-
-def checked_margin_variance(pass_logits: ArrayLike, counts: Counts | None = None) -> FloatArray:
-    """`predictive.margin_variance` of checked logits of two passes or more: (passes, rows, classes) to (rows,).
-
-    Where rows have different numbers of passes, `counts` (rows,), a row with a single one has the variance 0.
-    """
-    if counts is None:
-        return margin_variance(check_passes(pass_logits, minimum=2))
-    logits = np.asarray(pass_logits, dtype=np.float64)
-    for passes, rows in groups(counts):
-        check_passes(logits[:passes, rows], minimum=1)
-    return margin_variance(logits, counts)

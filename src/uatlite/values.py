@@ -1,10 +1,7 @@
-"""The frozen values that flow: a text, an example, a data set, a word and what it does.
+"""The values that every room shares (a text, an example, a data set, a word), and the checks of arrays.
 
-Nothing here reads, tokenizes or computes; every room imports these and they import nothing of ours.
-
-What every calibrator accepts: the checks of logits, labels, variances and passes, in one place.
-
-What every rule accepts: the checks of scores, errors and shares, in one place.
+A check returns the array in the type and shape that the callers compute with, or raises an error that names the first
+fault. Nothing here reads files, tokenizes or runs a model.
 """
 
 import hashlib
@@ -12,12 +9,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.errors import ConfigurationError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ def strings(text: Text) -> tuple[str, ...]:
 
 
 def map_strings(text: Text, change: Callable[[str], str]) -> Text:
-    """The same text with `change` applied to every string of it but the options of a question."""
+    """The text with `change` applied to every string except the options of a question."""
     if isinstance(text, Choices):
         return replace(text, question=change(text.question))
     return change(text) if isinstance(text, str) else (change(text[0]), change(text[1]))
@@ -48,7 +44,7 @@ def map_strings(text: Text, change: Callable[[str], str]) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row to classify. `label` indexes the labels of its data set; None is a row without a gold label."""
+    """One row to classify. `label` indexes the labels of its data set; None where the row has no gold label."""
 
     id: str
     text: Text
@@ -60,8 +56,8 @@ class Example:
 class Dataset:
     """One split of a task, in memory.
 
-    `source` says in words where the rows came from, so that it can be printed and stored beside a result.
-    `out_of_scope` is the index of the label that stands for "none of these classes", where a task has one.
+    `source` says where the rows come from, to print and to store beside a result.
+    `out_of_scope` is the index of the label that means "none of these classes", where the task has one.
     """
 
     name: str
@@ -97,7 +93,7 @@ class Dataset:
         return digest.hexdigest()
 
     def in_scope(self) -> "Dataset":
-        """The same data set without its out-of-scope rows: what the other classes are trained on."""
+        """The data set without its out-of-scope rows; a model that does not know that class trains on these."""
         if self.out_of_scope is None:
             return self
         kept = tuple(example for example in self.examples if example.label != self.out_of_scope)
@@ -106,44 +102,65 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Word:
-    """Some tokens that make a word, or one special token."""
+    """A word with the positions of its tokens, or one special token."""
 
     text: str
     tokens: tuple[int, ...]
-    """where its pieces stand in the row of tokens, padding counted; the choices of a question follow one another"""
+    """positions in the row of tokens, padding included; the options of a question are one row, joined in order"""
     special: bool
 
 
 @dataclass(frozen=True)
 class WordAttribution:
-    """What one word, or one special token, of a text does to the uncertainty."""
+    """How much one word, or one special token, contributes to the uncertainty of a text."""
 
     word: Word
     uncertainty: float
-    """U, the mean over its pieces"""
+    """U, the mean over its tokens"""
     variance: float
-    """its part of the first-order Var(y), the sum over its pieces"""
+    """its part of the first-order Var(y), the sum over its tokens"""
     share: float
-    """that part over the whole"""
+    """that part divided by Var(y)"""
     confidence_change: float | None
-    """of the predicted class when the word is masked, after minus before; None for special tokens"""
+    """change of the predicted class's confidence when the word is masked; None for special tokens"""
 
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SUM_TOLERANCE = 1e-4
+"""How far the probabilities of a row may sum from 1."""
 
 
-def check_logits(logits: ArrayLike, *, classes: int | None = None) -> FloatArray:
-    """Mean logits as float64 of shape (rows, classes), finite, with the classes that were fitted."""
-    array = np.asarray(logits, dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] < 2:
-        raise InputError(
-            f"logits have the shape {array.shape}; they must be (rows, classes) with two classes or more. "
-            "Average logits of shape (passes, rows, classes) over the passes first."
-        )
+def check_array(name: str, values: ArrayLike, axes: Mapping[str, int], *, advice: str = "") -> Floats:
+    """Values as float64, all finite; `axes` names the axes with the smallest size of each. `advice` ends the error."""
+    given = np.asarray(values)
+    if given.ndim != len(axes) or any(size < least for size, least in zip(given.shape, axes.values(), strict=True)):
+        sizes = ", ".join(f"{axis} ≥ {least}" for axis, least in axes.items() if least)
+        raise InputError(f"{name} have shape {given.shape}; allowed is {_spelt(axes)}{sizes and ', '}{sizes}. {advice}")
+    if given.dtype.kind not in "fiub":
+        raise InputError(f"{name} have type {given.dtype}; allowed are real numbers. Convert them first.")
+    array = np.asarray(given, dtype=np.float64)
     if not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).any(axis=1).sum())
-        raise InputError(f"{bad} of {len(array)} rows of logits hold NaN or infinity; drop or rescore them.")
+        bad = ~np.isfinite(array)
+        place = np.argwhere(bad)[0].tolist()
+        rows = list(axes).index("rows")
+        count = int(bad.any(axis=tuple(axis for axis in range(bad.ndim) if axis != rows)).sum())
+        raise InputError(
+            f"{name}{place} is {array[tuple(place)]}; allowed are finite numbers. {count} of {array.shape[rows]} rows "
+            "hold NaN or infinity: drop them, or run the model again in float32."
+        )
+    return array
+
+
+def _spelt(axes: Mapping[str, int]) -> str:
+    return "(" + ", ".join(axes) + (",)" if len(axes) == 1 else ")")
+
+
+def check_logits(logits: ArrayLike, *, classes: int | None = None) -> Floats:
+    """Mean logits as float64 (rows, classes), finite; `classes` is the number that a calibrator was fitted on."""
+    advice = "Average logits of shape (passes, rows, classes) over the passes first."
+    array = check_array("logits", logits, {"rows": 0, "classes": 2}, advice=advice)
     if classes is not None and array.shape[1] != classes:
         raise InputError(
             f"logits have {array.shape[1]} classes, the calibrator was fitted on {classes}; "
@@ -152,123 +169,56 @@ def check_logits(logits: ArrayLike, *, classes: int | None = None) -> FloatArray
     return array
 
 
-def check_labels(labels: ArrayLike, *, rows: int, classes: int) -> IntArray:
-    """Labels as int64 of shape (rows,), each in 0 .. classes-1."""
-    array = np.asarray(labels)
-    if array.shape != (rows,):
-        raise InputError(f"labels have the shape {array.shape}; {rows} rows of logits need the shape ({rows},).")
-    if not np.issubdtype(array.dtype, np.integer):
-        raise InputError(f"labels have the type {array.dtype}; give class indices 0 .. {classes - 1} as integers.")
-    outside = array[(array < 0) | (array >= classes)]
-    if outside.size:
+def check_probabilities(probabilities: ArrayLike, *, rows: int = 0) -> Floats:
+    """Probabilities as float64 (rows, classes), with at least `rows` rows, used as given and not renormalised.
+
+    Each row must sum to 1 within 1e-4. A float32 softmax is off by about 1e-6; logits, percentages, and softmaxes
+    in float16 or bfloat16 with many classes are off by more.
+    """
+    advice = "For a single column p of a binary task pass np.column_stack([1 - p, p])."
+    array = check_array("probabilities", probabilities, {"rows": rows, "classes": 1}, advice=advice)
+    if (array < 0).any():
+        place = np.argwhere(array < 0)[0].tolist()
         raise InputError(
-            f"label {int(outside[0])} is outside 0 .. {classes - 1} ({outside.size} such rows); "
-            "map the labels to the columns of the logits and drop unlabelled rows."
+            f"probabilities{place} is {array[tuple(place)]}; allowed are numbers from 0 to 1. "
+            "Pass the softmax of the logits, not the logits."
         )
-    return array.astype(np.int64)
-
-
-def check_fit(
-    logits: ArrayLike, labels: ArrayLike, *, name: str, minimum_rows: int, every_class: bool
-) -> tuple[FloatArray, IntArray]:
-    """Logits (rows, classes) and labels (rows,) that a calibrator can learn from, else an error with the reason."""
-    z = check_logits(logits)
-    y = check_labels(labels, rows=len(z), classes=z.shape[1])
-    if len(z) < minimum_rows:
-        raise CalibrationError(
-            f"{len(z)} labelled rows are too few for the calibrator {name!r}, which needs {minimum_rows}; "
-            "label more rows, or use 'none'."
-        )
-    seen = np.unique(y)
-    if len(seen) < 2:
-        raise CalibrationError(
-            f"all {len(y)} labels are {int(seen[0])}: such rows are no sample of the data; "
-            "give validation rows of at least two classes."
-        )
-    if every_class and len(seen) < z.shape[1]:
-        absent = np.setdiff1d(np.arange(z.shape[1]), seen).tolist()
-        raise CalibrationError(
-            f"the calibrator {name!r} fits each class by itself and no row has the label {absent}; "
-            "add rows of it, or use 'temperature'."
-        )
-    return z, y
-
-
-def check_variance(variance: ArrayLike | None, *, rows: int) -> FloatArray:
-    """The margin's variance as float64 of shape (rows,), finite and not negative."""
-    if variance is None:
+    off = np.abs(array.sum(axis=1) - 1)
+    if (off > SUM_TOLERANCE).any():
+        row = int(off.argmax())
         raise InputError(
-            "the calibrator 'input-temperature' needs the margin's variance of each row; "
-            "pass variance=margin_variance(logits of every pass), or use 'temperature'."
+            f"probabilities[{row}] sums to {array[row].sum():.6g}; allowed is 1 within {SUM_TOLERANCE:g}. "
+            "Pass the softmax of the logits, computed in float32 or better."
         )
-    array = np.asarray(variance, dtype=np.float64)
-    if array.shape != (rows,):
-        raise InputError(f"variance has the shape {array.shape}; {rows} rows of logits need the shape ({rows},).")
-    if not np.isfinite(array).all() or (array < 0).any():
-        raise InputError("variance holds a negative number, NaN or infinity; give a variance, not a log or a std.")
     return array
 
 
-def check_passes(logits: ArrayLike, *, minimum: int) -> FloatArray:
-    """Logits of every pass as float64, (passes, rows, classes), finite, with `minimum` passes or more."""
-    array = np.asarray(logits, dtype=np.float64)
-    if array.ndim != 3 or array.shape[2] < 2:
+def check_labels(labels: ArrayLike, *, rows: int, classes: int) -> Integers:
+    """Labels as int64 (rows,), each from 0 to classes - 1."""
+    given = np.asarray(labels)
+    if given.shape != (rows,):
+        raise InputError(f"labels have shape {given.shape}; allowed is ({rows},), one label for each row.")
+    if given.dtype.kind not in "iu":
         raise InputError(
-            f"logits of every pass have the shape {array.shape}; they must be (passes, rows, classes) "
-            "with two classes or more."
+            f"labels have type {given.dtype}; allowed are integers, the column of the true class. "
+            "Map names to columns, or convert with labels.astype(int)."
         )
-    if array.shape[0] < minimum:
+    outside = (given < 0) | (given >= classes)
+    if outside.any():
+        row = int(outside.argmax())
         raise InputError(
-            f"{array.shape[0]} pass gives no spread over passes; run at least {minimum} passes, "
-            "or use a method that gives its variance without sampling."
+            f"labels[{row}] is {given[row]}; allowed are 0 to {classes - 1} for {classes} classes ({outside.sum()} "
+            "such rows). Drop rows without a label; score out-of-scope rows with auroc, aupr or fpr95."
         )
-    if not np.isfinite(array).all():
-        raise InputError("logits of the passes hold NaN or infinity; drop or rescore those rows.")
-    return array
+    return given.astype(np.int64)
 
 
-def check_fitted(calibrator: Any, attribute: str) -> None:
-    """Raise unless `fit` has run."""
-    if not hasattr(calibrator, attribute):
-        raise CalibrationError(
-            f"{type(calibrator).__name__} is not fitted; call fit(logits, labels) on validation rows first."
-        )
-
-
-def check_scores(scores: ArrayLike) -> FloatArray:
-    """Scores as float64 of shape (rows,), without NaN."""
-    array = np.asarray(scores, dtype=np.float64)
-    if array.ndim != 1:
-        raise InputError(f"scores have the shape {array.shape}; give one score for each row, (rows,).")
-    if np.isnan(array).any():
-        count = int(np.isnan(array).sum())
-        raise InputError(f"{count} of {len(array)} scores are NaN; drop or rescore those rows.")
-    return array
-
-
-def check_rows(scores: ArrayLike, errors: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Scores (rows,) and errors (rows,), True where the prediction is wrong, of at least one row."""
-    s, e = check_scores(scores), np.asarray(errors)
-    if e.dtype != np.bool_ or e.shape != s.shape:
-        raise InputError(
-            f"errors have the type {e.dtype} and the shape {e.shape}; {len(s)} scores need the type bool and the "
-            f"shape ({len(s)},): predicted != label."
-        )
-    if len(s) == 0:
-        raise CalibrationError("there are no calibration rows; give labelled rows that the model was not trained on.")
-    return s, e
+def check_scores(scores: ArrayLike) -> Floats:
+    """Scores as float64 (rows,), finite."""
+    return check_array("scores", scores, {"rows": 0}, advice="Give one score for each row.")
 
 
 def check_share(name: str, value: float) -> None:
     """Raise unless 0 < value < 1."""
     if not 0.0 < value < 1.0:
         raise ConfigurationError(f"{name}={value!r} is not between 0 and 1; five percent is 0.05.")
-
-
-def check_tells_apart(scores: FloatArray, name: str) -> None:
-    """Raise if every row has the same score: no threshold can then choose among them."""
-    if (scores == scores[0]).all():
-        raise CalibrationError(
-            f"all {len(scores)} rows have the {name} score {scores[0]:g}, so it cannot tell whom to answer; "
-            "use 'confidence', or two passes or more for a score over passes."
-        )

@@ -44,7 +44,7 @@ def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: 
     assert clf.calibration_ is not None
     temperature = clf.calibration_.calibrator.temperature_  # type: ignore[attr-defined]
     encoded = clf.tokenizer(texts[:5], padding=True, return_tensors="pt")
-    expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy(), temperature)
+    expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy() / temperature)
     pred = clf.predict(texts[:5])
     np.testing.assert_allclose(pred.probabilities, expected.probabilities, atol=1e-5)
     np.testing.assert_allclose(pred.mutual_information, expected.mutual_information, atol=1e-5)

@@ -49,8 +49,8 @@ def test_nineteen_of_twenty_positives_are_95_percent() -> None:
 
 
 BAD = {
-    "shapes": ([0.1, 0.2], [True], r"shape \(2,\) and positives \(1,\)"),
-    "empty": ([], [], "at least one row"),
+    "shapes": ([0.1, 0.2], [True], r"positives have shape \(1,\); allowed is \(2,\)"),
+    "empty": ([], [], r"shape \(0,\); allowed is \(rows,\), rows ≥ 1"),
     "nan": ([0.1, np.nan], [True, False], r"scores\[1\] is nan"),
     "labels": ([0.1, 0.2], [0, 2], r"positives\[1\] is .*2.*; allowed are True and False"),
 }

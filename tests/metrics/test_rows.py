@@ -6,8 +6,9 @@ import pytest
 from uatlite.errors import InputError
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import ece
-from uatlite.metrics.ranking import SUM_TOLERANCE, Rows
+from uatlite.metrics.ranking import Rows
 from uatlite.metrics.selective import coverage_at
+from uatlite.values import SUM_TOLERANCE
 
 GOOD = np.array([[0.7, 0.3], [0.4, 0.6]])
 

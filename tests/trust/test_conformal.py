@@ -104,7 +104,7 @@ def test_what_cannot_be_used_is_refused():
         label_sets(ONE_ROW, labels, method="lacc")
     with pytest.raises(ConfigurationError, match="coverage=90"):
         label_sets(ONE_ROW, labels, 90)
-    with pytest.raises(InputError, match="no logits"):
+    with pytest.raises(InputError, match="not the logits"):
         label_sets([[2.0, -1.0]], labels)
     with pytest.raises(InputError, match="text_uniforms"):
         label_sets(ONE_ROW, labels, method="aps")

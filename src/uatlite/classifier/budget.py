@@ -13,8 +13,9 @@ from uatlite.methods.cascade import SECONDS, Cascade, Labels, Second, Stages
 from uatlite.methods.method import CalibrationRows, Method, Tuned
 from uatlite.methods.one_pass import BASE
 from uatlite.metrics.selective import aurc
-from uatlite.predictive import Floats, PassLogits
+from uatlite.predictive import PassLogits
 from uatlite.trust.auto import stratified_folds
+from uatlite.values import Floats
 
 STAGES = ("analytic", "fast", "adaptive")
 """What is tried, on every text and as the second stage of a cascade."""

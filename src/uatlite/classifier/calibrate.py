@@ -15,14 +15,15 @@ from uatlite.classifier.run import Outputs
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.metrics.bootstrap import Interval, bootstrap
-from uatlite.predictive import Floats, Predictive, softmax
-from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict, stratified_folds
+from uatlite.predictive import Predictive, softmax
+from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict, held_out, stratified_folds
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import fit_calibrator, predictive
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows
 from uatlite.trust.rule import SCORES, AbstentionRule, trust
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
+from uatlite.values import Floats
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
 CONFIDENCE = 0.95
@@ -72,13 +73,7 @@ def cross_validated(
 ) -> Floats:
     """Probabilities (rows, classes) of each row by a calibrator of the same kind that was fitted without it."""
     kind = CALIBRATORS[(calibrator.chosen_ if isinstance(calibrator, Auto) else calibrator).name]
-    folds = stratified_folds(labels, FOLDS, seed)
-    result = np.empty_like(logits)
-    for fold in range(FOLDS):
-        out = folds == fold
-        inside, outside = (None, None) if variance is None else (variance[~out], variance[out])
-        result[out] = kind().fit(logits[~out], labels[~out], inside).probabilities(logits[out], outside)
-    return result
+    return held_out(kind, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
 
 
 def _spelt(interval: Interval) -> str:

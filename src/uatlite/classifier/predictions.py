@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from uatlite.errors import CalibrationError, MissingDependency
-from uatlite.predictive import Floats, Predictive
+from uatlite.predictive import Predictive
 from uatlite.trust.rule import AbstentionRule, trust
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Text, strings
+from uatlite.values import Floats, Text, strings
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,8 @@ from uatlite.classifier.settings import Settings
 from uatlite.methods.method import Method, Passes
 from uatlite.model.plain import representation
 from uatlite.model.tokens import Batch, Tokens, Windows, truncated, windowed
-from uatlite.predictive import Counts, Floats, PassLogits
-from uatlite.values import Text
+from uatlite.predictive import Counts, PassLogits
+from uatlite.values import Floats, Text
 
 
 @dataclass(frozen=True, eq=False)

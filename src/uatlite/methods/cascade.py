@@ -18,8 +18,9 @@ from uatlite.metrics.bootstrap import Interval, paired_bootstrap
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.selective import aurc
 from uatlite.passes.config import UATConfig, differences, take
-from uatlite.predictive import Floats, PassLogits, margin_variance, softmax, widened
+from uatlite.predictive import PassLogits, margin_variance, softmax, widened
 from uatlite.trust.calibrators import InputTemperature, best_temperature
+from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.passes.config import UATConfig
-from uatlite.predictive import Floats, PassLogits
+from uatlite.predictive import PassLogits
+from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,13 +1,9 @@
-"""How often the prediction is right: accuracy and macro F1.
+"""Accuracy and macro F1; the proper scores NLL and Brier; detection by AUROC, AUPR and FPR95.
 
-Proper scores: the negative log likelihood, and the Brier score with its two parts.
-
-Telling bad rows from good ones by a score: AUROC, AUPR and FPR95.
-
-The positive is what is to be found: the error, the out-of-scope text. A high score says positive. The
-`error_*` metrics find wrong predictions by low confidence; for anything else call auroc, aupr and fpr95 with
-your own score (1 - confidence, entropy, mutual information) and the positives. All are NaN where one of the
-two kinds is missing.
+In detection, positives are what is to be found (errors, out-of-scope texts), and a high score says positive. The
+`error_*` metrics find wrong predictions by low confidence. For anything else call auroc, aupr and fpr95 with your own
+score (1 - confidence, entropy, mutual information) and the positives. All are NaN where there are only positives or
+only negatives.
 """
 
 from collections.abc import Callable
@@ -17,7 +13,8 @@ from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
 from uatlite.metrics.metric import Statistic, at_once, mean_of, metric, ratio
-from uatlite.metrics.ranking import BINS, Floats, Ranking, Rows, by_class, check_bins
+from uatlite.metrics.ranking import BINS, Ranking, Rows, by_class, check_bins
+from uatlite.values import Floats, check_array
 
 
 @metric("higher")
@@ -43,9 +40,8 @@ def macro_f1(rows: Rows) -> Statistic:
     return statistic
 
 
-# A probability of 0 for the true class would make one row's loss infinite. Like scikit-learn we count it as
-# the machine epsilon of float64, a loss of 36.04; published probabilities with five decimals do have such
-# zeros.
+# A probability of 0 for the true class would make the loss infinite, and probabilities published with five decimals
+# have such zeros. As in scikit-learn they count as the machine epsilon of float64, a loss of 36.04.
 SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
@@ -185,16 +181,10 @@ def detect(statistic_of: Callable[[Ranking, Floats], Statistic], scores: ArrayLi
 
 
 def check_detection(scores: ArrayLike, positives: ArrayLike) -> tuple[Ranking, Floats]:
-    """The ranking of finite scores (rows,) and the positives (rows,) as 0 and 1, or an InputError."""
-    values, found = np.asarray(scores, dtype=np.float64), np.asarray(positives)
-    if values.ndim != 1 or len(values) == 0 or values.shape != found.shape:
-        raise InputError(
-            f"scores have shape {values.shape} and positives {found.shape}; allowed is (rows,) for both, "
-            "at least one row."
-        )
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
-        raise InputError(f"scores[{row}] is {values[row]}; allowed are finite numbers. Drop or repair that row.")
+    """The ranking of scores (rows,), and the positives (rows,) as 0 and 1."""
+    values, found = check_array("scores", scores, {"rows": 1}), np.asarray(positives)
+    if values.shape != found.shape:
+        raise InputError(f"positives have shape {found.shape}; allowed is {values.shape}, one for each score.")
     if not np.isin(found, (0, 1)).all():
         row = int(np.argmin(np.isin(found, (0, 1))))
         raise InputError(

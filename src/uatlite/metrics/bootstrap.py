@@ -1,14 +1,9 @@
-"""Every metric of probabilities against labels, by name. A new one is a function, a line here and a test.
+"""Every metric by name (`METRICS`), and their confidence intervals by the bootstrap.
 
-Confidence intervals by the bootstrap: how often each row is drawn, never the drawn rows themselves.
-
-A resample is a vector of counts, so many of them are one matrix (resamples, rows), and a metric over all of
-them is a matrix product or a running sum. Statistics without a `truth` get the interval of percentiles. The
-others are biased upward by noise, and again in every resample; they get the pivotal interval: the error of a
-resample's estimate about the sample's own truth stands for the error of the sample's estimate about the
-population's.
-
-The four questions that are resampled: one set, two methods on it, a shift of domain, a detector.
+A resample is a vector of counts, how often each row is drawn. Many resamples are one matrix (resamples, rows), and a
+metric over all of them is a matrix product or a running sum. Statistics without a `truth` get the interval of
+percentiles. The others are biased upward by noise, and again in every resample. They get the pivotal interval: the
+error of a resample's estimate about the sample's truth stands for the error of the sample's about the population's.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,12 +28,14 @@ from uatlite.metrics.accuracy import (
 )
 from uatlite.metrics.calibration import SHIFT, adaptive_ece, classwise_ece, combine, debiased_ece, ece, mce, smooth_ece
 from uatlite.metrics.metric import Metric, Statistic, at_once
-from uatlite.metrics.ranking import Floats, Rows
+from uatlite.metrics.ranking import Rows
 from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
+from uatlite.values import Floats, check_share
 
 TAUS = (0.9, 0.8, 0.7)
 COVERAGES = (0.9, 0.8, 0.7)
 
+# A new metric is a function, a line here and a test.
 METRICS: dict[str, Metric[[]]] = {
     "accuracy": accuracy,
     "macro_f1": macro_f1,
@@ -99,11 +96,10 @@ def intervals(
     confidence: float,
     seed: int,
 ) -> dict[str, Interval]:
-    """Resample every estimate over rows that lie in strata of the given sizes, each drawn by itself."""
+    """Resample every estimate; rows come in strata of the given sizes, and each stratum is drawn by itself."""
     if resamples < 1:
         raise ConfigurationError(f"resamples={resamples} is not allowed: at least 1; 1000 is usual.")
-    if not 0 < confidence < 1:
-        raise ConfigurationError(f"confidence={confidence} is not allowed: between 0 and 1, as in 0.95.")
+    check_share("confidence", confidence)
     drawn: dict[str, list[Floats]] = {name: [] for name in estimates}
     for counts in draw_counts(strata, resamples, seed):
         for name, estimate in estimates.items():
@@ -223,7 +219,7 @@ def detection_bootstrap(
 
 
 def chosen(metrics: Metrics) -> Mapping[str, Metric[[]]]:
-    """The metrics by name: a mapping as it is, names looked up in the registry."""
+    """The metrics by name: a mapping as it is, names as `METRICS` has them."""
     if isinstance(metrics, Mapping):
         return metrics
     if isinstance(metrics, str):

@@ -1,16 +1,11 @@
-"""How far confidence is from accuracy: the calibration errors.
+"""How far confidence is from accuracy: the calibration errors, on one set and under a shift.
 
-With rows in bins b of n_b rows, g_b is the mean gap (confidence - correct) of a bin. All of these but the
-debiased one are biased upward: noise in a bin has no sign once the absolute value is taken. Their intervals
-are pivotal.
+With rows in bins b of n_b rows, g_b is the mean gap (confidence - correct) of a bin. All errors but the debiased one
+are biased upward, because noise in a bin has no sign once the absolute value is taken; their intervals are pivotal.
 
-Smooth ECE: a calibration error without bins (Błasiok and Nakkiran, 2024).
-
-The gaps are smoothed by a Gaussian of width w, reflected at 0 and 1. On [0, 1] that kernel is the cosine
-series K_w(t, c) = 1 + 2 sum_k exp(-(pi k w)²/2) cos(pi k t) cos(pi k c), so smoothing many resamples at many
-widths is a matrix product with weights that only the width changes.
-
-Calibration on an in-domain set and on a shifted one: the paper's two scores of robustness.
+Smooth ECE (Błasiok and Nakkiran, 2024) has no bins: a Gaussian of width w, reflected at 0 and 1, smooths the gaps. On
+[0, 1] that kernel is the cosine series K_w(t, c) = 1 + 2 sum_k exp(-(pi k w)²/2) cos(pi k t) cos(pi k c), so smoothing
+many resamples at many widths is a matrix product in which only the weights depend on the width.
 """
 
 import math
@@ -20,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.metrics.metric import Statistic, at_once, metric, ratio
-from uatlite.metrics.ranking import BINS, Floats, Rows, by_class, by_confidence, check_bins
+from uatlite.metrics.ranking import BINS, Rows, by_class, by_confidence, check_bins
+from uatlite.values import Floats
 
 
 @metric("lower", pivotal=True)
@@ -81,7 +77,7 @@ def adaptive_ece(rows: Rows, bins: int = BINS) -> Statistic:
     """ECE over bins of equal mass, sum_b 1/bins |g_b|, in order of confidence.
 
     Every bin holds exactly n/bins rows: a row on a border is shared by both bins in proportion, and tied rows
-    are shared as one, so that the value depends on no order of rows.
+    are shared as one, so that the order of rows does not matter.
     """
     check_bins(bins)
     gap = rows.confidence - rows.correct
@@ -171,7 +167,7 @@ def fixed_point(series: Floats) -> Floats:
 
 
 SHIFT: dict[str, tuple[float, float]] = {"delta_ece": (-1.0, 1.0), "robustness_score": (0.5, 0.5)}
-"""Each score as the weights of the in-domain and of the shifted ECE. Of both, less is better."""
+"""The two robustness scores as weights of the in-domain and the shifted ECE. Of both, lower is better."""
 
 
 def delta_ece(

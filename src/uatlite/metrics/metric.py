@@ -1,4 +1,4 @@
-"""What a metric is: a score of probabilities against labels that also knows its form over resamples."""
+"""What a metric is: a score of probabilities against labels, for the rows themselves and for resamples of them."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +9,8 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.metrics.ranking import Floats, Rows
+from uatlite.metrics.ranking import Rows
+from uatlite.values import Floats
 
 Statistic = Callable[[Floats], Floats]
 """Counts (resamples, rows) -> values (resamples,). A count says how often a row is repeated; the value equals
@@ -23,10 +24,10 @@ Options = ParamSpec("Options")
 class Metric(Generic[Options]):
     """Call it as metric(probabilities, labels): (rows, classes) and (rows,) to one number.
 
-    `prepare` does all work that is common to the resamples of the same rows and returns the statistic.
-    `truth` is None for metrics that are means or smooth functions of means: their bootstrap interval is that
-    of percentiles. Metrics with an upward bias (calibration errors) name here the quantity they estimate as
-    it is in the sample itself; their interval is pivotal. See `bootstrap`.
+    `prepare` does the work that all resamples of the same rows share, and returns the statistic. `truth` is None for
+    metrics that are means or smooth functions of means: their bootstrap interval is that of percentiles. Metrics
+    with an upward bias (calibration errors) name the quantity that they estimate, as it is in the sample; their
+    interval is pivotal. See `bootstrap`.
     """
 
     prepare: Callable[Concatenate[Rows, Options], Statistic]
@@ -48,7 +49,7 @@ class Metric(Generic[Options]):
         return at_once(self.prepare(rows, *args, **kwargs), len(rows))
 
     def bind(self, *args: Options.args, **kwargs: Options.kwargs) -> "Metric[[]]":
-        """The same metric with its options settled, as the registry holds it."""
+        """The metric with its options fixed, as the registry lists it."""
 
         def settle(prepare: Callable[Concatenate[Rows, Options], Statistic]) -> Callable[[Rows], Statistic]:
             def settled(rows: Rows) -> Statistic:

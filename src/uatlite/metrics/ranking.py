@@ -1,8 +1,6 @@
-"""Rows in order of a score, with equal scores kept together: the ground of every curve.
+"""What every metric is computed from: checked rows, their ranking by a score, and bins of their probabilities.
 
-Probabilities and labels, checked once, with what every metric derives from them.
-
-Fixed-width bins of probabilities, and sums over them for many resamples at once.
+Sums over ranks and bins take many resamples at once: `counts` (resamples, rows) says how often each row is repeated.
 """
 
 from collections.abc import Iterator
@@ -13,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.errors import ConfigurationError, InputError
-
-Floats = NDArray[np.float64]
+from uatlite.errors import ConfigurationError
+from uatlite.values import Floats, Integers, check_labels, check_probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,14 +53,6 @@ class Ranking:
         return running
 
 
-Integers = NDArray[np.int64]
-
-# Probabilities published with five decimals miss 1 by up to classes * 5e-6, which is 7.5e-4 for the 150
-# classes of CLINC150; a float32 softmax misses it by 1e-6. Logits, percentages and bfloat16 rows miss it by
-# more.
-SUM_TOLERANCE = 1e-3
-
-
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Checked predictions: probabilities (rows, classes), labels (rows,), and the precision they came in.
@@ -78,11 +67,11 @@ class Rows:
 
     @classmethod
     def of(cls, probabilities: ArrayLike, labels: ArrayLike) -> "Rows":
-        """Check both arrays and bind them; raises InputError with the place of the first fault."""
+        """Check both arrays and bind them."""
         given = np.asarray(probabilities)
-        values = check_probabilities(given)
+        values = check_probabilities(given, rows=1)
         precision = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-        return cls(values, check_labels(labels, *values.shape), precision)
+        return cls(values, check_labels(labels, rows=len(values), classes=values.shape[1]), precision)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -115,53 +104,6 @@ class Rows:
     def ranking(self) -> Ranking:
         """The rows from the most confident to the least, equal confidences together."""
         return Ranking.of(self.confidence)
-
-
-def check_probabilities(given: NDArray[Any]) -> Floats:
-    """Probabilities as float64 (rows, classes), or an InputError that names the first bad row."""
-    if given.ndim != 2 or 0 in given.shape:
-        raise InputError(
-            f"probabilities have shape {given.shape}; allowed is (rows, classes), at least one of each. "
-            "For a single column p of a binary task pass np.column_stack([1 - p, p])."
-        )
-    if given.dtype.kind not in "fiub":
-        raise InputError(f"probabilities have type {given.dtype}; allowed are real numbers. Convert them first.")
-    values = given.astype(np.float64)
-    bad = ~np.isfinite(values) | (values < 0)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise InputError(
-            f"probabilities[{row}, {column}] is {values[row, column]}; allowed are finite numbers "
-            "from 0 to 1. Pass the softmax of the logits, and drop rows without a prediction."
-        )
-    sums = values.sum(axis=1)
-    row = int(np.argmax(np.abs(sums - 1)))
-    if abs(sums[row] - 1) > SUM_TOLERANCE:
-        raise InputError(
-            f"probabilities[{row}] sums to {sums[row]:.6g}; allowed is 1 within {SUM_TOLERANCE:g}. "
-            "Pass the softmax of the logits, computed in float32 or better."
-        )
-    return values
-
-
-def check_labels(labels: ArrayLike, rows: int, classes: int) -> Integers:
-    """Labels as int64 (rows,), or an InputError that names the first bad one."""
-    given = np.asarray(labels)
-    if given.shape != (rows,):
-        raise InputError(f"labels have shape {given.shape}; allowed is ({rows},), one for each row of probabilities.")
-    if given.dtype.kind not in "iu":
-        raise InputError(
-            f"labels have type {given.dtype}; allowed are integers, the column of the true class. "
-            "Map names to columns, or convert with labels.astype(int)."
-        )
-    outside = (given < 0) | (given >= classes)
-    if outside.any():
-        row = int(np.argmax(outside))
-        raise InputError(
-            f"labels[{row}] is {given[row]}; allowed are 0 to {classes - 1} for {classes} classes. "
-            "Drop rows without a label; score out-of-scope rows with auroc, aupr or fpr95."
-        )
-    return given.astype(np.int64)
 
 
 BINS = 15

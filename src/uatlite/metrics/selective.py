@@ -8,7 +8,8 @@ import numpy as np
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.metric import Statistic, mean_of, metric, ratio
-from uatlite.metrics.ranking import Floats, Rows
+from uatlite.metrics.ranking import Rows
+from uatlite.values import Floats
 
 
 @metric("lower")
@@ -37,8 +38,7 @@ def aurc(rows: Rows) -> Statistic:
 def e_aurc(rows: Rows) -> Statistic:
     """Excess AURC: AURC less that of the same rows with every error ranked below every correct row.
 
-    With c correct rows of n the best possible AURC is 1/n sum_{k>c} (k - c) / k = (n - c - c (H_n - H_c)) /
-    n.
+    With c correct rows of n the best possible AURC is 1/n sum_{k>c} (k - c) / k = (n - c - c (H_n - H_c)) / n.
     """
     area = aurc.prepare(rows)
 

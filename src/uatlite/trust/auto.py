@@ -1,7 +1,4 @@
-"""Choosing a calibrator by cross-validated NLL, and saying why.
-
-The calibrators by name.
-"""
+"""The calibrators by name, and `auto`, which chooses one of them by cross-validated NLL and says why."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
@@ -10,9 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.trust.calibrators import Calibrator, Identity, InputTemperature, Temperature, VectorScaling
+from uatlite.trust.calibrators import (
+    Calibrator,
+    Identity,
+    InputTemperature,
+    Temperature,
+    VectorScaling,
+    check_fit,
+    check_fitted,
+    check_variance,
+)
 from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt
-from uatlite.values import FloatArray, IntArray, check_fit, check_fitted, check_variance
+from uatlite.values import Floats, Integers
 
 SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
     "none": Identity,
@@ -28,10 +34,10 @@ SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """One line of the table: what cross-validation said of a calibrator.
+    """One line of the table: the cross-validated NLL of a calibrator.
 
-    `nll` is the mean over held-out rows. `excess` is its distance from the best candidate's and `error` the
-    standard error of that distance, row by row. Where it cannot be fitted all are None and `note` says why.
+    `nll` is the mean over held-out rows, `excess` its difference from the best candidate's, and `error` the standard
+    error of that difference, row by row. Where the calibrator cannot be fitted all are None and `note` says why.
     """
 
     name: str
@@ -41,8 +47,8 @@ class Candidate:
     note: str = ""
 
 
-def stratified_folds(labels: IntArray, folds: int, seed: int) -> IntArray:
-    """A fold in 0 .. folds-1 for each row, (rows,), each class dealt out evenly; a function of the seed."""
+def stratified_folds(labels: Integers, folds: int, seed: int) -> Integers:
+    """A fold in 0 .. folds-1 for each row, (rows,), each class spread evenly; a function of the seed."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
     assigned = np.empty(len(labels), dtype=np.int64)
@@ -50,18 +56,16 @@ def stratified_folds(labels: IntArray, folds: int, seed: int) -> IntArray:
     return assigned
 
 
-def held_out_losses(
-    kind: type[Calibrator], logits: FloatArray, labels: IntArray, variance: FloatArray | None, folds: IntArray
-) -> FloatArray:
-    """-log p of each row's label, (rows,), by the calibrator fitted on the other folds."""
-    losses = np.empty(len(labels))
+def held_out(
+    kind: type[Calibrator], logits: Floats, labels: Integers, variance: Floats | None, folds: Integers
+) -> Floats:
+    """Probabilities (rows, classes) of each row by a calibrator fitted on the other folds."""
+    result = np.empty_like(logits)
     for fold in range(int(folds.max()) + 1):
         out = folds == fold
-        train_variance, test_variance = (None, None) if variance is None else (variance[~out], variance[out])
-        fitted = kind().fit(logits[~out], labels[~out], train_variance)
-        chances = fitted.probabilities(logits[out], test_variance)[np.arange(out.sum()), labels[out]]
-        losses[out] = -np.log(np.maximum(chances, np.finfo(np.float64).tiny))
-    return losses
+        inside, outside = (None, None) if variance is None else (variance[~out], variance[out])
+        result[out] = kind().fit(logits[~out], labels[~out], inside).probabilities(logits[out], outside)
+    return result
 
 
 class Auto:
@@ -73,7 +77,7 @@ class Auto:
 
     name: ClassVar[str] = "auto"
     keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False  # it is used where it is given
+    uses_variance: ClassVar[bool] = False  # not needed, but used where given
 
     def __init__(self, folds: int = 5, seed: int = 0) -> None:
         self.folds = folds
@@ -86,23 +90,25 @@ class Auto:
         z, y = check_fit(logits, labels, name=self.name, minimum_rows=30, every_class=False)
         v = None if variance is None else check_variance(variance, rows=len(z))
         assigned = stratified_folds(y, self.folds, self.seed)
-        losses: dict[str, FloatArray] = {}
+        losses: dict[str, Floats] = {}
         notes: dict[str, str] = {}
         for name, kind in SIMPLEST_FIRST.items():
             if kind.uses_variance and v is None:
                 notes[name] = "no variance was given"
                 continue
             try:
-                losses[name] = held_out_losses(kind, z, y, v, assigned)
+                chances = held_out(kind, z, y, v, assigned)[np.arange(len(y)), y]
             except CalibrationError as error:
                 notes[name] = str(error)
+                continue
+            losses[name] = -np.log(np.maximum(chances, np.finfo(np.float64).tiny))
         self.table_ = tabulate(losses, notes)
         name = simplest_within_one_error(self.table_)
         self.reason_ = explain(self.table_, name, rows=len(y), folds=self.folds)
         self.chosen_: Calibrator = SIMPLEST_FIRST[name]().fit(z, y, v)
         return self
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """Those of the chosen calibrator, (rows, classes)."""
         check_fitted(self, "chosen_")
         return self.chosen_.probabilities(logits, variance)
@@ -129,8 +135,8 @@ class Auto:
         return new
 
 
-def tabulate(losses: dict[str, FloatArray], notes: dict[str, str]) -> tuple[Candidate, ...]:
-    """The table of all candidates, simplest first, from held-out losses (rows,) and reasons of absence."""
+def tabulate(losses: dict[str, Floats], notes: dict[str, str]) -> tuple[Candidate, ...]:
+    """The table of all candidates, simplest first, from held-out losses (rows,); `notes` say why one has none."""
     best = losses[min(losses, key=lambda name: float(losses[name].mean()))]
     lines = []
     for name in SIMPLEST_FIRST:
@@ -151,7 +157,7 @@ def simplest_within_one_error(table: tuple[Candidate, ...]) -> str:
 
 
 def explain(table: tuple[Candidate, ...], name: str, *, rows: int, folds: int) -> str:
-    """The sentence that says what was chosen and on what evidence."""
+    """One sentence: what was chosen and why."""
     scored = {line.name: line for line in table if line.nll is not None}
     best = min(scored.values(), key=lambda line: line.nll or 0.0)
     chosen = scored[name]

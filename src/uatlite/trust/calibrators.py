@@ -1,33 +1,30 @@
-"""The contract of a calibrator: fitted on validation logits, applied to any logits, kept as plain JSON.
+"""What a calibrator is, and those that scale the logits: none, temperature, input temperature, vector scaling.
 
-No calibration: the softmax of the logits as they are.
-
-Temperature scaling (Guo et al., 2017): one positive number that divides all logits.
-
-Input temperature: a temperature for each text, wider where the margin varies more (DESIGN §2).
-
-Vector scaling (Guo et al., 2017): a weight and a bias for each class.
+A calibrator is fitted on the mean logits of validation rows, applies to any logits, and is stored as plain JSON.
+Temperature and vector scaling: Guo et al., 2017. The input temperature gives each text its own temperature, wider where
+the margin varies more over the passes.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize, minimize_scalar
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
-from uatlite.predictive import PROBIT, widened
-from uatlite.trust.one_vs_rest import membership
-from uatlite.values import FloatArray, IntArray, check_fit, check_fitted, check_labels, check_logits, check_variance
+from uatlite.errors import CalibrationError, InputError
+from uatlite.predictive import PROBIT, softmax, widened
+from uatlite.values import Floats, Integers, check_array, check_labels, check_logits
 
 
 @runtime_checkable
 class Calibrator(Protocol):
     """Turns mean logits (rows, classes) into calibrated probabilities (rows, classes).
 
-    `__init__` stores settings, `fit` validates and learns, and what was learned ends in `_`. A row of the
-    result depends on that row alone, and on nothing that is added to all its logits.
+    `__init__` stores settings, `fit` validates and learns, and learned attributes end in `_`. Each row of the result
+    depends on that row alone, and does not change when a constant is added to all its logits.
     """
 
     name: ClassVar[str]
@@ -41,12 +38,12 @@ class Calibrator(Protocol):
         """Learn from validation rows: logits (rows, classes), labels (rows,), variance (rows,) or None."""
         ...
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """Probabilities (rows, classes); each row sums to 1."""
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """All that was learned, as plain JSON values; floats survive JSON bit by bit."""
+        """Everything that was learned, as plain JSON values; floats survive JSON bit by bit."""
         ...
 
     @classmethod
@@ -55,12 +52,101 @@ class Calibrator(Protocol):
         ...
 
 
-class Identity:
-    """softmax(logits): learns nothing, and is the line that every other calibrator has to beat."""
+def check_fit(
+    logits: ArrayLike, labels: ArrayLike, *, name: str, minimum_rows: int, every_class: bool
+) -> tuple[Floats, Integers]:
+    """Logits (rows, classes) and labels (rows,) that a calibrator can learn from, or an error with the reason."""
+    z = check_logits(logits)
+    y = check_labels(labels, rows=len(z), classes=z.shape[1])
+    if len(z) < minimum_rows:
+        raise CalibrationError(
+            f"{len(z)} labelled rows are too few for the calibrator {name!r}, which needs {minimum_rows}; "
+            "label more rows, or use 'none'."
+        )
+    seen = np.unique(y)
+    if len(seen) < 2:
+        raise CalibrationError(f"all {len(y)} labels are {int(seen[0])}; give validation rows of at least two classes.")
+    if every_class and len(seen) < z.shape[1]:
+        absent = np.setdiff1d(np.arange(z.shape[1]), seen).tolist()
+        raise CalibrationError(
+            f"the calibrator {name!r} fits each class by itself and no row has the label {absent}; "
+            "add rows of it, or use 'temperature'."
+        )
+    return z, y
 
-    name: ClassVar[str] = "none"
-    keeps_argmax: ClassVar[bool] = True
+
+def check_variance(variance: ArrayLike | None, *, rows: int) -> Floats:
+    """The margin's variance as float64 (rows,), finite and not negative."""
+    if variance is None:
+        raise InputError(
+            "the calibrator 'input-temperature' needs the margin's variance of each row; "
+            "pass variance=margin_variance(logits of every pass), or use 'temperature'."
+        )
+    array = check_array("variance", variance, {"rows": 0})
+    if len(array) != rows:
+        raise InputError(f"variance has shape {array.shape}; allowed is ({rows},), one value for each row of logits.")
+    if (array < 0).any():
+        raise InputError(f"variance holds {array.min():g}; give a variance, which is not negative, not its logarithm.")
+    return array
+
+
+def check_fitted(calibrator: object, attribute: str) -> None:
+    """Raise unless `fit` has run."""
+    if not hasattr(calibrator, attribute):
+        raise CalibrationError(
+            f"{type(calibrator).__name__} is not fitted; call fit(logits, labels) on validation rows first."
+        )
+
+
+def vector(values: Any) -> Floats:
+    """A JSON list of numbers as an array."""
+    return np.array(values, dtype=np.float64)
+
+
+class Learned:
+    """A calibrator's name and its learned attributes, stored as {"calibrator": name, setting: …, learned: …}."""
+
+    name: ClassVar[str]
+    keeps_argmax: ClassVar[bool] = False
     uses_variance: ClassVar[bool] = False
+    settings: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
+    """Each argument of `__init__`, and how to read it from JSON."""
+    learned: ClassVar[Mapping[str, Callable[[Any], Any]]]
+    """Each learned attribute without its final `_`, and how to read it from JSON."""
+
+    def check_fitted(self) -> None:
+        """Raise unless `fit` has run."""
+        check_fitted(self, f"{next(iter(self.learned))}_")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The name, the settings and what was learned, as plain JSON values."""
+        self.check_fitted()
+        attributes = {name: getattr(self, name) for name in self.settings}
+        attributes |= {name: getattr(self, f"{name}_") for name in self.learned}
+        return {"calibrator": self.name} | {name: _plain(value) for name, value in attributes.items()}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """The calibrator that `to_dict` described."""
+        new = cls(**{name: read(state[name]) for name, read in cls.settings.items()})
+        for name, read in cls.learned.items():
+            setattr(new, f"{name}_", read(state[name]))
+        return new
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+class Identity(Learned):
+    """softmax(logits): the baseline that every other calibrator has to beat."""
+
+    name = "none"
+    keeps_argmax = True
+    learned: ClassVar = {"classes": int}
+    classes_: int
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Check logits (rows, classes) and labels (rows,); there is nothing to learn."""
@@ -69,31 +155,18 @@ class Identity:
         self.classes_ = z.shape[1]
         return self
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(logits), (rows, classes)."""
-        check_fitted(self, "classes_")
-        result: FloatArray = softmax(check_logits(logits, classes=self.classes_), axis=1)
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "none", "classes": ...}."""
-        check_fitted(self, "classes_")
-        return {"calibrator": self.name, "classes": self.classes_}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls()
-        new.classes_ = int(state["classes"])
-        return new
+        self.check_fitted()
+        return softmax(check_logits(logits, classes=self.classes_))
 
 
 TEMPERATURE_BOUNDS = (0.01, 1000.0)
-"""Where the likelihood has no minimiser, T stops here: 0.01 where validation rows are all right with any
-sharpness (T → 0), 1000 where the logits tell nothing or mislead (T → ∞)."""
+"""T stops here where the NLL has no minimiser: 0.01 where every validation row is predicted correctly (T → 0),
+1000 where the logits carry no information or mislead (T → ∞)."""
 
 
-def best_temperature(logits: FloatArray, labels: IntArray) -> float:
+def best_temperature(logits: Floats, labels: Integers) -> float:
     """The T in `TEMPERATURE_BOUNDS` that minimises the mean NLL of softmax(logits / T).
 
     With β = 1/T the NLL is convex, and its slope mean_i(sum_j p_ij z_ij - z_iy) rises with β, so the
@@ -102,7 +175,7 @@ def best_temperature(logits: FloatArray, labels: IntArray) -> float:
     gaps = logits - np.take_along_axis(logits, labels[:, None], axis=1)
 
     def slope(log_inverse: float) -> float:
-        weights = softmax(math.exp(log_inverse) * gaps, axis=1)
+        weights = softmax(math.exp(log_inverse) * gaps)
         return float((weights * gaps).sum(axis=1).mean())
 
     sharpest, flattest = (-math.log(bound) for bound in TEMPERATURE_BOUNDS)
@@ -115,12 +188,14 @@ def best_temperature(logits: FloatArray, labels: IntArray) -> float:
     return math.exp(-brentq(slope, flattest, sharpest, xtol=1e-12))
 
 
-class Temperature:
+class Temperature(Learned):
     """softmax(logits / T) with the T that minimises the NLL of the validation rows."""
 
-    name: ClassVar[str] = "temperature"
-    keeps_argmax: ClassVar[bool] = True
-    uses_variance: ClassVar[bool] = False
+    name = "temperature"
+    keeps_argmax = True
+    learned: ClassVar = {"classes": int, "temperature": float}
+    classes_: int
+    temperature_: float
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Learn `temperature_` from logits (rows, classes) and labels (rows,)."""
@@ -129,47 +204,26 @@ class Temperature:
         self.temperature_ = best_temperature(z, y)
         return self
 
-    @property
-    def at_bound_(self) -> bool:
-        """Whether the likelihood had no minimiser within `TEMPERATURE_BOUNDS`."""
-        check_fitted(self, "temperature_")
-        return self.temperature_ in TEMPERATURE_BOUNDS
-
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(logits / T), (rows, classes)."""
-        check_fitted(self, "temperature_")
-        z = check_logits(logits, classes=self.classes_)
-        result: FloatArray = softmax(z / self.temperature_, axis=1)
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "temperature", "classes": ..., "temperature": T}."""
-        check_fitted(self, "temperature_")
-        return {"calibrator": self.name, "classes": self.classes_, "temperature": self.temperature_}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls()
-        new.classes_ = int(state["classes"])
-        new.temperature_ = float(state["temperature"])
-        return new
+        self.check_fitted()
+        return softmax(check_logits(logits, classes=self.classes_) / self.temperature_)
 
 
 WIDENINGS = (0.0, *np.geomspace(1e-3, 1e3, 25).tolist())
-"""The values of a·π/8·mean(σ²) between which the best is sought; the last one bounds a."""
+"""The grid of a·π/8·mean(σ²) on which the search for a begins; the last value bounds a."""
 
 
-def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) -> float:
+def best_widening(logits: Floats, labels: Integers, variance: Floats) -> float:
     """The a ≥ 0 with the least penalised NLL when T is the best for each a:
 
         n·NLL + log(1 + s),   s = a·π/8·mean(σ²)
 
     The penalty is a prior ∝ 1/(1 + s). With few rows the NLL hardly tells a large a from an infinite one, where
-    logits/σ is all that counts. The prior then decides; many rows outweigh it (docs/reference/calibration.md).
+    only logits/σ counts. The prior then decides; many rows outweigh it (docs/reference/calibration.md).
 
     For a fixed a the NLL is convex in 1/T, so T is profiled out and one dimension is left. It need not be
-    convex in a: a grid finds the valley, a bounded search its floor. Exactly 0 unless more is truly better.
+    convex in a: a grid finds the valley, a bounded search its minimum. Exactly 0 unless a larger a is better.
     """
     spread = float(variance.mean())
     if spread == 0.0:
@@ -191,15 +245,19 @@ def best_widening(logits: FloatArray, labels: IntArray, variance: FloatArray) ->
     return widening if loss < losses[0] - 1e-12 else 0.0
 
 
-class InputTemperature:
+class InputTemperature(Learned):
     """softmax(logits / (T·sqrt(1 + a·π/8·σ²))) with σ² the variance of the margin, T > 0 and a ≥ 0 by penalised NLL.
 
-    At a = 0 it is temperature scaling exactly, so where the variance does not help, nothing is lost.
+    At a = 0 it is temperature scaling exactly, so nothing is lost where the variance does not help.
     """
 
-    name: ClassVar[str] = "input-temperature"
-    keeps_argmax: ClassVar[bool] = True
-    uses_variance: ClassVar[bool] = True
+    name = "input-temperature"
+    keeps_argmax = True
+    uses_variance = True
+    learned: ClassVar = {"classes": int, "temperature": float, "widening": float}
+    classes_: int
+    temperature_: float
+    widening_: float
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Learn `temperature_` (T) and `widening_` (a) from validation rows; variance is (rows,)."""
@@ -210,46 +268,31 @@ class InputTemperature:
         self.temperature_ = best_temperature(z * widened(v, self.widening_)[:, None], y)
         return self
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(logits / (T·sqrt(1 + a·π/8·σ²))), (rows, classes)."""
-        check_fitted(self, "temperature_")
+        self.check_fitted()
         z = check_logits(logits, classes=self.classes_)
         scales = widened(check_variance(variance, rows=len(z)), self.widening_)
-        result: FloatArray = softmax(z * scales[:, None] / self.temperature_, axis=1)
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "input-temperature", "classes": ..., "temperature": T, "widening": a}."""
-        check_fitted(self, "temperature_")
-        return {
-            "calibrator": self.name,
-            "classes": self.classes_,
-            "temperature": self.temperature_,
-            "widening": self.widening_,
-        }
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls()
-        new.classes_ = int(state["classes"])
-        new.temperature_ = float(state["temperature"])
-        new.widening_ = float(state["widening"])
-        return new
+        return softmax(z * scales[:, None] / self.temperature_)
 
 
-def centred(logits: FloatArray) -> FloatArray:
-    """Logits minus their row's mean: class weights would else make a shift of a whole row count."""
+def membership(labels: Integers, classes: int) -> Floats:
+    """1.0 where the row has the class, else 0.0, (rows, classes)."""
+    return np.eye(classes)[labels]
+
+
+def centred(logits: Floats) -> Floats:
+    """Logits minus their row's mean: otherwise class weights would make a shift of a whole row count."""
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
 
 
-def fit_weights(logits: FloatArray, labels: IntArray, prior: float) -> tuple[FloatArray, FloatArray]:
+def fit_weights(logits: Floats, labels: Integers, prior: float) -> tuple[Floats, Floats]:
     """Weights and biases (classes,) that minimise NLL + (‖w-1‖² + ‖b‖²)/(2·prior²·rows); convex."""
     rows, classes = logits.shape
     members = membership(labels, classes)
     ridge = 1.0 / (prior**2 * rows)
 
-    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
+    def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, biases = parameters[:classes], parameters[classes:]
         log_chances = log_softmax(logits * weights + biases, axis=1)
         pull = parameters - neutral
@@ -263,16 +306,18 @@ def fit_weights(logits: FloatArray, labels: IntArray, prior: float) -> tuple[Flo
     return found.x[:classes], found.x[classes:]
 
 
-class VectorScaling:
+class VectorScaling(Learned):
     """softmax(w ⊙ z/T + b) on row-centred logits z, shrunk toward plain temperature scaling.
 
     T is the best temperature, and w - 1 and b have a normal prior of standard deviation `prior`: it keeps the
     weights finite on separable rows and fades as 1/rows.
     """
 
-    name: ClassVar[str] = "vector"
-    keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False
+    name = "vector"
+    settings: ClassVar = {"prior": float}
+    learned: ClassVar = {"weights": vector, "biases": vector}
+    weights_: Floats
+    biases_: Floats
 
     def __init__(self, prior: float = 1.0) -> None:
         self.prior = prior
@@ -285,27 +330,8 @@ class VectorScaling:
         self.weights_ = weights / temperature
         return self
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(weights_ ⊙ centred logits + biases_), (rows, classes)."""
-        check_fitted(self, "weights_")
+        self.check_fitted()
         z = centred(check_logits(logits, classes=len(self.weights_)))
-        result: FloatArray = softmax(z * self.weights_ + self.biases_, axis=1)
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "vector", "prior": ..., "weights": [w_k], "biases": [b_k]}."""
-        check_fitted(self, "weights_")
-        return {
-            "calibrator": self.name,
-            "prior": self.prior,
-            "weights": self.weights_.tolist(),
-            "biases": self.biases_.tolist(),
-        }
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls(prior=float(state["prior"]))
-        new.weights_ = np.array(state["weights"], dtype=np.float64)
-        new.biases_ = np.array(state["biases"], dtype=np.float64)
-        return new
+        return softmax(z * self.weights_ + self.biases_)

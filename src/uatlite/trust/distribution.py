@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.predictive import Floats, PassLogits, Predictive, by_count, predict, softmax, summarise
+from uatlite.predictive import PassLogits, Predictive, by_count, predict, softmax, summarise
 from uatlite.trust.auto import make_calibrator
 from uatlite.trust.calibrators import Calibrator
+from uatlite.values import Floats, Integers
 
 
-def fit_calibrator(name: str, passes: PassLogits, labels: NDArray[np.int64], rows: NDArray[np.bool_]) -> Calibrator:
+def fit_calibrator(name: str, passes: PassLogits, labels: Integers, rows: NDArray[np.bool_]) -> Calibrator:
     """The calibrator of this name, fitted on the rows (rows,) marked True; labels (rows,)."""
     variance = passes.margin_variance
     return make_calibrator(name).fit(

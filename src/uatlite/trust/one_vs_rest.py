@@ -1,10 +1,7 @@
-"""What Platt, histogram binning and isotonic share: each class against all others, then normalised.
+"""Calibrators that fit each class against all others and then normalise: Platt, histogram binning, isotonic.
 
-Platt scaling (Platt, 1999): a sigmoid of the log odds for each class against the rest.
-
-Histogram binning (Zadrozny & Elkan, 2001): the observed frequency of each class in bins of equal mass.
-
-Isotonic regression (Zadrozny & Elkan, 2002): a rising step function of the log odds for each class.
+Platt scaling (Platt, 1999) fits a sigmoid of the log odds. Histogram binning (Zadrozny & Elkan, 2001) takes the
+observed frequency in bins of equal mass. Isotonic regression (Zadrozny & Elkan, 2002) fits a rising function.
 """
 
 from typing import Any, ClassVar, Self
@@ -12,13 +9,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax, logsumexp, softmax
+from scipy.special import expit, log_expit, log_softmax, logsumexp
 
 from uatlite.errors import ConfigurationError
-from uatlite.values import FloatArray, IntArray, check_fit, check_fitted, check_logits
+from uatlite.predictive import softmax
+from uatlite.trust.calibrators import Learned, check_fit, membership, vector
+from uatlite.values import Floats, check_logits
 
 
-def log_odds(logits: FloatArray) -> FloatArray:
+def log_odds(logits: Floats) -> Floats:
     """log(p_k / (1 - p_k)) of the softmax: z_k - logsumexp of the other logits, (rows, classes).
 
     Unlike the raw logit it does not change when a row's logits are shifted, unlike p_k it does not saturate,
@@ -35,198 +34,143 @@ def log_odds(logits: FloatArray) -> FloatArray:
     return np.asarray(odds)
 
 
-def membership(labels: IntArray, classes: int) -> FloatArray:
-    """1.0 where the row has the class, else 0.0, (rows, classes)."""
-    return np.asarray(labels[:, None] == np.arange(classes), dtype=np.float64)
+class OneVsRest(Learned):
+    """What the three share: two arrays are fitted for each class, on the log odds of that class against the rest."""
 
+    minimum_rows: int
 
-def normalised(shares: FloatArray) -> FloatArray:
-    """Rows of positive shares (rows, classes) divided by their sums."""
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    def fit_class(self, feature: Floats, positive: Floats) -> tuple[Any, Any]:
+        """What is learned for one class from its log odds (rows,) and 1 where a row has the class (rows,)."""
+        raise NotImplementedError
 
-
-def fit_sigmoid(feature: FloatArray, positive: FloatArray) -> tuple[float, float]:
-    """Slope A and offset B of sigmoid(A·f + B) by maximum likelihood on Platt's smoothed targets.
-
-    The targets are (N₊+1)/(N₊+2) and 1/(N₋+2) in place of 1 and 0, so A stays finite on separable rows.
-    """
-    count = positive.sum()
-    targets = np.where(positive > 0, (count + 1) / (count + 2), 1 / (len(positive) - count + 2))
-    scale = float(np.abs(feature).max()) or 1.0  # the search sees numbers of order one
-    design = np.stack([feature / scale, np.ones_like(feature)], axis=1)
-
-    def loss(parameters: FloatArray) -> tuple[float, FloatArray]:
-        signal = design @ parameters
-        value = -(targets * log_expit(signal) + (1 - targets) * log_expit(-signal)).mean()
-        return value, design.T @ (expit(signal) - targets) / len(targets)
-
-    def curvature(parameters: FloatArray) -> FloatArray:
-        chance = expit(design @ parameters)
-        return np.asarray((design * (chance * (1 - chance))[:, None]).T @ design / len(targets))
-
-    start = np.array([0.0, np.log(targets.mean() / (1 - targets.mean()))])
-    found = minimize(
-        loss, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-11, "maxiter": 500}
-    )
-    return float(found.x[0] / scale), float(found.x[1])
-
-
-class Platt:
-    """sigmoid(A_k·f_k + B_k), f_k the log odds of class k against the rest, divided by the sum over classes.
-
-    For two classes the two sigmoids are each other's mirror image, so the sum is 1 and this is Platt's own.
-    """
-
-    name: ClassVar[str] = "platt"
-    keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False
+    def share(self, feature: Floats, first: Floats, second: Floats) -> Floats:
+        """The share of one class, (rows,), before it is divided by the sum over classes."""
+        raise NotImplementedError
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `slopes_` and `offsets_`, (classes,) each, from logits (rows, classes) and labels (rows,)."""
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=20, every_class=True)
-        features, members = log_odds(z), membership(y, z.shape[1])
-        fitted = [fit_sigmoid(features[:, k], members[:, k]) for k in range(z.shape[1])]
-        self.slopes_ = np.array([slope for slope, _ in fitted])
-        self.offsets_ = np.array([offset for _, offset in fitted])
+        """Learn both arrays of each class from logits (rows, classes) and labels (rows,)."""
+        z, y = check_fit(logits, labels, name=self.name, minimum_rows=self.minimum_rows, every_class=True)
+        columns = zip(log_odds(z).T, membership(y, z.shape[1]).T, strict=True)
+        fitted = zip(*(self.fit_class(feature, positive) for feature, positive in columns), strict=True)
+        for (name, read), values in zip(self.learned.items(), fitted, strict=True):
+            setattr(self, f"{name}_", read(values))
         return self
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
-        """The normalised sigmoids, (rows, classes); divided in the log domain, where no sum is 0."""
-        check_fitted(self, "slopes_")
-        features = log_odds(check_logits(logits, classes=len(self.slopes_)))
-        result: FloatArray = softmax(log_expit(features * self.slopes_ + self.offsets_), axis=1)
-        return result
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "platt", "slopes": [A_k], "offsets": [B_k]}."""
-        check_fitted(self, "slopes_")
-        return {"calibrator": self.name, "slopes": self.slopes_.tolist(), "offsets": self.offsets_.tolist()}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls()
-        new.slopes_ = np.array(state["slopes"], dtype=np.float64)
-        new.offsets_ = np.array(state["offsets"], dtype=np.float64)
-        return new
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
+        """The shares of all classes divided by their sum, (rows, classes)."""
+        self.check_fitted()
+        first, second = (getattr(self, f"{name}_") for name in self.learned)
+        features = log_odds(check_logits(logits, classes=len(first)))
+        shares = np.stack([self.share(*column) for column in zip(features.T, first, second, strict=True)], axis=1)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
-def bin_frequencies(feature: FloatArray, positive: FloatArray, bins: int) -> tuple[FloatArray, FloatArray]:
-    """Inner edges (≤ bins-1,) at the feature's quantiles, and the frequency of the class in each bin.
+def vectors(values: Any) -> list[Floats]:
+    """A JSON list of lists of numbers as a list of arrays."""
+    return [vector(one) for one in values]
 
-    One more row, spread as the class is overall (share π), joins every bin: (positives + π) / (rows + 1).
-    So no frequency is 0 or 1, and no later row has an infinite loss.
+
+class Platt(OneVsRest):
+    """sigmoid(A_k·f_k + B_k), f_k the log odds of class k against the rest, divided by the sum over classes.
+
+    For two classes the two sigmoids mirror each other, so their sum is 1 and this is Platt's own method.
     """
-    edges = np.unique(np.quantile(feature, np.arange(1, bins) / bins))
-    which = np.searchsorted(edges, feature, side="right")
-    rows = np.bincount(which, minlength=len(edges) + 1)
-    positives = np.bincount(which, weights=positive, minlength=len(edges) + 1)
-    return edges, (positives + positive.mean()) / (rows + 1)
+
+    name = "platt"
+    minimum_rows = 20
+    learned: ClassVar = {"slopes": vector, "offsets": vector}
+    slopes_: Floats
+    offsets_: Floats
+
+    def fit_class(self, feature: Floats, positive: Floats) -> tuple[float, float]:
+        """Slope A and offset B of sigmoid(A·f + B) by maximum likelihood on Platt's smoothed targets.
+
+        The targets are (N₊+1)/(N₊+2) and 1/(N₋+2) in place of 1 and 0, so A stays finite on separable rows.
+        """
+        count = positive.sum()
+        targets = np.where(positive > 0, (count + 1) / (count + 2), 1 / (len(positive) - count + 2))
+        scale = float(np.abs(feature).max()) or 1.0  # the search sees numbers of order one
+        design = np.stack([feature / scale, np.ones_like(feature)], axis=1)
+
+        def loss(parameters: Floats) -> tuple[float, Floats]:
+            signal = design @ parameters
+            value = -(targets * log_expit(signal) + (1 - targets) * log_expit(-signal)).mean()
+            return value, design.T @ (expit(signal) - targets) / len(targets)
+
+        def curvature(parameters: Floats) -> Floats:
+            chance = expit(design @ parameters)
+            return np.asarray((design * (chance * (1 - chance))[:, None]).T @ design / len(targets))
+
+        start = np.array([0.0, np.log(targets.mean() / (1 - targets.mean()))])
+        found = minimize(
+            loss, start, jac=True, hess=curvature, method="trust-exact", options={"gtol": 1e-11, "maxiter": 500}
+        )
+        return float(found.x[0] / scale), float(found.x[1])
+
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
+        """The normalised sigmoids, (rows, classes); divided in the log domain, where no sum is 0."""
+        self.check_fitted()
+        features = log_odds(check_logits(logits, classes=len(self.slopes_)))
+        return softmax(log_expit(features * self.slopes_ + self.offsets_))
 
 
-class HistogramBinning:
+class HistogramBinning(OneVsRest):
     """Per class, `bins` bins of equal mass over its log odds; frequencies divided by the sum over classes."""
 
-    name: ClassVar[str] = "histogram"
-    keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False
+    name = "histogram"
+    settings: ClassVar = {"bins": int}
+    learned: ClassVar = {"edges": vectors, "frequencies": vectors}
+    edges_: list[Floats]
+    frequencies_: list[Floats]
 
     def __init__(self, bins: int = 10) -> None:
         self.bins = bins
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `edges_` and `frequencies_`, one array for each class, from logits (rows, classes)."""
+        """Learn the edges of the bins and the frequencies of each class; that takes five rows for each bin."""
         if self.bins < 2:
             raise ConfigurationError(f"bins={self.bins} makes no histogram; use 2 or more.")
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=5 * self.bins, every_class=True)
-        features, members = log_odds(z), membership(y, z.shape[1])
-        fitted = [bin_frequencies(features[:, k], members[:, k], self.bins) for k in range(z.shape[1])]
-        self.edges_ = [edges for edges, _ in fitted]
-        self.frequencies_ = [frequencies for _, frequencies in fitted]
-        return self
+        self.minimum_rows = 5 * self.bins
+        return super().fit(logits, labels, variance)
 
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
-        """The frequency of each class's bin, normalised, (rows, classes)."""
-        check_fitted(self, "edges_")
-        features = log_odds(check_logits(logits, classes=len(self.edges_)))
-        shares = [
-            frequencies[np.searchsorted(edges, feature, side="right")]
-            for edges, frequencies, feature in zip(self.edges_, self.frequencies_, features.T, strict=True)
-        ]
-        return normalised(np.stack(shares, axis=1))
+    def fit_class(self, feature: Floats, positive: Floats) -> tuple[Floats, Floats]:
+        """Inner edges (≤ bins-1,) at the feature's quantiles, and the frequency of the class in each bin.
 
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "histogram", "bins": ..., "edges": [[...]], "frequencies": [[...]]}."""
-        check_fitted(self, "edges_")
-        return {
-            "calibrator": self.name,
-            "bins": self.bins,
-            "edges": [edges.tolist() for edges in self.edges_],
-            "frequencies": [frequencies.tolist() for frequencies in self.frequencies_],
-        }
+        One more row, spread as the class is overall (share π), joins every bin: (positives + π) / (rows + 1).
+        So no frequency is 0 or 1, and no later row has an infinite loss.
+        """
+        edges = np.unique(np.quantile(feature, np.arange(1, self.bins) / self.bins))
+        which = np.searchsorted(edges, feature, side="right")
+        rows = np.bincount(which, minlength=len(edges) + 1)
+        positives = np.bincount(which, weights=positive, minlength=len(edges) + 1)
+        return edges, (positives + positive.mean()) / (rows + 1)
 
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls(bins=int(state["bins"]))
-        new.edges_ = [np.array(edges, dtype=np.float64) for edges in state["edges"]]
-        new.frequencies_ = [np.array(values, dtype=np.float64) for values in state["frequencies"]]
-        return new
+    def share(self, feature: Floats, first: Floats, second: Floats) -> Floats:
+        """The frequency of each row's bin."""
+        return np.asarray(second[np.searchsorted(first, feature, side="right")])
 
 
-def fit_rising(feature: FloatArray, positive: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Knots and values of scikit-learn's isotonic fit, kept off 0 and 1.
+class Isotonic(OneVsRest):
+    """Per class, the isotonic fit over its log odds, linear between knots and constant beyond; divided by the sum."""
 
-    The ends are those of n rows plus one spread as the class is overall (share π): π/(n+1) and (n+π)/(n+1).
-    """
-    from sklearn.isotonic import IsotonicRegression  # slow to import, and not needed by all
+    name = "isotonic"
+    minimum_rows = 50
+    learned: ClassVar = {"knots": vectors, "values": vectors}
+    knots_: list[Floats]
+    values_: list[Floats]
 
-    rows, share = len(feature), positive.mean()
-    fitted = IsotonicRegression(y_min=share / (rows + 1), y_max=(rows + share) / (rows + 1), out_of_bounds="clip").fit(
-        feature, positive
-    )
-    return np.asarray(fitted.X_thresholds_, dtype=np.float64), np.asarray(fitted.y_thresholds_, dtype=np.float64)
+    def fit_class(self, feature: Floats, positive: Floats) -> tuple[Floats, Floats]:
+        """Knots and values of scikit-learn's isotonic fit, kept off 0 and 1.
 
+        The ends are those of n rows plus one spread as the class is overall (share π): π/(n+1) and (n+π)/(n+1).
+        """
+        from sklearn.isotonic import IsotonicRegression  # slow to import, and not needed by all
 
-class Isotonic:
-    """Per class, the isotonic fit over its log odds, linear between knots; divided by the sum over them."""
+        rows, share = len(feature), positive.mean()
+        low, high = share / (rows + 1), (rows + share) / (rows + 1)
+        fitted = IsotonicRegression(y_min=low, y_max=high, out_of_bounds="clip").fit(feature, positive)
+        return np.asarray(fitted.X_thresholds_, dtype=np.float64), np.asarray(fitted.y_thresholds_, dtype=np.float64)
 
-    name: ClassVar[str] = "isotonic"
-    keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False
-
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `knots_` and `values_`, one array for each class, from logits (rows, classes)."""
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=50, every_class=True)
-        features, members = log_odds(z), membership(y, z.shape[1])
-        fitted = [fit_rising(features[:, k], members[:, k]) for k in range(z.shape[1])]
-        self.knots_ = [knots for knots, _ in fitted]
-        self.values_ = [values for _, values in fitted]
-        return self
-
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> FloatArray:
-        """The interpolated values, constant beyond the outer knots, normalised, (rows, classes)."""
-        check_fitted(self, "knots_")
-        features = log_odds(check_logits(logits, classes=len(self.knots_)))
-        shares = [
-            np.interp(feature, knots, values)
-            for knots, values, feature in zip(self.knots_, self.values_, features.T, strict=True)
-        ]
-        return normalised(np.stack(shares, axis=1))
-
-    def to_dict(self) -> dict[str, Any]:
-        """{"calibrator": "isotonic", "knots": [[...]], "values": [[...]]}."""
-        check_fitted(self, "knots_")
-        return {
-            "calibrator": self.name,
-            "knots": [knots.tolist() for knots in self.knots_],
-            "values": [values.tolist() for values in self.values_],
-        }
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls()
-        new.knots_ = [np.array(knots, dtype=np.float64) for knots in state["knots"]]
-        new.values_ = [np.array(values, dtype=np.float64) for values in state["values"]]
-        return new
+    def share(self, feature: Floats, first: Floats, second: Floats) -> Floats:
+        """The value interpolated between the knots."""
+        return np.interp(feature, first, second)

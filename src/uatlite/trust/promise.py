@@ -1,10 +1,7 @@
-"""A target risk with a guarantee: exact binomial tests of every threshold, in a sequence fixed beforehand.
+"""The rule by a target risk, with its guarantee; the rows that fit and the rows that decide; all rules by name.
 
-Calibration rows divided in two: those that fit a calibrator, and those that decide about what it gives.
-
-A promise about new rows must not rest on rows that fitted what it is about.
-
-The rules by name: each takes calibration scores, errors and a target, and returns an AbstentionRule.
+The guarantee comes from exact binomial tests of thresholds in an order that is fixed beforehand. It is about new rows,
+so the rows that decide must not have fitted anything that the rule is about: `fitting_rows` divides them.
 """
 
 import math
@@ -16,27 +13,35 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from uatlite.errors import InputError
-from uatlite.trust.rule import AbstentionRule, allowed_errors, fixed_threshold, rule_at, target_coverage
-from uatlite.values import FloatArray, check_rows, check_scores, check_share, check_tells_apart
+from uatlite.trust.rule import (
+    AbstentionRule,
+    allowed_errors,
+    check_rows,
+    check_target,
+    fixed_threshold,
+    rule_at,
+    target_coverage,
+)
+from uatlite.values import Floats, check_scores
 
 PILOT_SHARE = 0.1
-"""The share of rows that only says where the search begins, if no pilot scores are given."""
+"""The share of rows set aside to choose where the search begins, if no pilot scores are given."""
 
 START_ERRORS = 2
-"""The search begins where this many errors would be allowed, or fewer if that takes over `SECOND_START` of the rows:
-with none allowed the first unlucky row ends it, with many it begins where the risk is already too high."""
+"""The search begins where this many errors are allowed, or fewer if that takes over `SECOND_START` of the rows. With
+none allowed the first unlucky row ends the search; with many it begins where the risk is already too high."""
 
 SECOND_START = 1 / 3
-"""A second search begins where a third of the rows is answered: the few most trusted rows may be the odd ones
-(mislabelled, or confidently wrong), and must not veto a promise that holds for many."""
+"""A second search begins where a third of the rows is answered: the few most trusted rows may be mislabelled or
+confidently wrong, and must not prevent a promise that holds for many."""
 
 FIRST_LEVEL = 2 / 3
-"""The share of the level for the first start; the second has the rest, and all if the first arrives there."""
+"""The share of the level for the first start. The second has the rest, and all of it if the first search gets there."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A threshold from which the search goes downward, and the share of the level, 1 - confidence, it brings."""
+    """A threshold from which the search goes downward, and its part of the level, 1 - confidence."""
 
     threshold: float
     level: float
@@ -54,21 +59,19 @@ def target_risk(
 ) -> AbstentionRule:
     """The threshold at which P(wrong | answered) is at most `target` with the stated confidence, or none.
 
-    Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) > target" falls if
-    P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there; the search ends at the first
-    that stands, and the lowest that fell is the rule's. All thresholds share one level (the proof is in
-    docs/reference/decision.md): a false promise takes the fall of the first true hypothesis, and which one that is no
-    data decide. For this the starts must not come from these rows. They are read off `pilot`: scores, without labels,
-    of other rows, such as those that the calibrator was fitted on. Without them a tenth of the rows, drawn by `seed`,
-    is the pilot.
+    Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) > target" is rejected if
+    P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there. The search ends at the first
+    hypothesis that is not rejected; the rule has the lowest threshold that was. All thresholds share one level (proof:
+    docs/reference/decision.md): a false promise requires rejecting the first true hypothesis, and no data decide which
+    one that is. So the starts must not come from these rows. They are read off `pilot`: scores, without labels, of
+    other rows, such as those that the calibrator was fitted on. Without a pilot, a tenth of the rows, drawn by `seed`,
+    is set aside as one.
     """
-    s, e = check_rows(scores, errors)
-    check_share("confidence", confidence)
-    check_share("target", target)
-    check_tells_apart(s, score)
+    s, e = check_rows(scores, errors, confidence)
+    check_target(target, s, score)
     s, e, aside = split_pilot(s, e, seed) if pilot is None else (s, e, check_scores(pilot))
     if len(aside) == 0 or len(s) == 0:
-        raise InputError(f"{len(s)} rows and {len(aside)} pilot scores; the search needs some of both.")
+        raise InputError(f"{len(s)} rows and {len(aside)} pilot scores; the search needs at least one of each.")
     starts = plan_starts(aside, len(s), target, confidence)
     threshold = lowest_in_sequence(s, e, target, starts)
     promised = threshold < math.inf
@@ -85,17 +88,15 @@ def target_risk(
     )
 
 
-def split_pilot(
-    scores: FloatArray, errors: NDArray[np.bool_], seed: int
-) -> tuple[FloatArray, NDArray[np.bool_], FloatArray]:
+def split_pilot(scores: Floats, errors: NDArray[np.bool_], seed: int) -> tuple[Floats, NDArray[np.bool_], Floats]:
     """Scores and errors of the rows that are kept, and the scores of those set aside as the pilot."""
     order = np.random.default_rng(seed).permutation(len(scores))
     size = max(1, round(PILOT_SHARE * len(scores)))
     return scores[order[size:]], errors[order[size:]], scores[order[:size]]
 
 
-def plan_starts(pilot: FloatArray, rows: int, target: float, confidence: float) -> list[Start]:
-    """The starts, highest threshold first; none if so few rows can promise nothing. Levels add to 1 - confidence."""
+def plan_starts(pilot: Floats, rows: int, target: float, confidence: float) -> list[Start]:
+    """The starts, highest threshold first; none if the rows are too few to promise. Levels sum to 1 - confidence."""
     level = 1.0 - confidence
     early = first_share(rows, len(pilot), target, FIRST_LEVEL * level)
     if early is not None and early < SECOND_START:
@@ -110,8 +111,8 @@ def plan_starts(pilot: FloatArray, rows: int, target: float, confidence: float) 
 def first_share(rows: int, pilots: int, target: float, level: float) -> float | None:
     """The share of rows to answer at the first start: enough to allow `START_ERRORS` at the level, or fewer.
 
-    1.3 standard deviations of the two samples' difference are added: one answer short of the least number would
-    end the search at once. None if all rows without an error are not enough.
+    1.3 standard deviations of the difference between the two samples are added: one answer too few would end the
+    search at once. None if even all rows without an error are not enough.
     """
     allowed = allowed_errors(np.arange(rows + 1), target, 1.0 - level)
     least = [int(np.argmax(allowed >= errors)) for errors in range(START_ERRORS + 1) if allowed[-1] >= errors]
@@ -121,17 +122,17 @@ def first_share(rows: int, pilots: int, target: float, level: float) -> float | 
     return share + 1.3 * math.sqrt(share * (1.0 - share) * (1.0 / pilots + 1.0 / rows))
 
 
-def upper_quantile(pilot: FloatArray, share: float) -> float:
-    """The threshold that about `share` of rows exceed; -inf, which all exceed, where the pilot has none so low."""
+def upper_quantile(pilot: Floats, share: float) -> float:
+    """The threshold that about `share` of rows exceed; -inf, which all exceed, where the pilot has no score so low."""
     rank = math.ceil(share * (len(pilot) + 1))
     return -math.inf if rank > len(pilot) else float(np.sort(pilot)[-rank])
 
 
-def lowest_in_sequence(scores: FloatArray, errors: NDArray[np.bool_], target: float, starts: list[Start]) -> float:
-    """The lowest threshold at which "the risk is above the target" fell; +inf if it fell nowhere.
+def lowest_in_sequence(scores: Floats, errors: NDArray[np.bool_], target: float, starts: list[Start]) -> float:
+    """The lowest threshold at which "the risk is above the target" was rejected; +inf if it was nowhere.
 
-    From each start down to the next: a run that arrives there hands its level on, and one that stops loses it (the
-    fallback procedure of Wiens, 2003). Answers change only at scores that occur, so these stand for all thresholds.
+    Each search goes from its start to the next start: if it gets there, it passes its level on, else the level is lost
+    (the fallback procedure of Wiens, 2003). Answers change only at scores that occur, so only these are tested.
     """
     order = np.argsort(-scores, kind="stable")
     # With the k highest answered: below[k] is the lowest threshold that does it, p_values[k] its test.
@@ -144,7 +145,7 @@ def lowest_in_sequence(scores: FloatArray, errors: NDArray[np.bool_], target: fl
         level += start.level
         for answered in range(first, last + 1):
             if answered > 0 and below[answered] == below[answered - 1]:
-                continue  # no threshold parts rows that tie
+                continue  # no threshold separates equal scores
             if p_values[answered] > level:
                 level = 0.0
                 break
@@ -152,9 +153,7 @@ def lowest_in_sequence(scores: FloatArray, errors: NDArray[np.bool_], target: fl
     return found
 
 
-def why_not(
-    scores: FloatArray, errors: NDArray[np.bool_], starts: list[Start], target: float, confidence: float
-) -> str:
+def why_not(scores: Floats, errors: NDArray[np.bool_], starts: list[Start], target: float, confidence: float) -> str:
     """The sentence that says why no threshold can promise the target."""
     asked = f"a risk of {target:.2%} with confidence {confidence:g}"
     if not starts:
@@ -171,13 +170,14 @@ def why_not(
 
 
 FITTING_SHARE = 3
-"""One row in so many fits: a temperature needs few rows, a promise many."""
+"""One row in three fits the calibrator: a temperature needs few rows, a promise many."""
 
 
 def fitting_rows(rows: int, seed: int = 0) -> NDArray[np.bool_]:
-    """Which rows fit, (rows,), a third drawn by the seed; the others decide.
+    """Which rows fit, (rows,): a third, drawn by the seed. The others decide.
 
-    Not by label: the rows that decide must be a plain random sample, or the promise's proof does not cover them.
+    The draw does not look at the labels and does not balance the classes. The proof of the promise needs the rows that
+    decide to be a plain random sample of the data; a split by class would make them something else.
     """
     return np.asarray(np.random.default_rng(seed).permutation(rows) % FITTING_SHARE == 0)
 

@@ -1,96 +1,53 @@
-"""Exact statements from counts: how many errors a promise allows, and how far a share may be off.
+"""Abstention rules: the score that ranks rows, the threshold on it, and what calibration rows say about that threshold.
 
-What to abstain by: five ways to rank rows, each turned so that higher is more trustworthy.
-
-The value that decides: a threshold on a score, with what it promises and on what evidence.
-
-Thresholds without a promise of risk: one that is given, and one by a target coverage.
+Here are the rules without a promise of risk: a threshold that is given, and one by a target coverage. The rule by a
+target risk is in `promise.py`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
-from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.values import FloatArray, check_rows, check_scores, check_share, check_tells_apart
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
+from uatlite.values import Floats, Integers, check_scores, check_share
 
-
-def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
-    """Clopper–Pearson: the risk r with P(Binomial(answered, r) ≤ errors) = 1 - confidence; 1 if all erred.
-
-    For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
-    """
-    if errors >= answered:
-        return 1.0
-    return float(beta.ppf(confidence, errors + 1, answered - errors))
-
-
-def allowed_errors(answered: ArrayLike, target: float, confidence: float) -> NDArray[np.int64]:
-    """The most errors among `answered` rows with which the Clopper–Pearson bound is at most `target`; else -1.
-
-    The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
-    """
-    trials = np.asarray(answered, dtype=np.int64)
-    level = 1.0 - confidence
-    most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level
-    return np.where(binom.cdf(most, trials, target) <= level, most, most - 1)
-
-
-def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
-    """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
-
-    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
-    that was chosen on the same rows.
-    """
-    share = answered / rows
-    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
-    return max(share - width, 0.0), min(share + width, 1.0)
+T = TypeVar("T")
 
 
 class Uncertainties(Protocol):
-    """The figures of each row, (rows,) each, that a score may read; `Predictive` has them."""
+    """The figures of each row, (rows,) each, that a score may use; `Predictive` has them all.
+
+    `variance` is that of the method: over passes, or the analytic one.
+    """
 
     @property
-    def confidence(self) -> FloatArray:
-        """The probability of the predicted class."""
-        ...
-
+    def confidence(self) -> Floats: ...
     @property
-    def entropy(self) -> FloatArray:
-        """The entropy of the predictive distribution."""
-        ...
-
+    def entropy(self) -> Floats: ...
     @property
-    def mutual_information(self) -> FloatArray:
-        """What the passes disagree about."""
-        ...
-
+    def mutual_information(self) -> Floats: ...
     @property
-    def margin(self) -> FloatArray:
-        """The largest minus the second largest probability."""
-        ...
-
+    def margin(self) -> Floats: ...
     @property
-    def variance(self) -> FloatArray:
-        """The variance that the method gives: over passes, or the analytic one."""
-        ...
+    def variance(self) -> Floats: ...
 
 
-SCORES: dict[str, Callable[[Uncertainties], FloatArray]] = {
+SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
     "confidence": lambda row: row.confidence,
     "entropy": lambda row: -row.entropy,
     "mutual-information": lambda row: -row.mutual_information,
     "margin": lambda row: row.margin,
     "variance": lambda row: -row.variance,
 }
+"""The scores to abstain by; of each, higher is more trustworthy."""
 
 
-def trust(name: str, uncertainties: Uncertainties) -> FloatArray:
+def trust(name: str, uncertainties: Uncertainties) -> Floats:
     """The score `name` of each row, (rows,); higher is more trustworthy."""
     check_choice("score", name, SCORES)
     return check_scores(SCORES[name](uncertainties))
@@ -103,11 +60,11 @@ KINDS = ("threshold", "coverage", "risk")
 class AbstentionRule:
     """Answer where the score is above the threshold, abstain elsewhere.
 
-    `threshold` is -inf to answer all and +inf to abstain on all. `target` is the risk or coverage asked for.
-    `rows`, `answered` and `errors` are counts of the calibration rows that the statement rests on; `coverage` is
-    answered / rows, and `coverage_interval` holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at
-    the threshold: a promise by itself for a threshold given beforehand; for a target risk the promise is the target.
-    `promised` says whether the target is promised, `reason` why not.
+    `threshold` is -inf to answer all rows and +inf to abstain on all. `target` is the requested risk or coverage.
+    `rows`, `answered` and `errors` are counts of the calibration rows that decided; `coverage` is answered / rows, and
+    `coverage_interval` holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at the threshold: a promise
+    for a threshold that was given beforehand; for a target risk the promise is the target itself.
+    `promised` says whether the target is promised, and `reason` why not.
     """
 
     kind: str
@@ -151,21 +108,93 @@ class AbstentionRule:
         return f"{where}: {share}{bound} ({basis})."
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values; an infinite threshold, which JSON has not, as "inf" or "-inf"."""
-        state = asdict(self)
-        state["coverage_interval"] = list(self.coverage_interval)
-        if math.isinf(self.threshold):
-            state["threshold"] = str(self.threshold)
-        return state
+        """All fields as plain JSON values."""
+        return decision_to_dict(self)
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Self:
         """The rule that `to_dict` described."""
-        try:
-            low, high = state["coverage_interval"]
-            return cls(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored abstention rule is broken ({error}); calibrate again.") from error
+        return decision_from_dict(cls, state, "abstention rule")
+
+
+def decision_to_dict(decision: Any) -> dict[str, Any]:
+    """All fields of a rule or of label sets as plain JSON values; JSON has no infinity, so that is "inf" or "-inf"."""
+    state = asdict(decision)
+    state["coverage_interval"] = list(state["coverage_interval"])
+    if math.isinf(state["threshold"]):
+        state["threshold"] = str(state["threshold"])
+    return state
+
+
+def decision_from_dict(kind: type[T], state: dict[str, Any], name: str) -> T:
+    """The rule or the label sets that `decision_to_dict` described; `name` is for the error."""
+    try:
+        low, high = state["coverage_interval"]
+        return kind(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CalibrationError(f"the stored {name} is broken ({error}); calibrate again.") from error
+
+
+def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
+    """Clopper–Pearson: the risk r with P(Binomial(answered, r) ≤ errors) = 1 - confidence; 1 if all erred.
+
+    For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
+    """
+    if errors >= answered:
+        return 1.0
+    return float(beta.ppf(confidence, errors + 1, answered - errors))
+
+
+def allowed_errors(answered: ArrayLike, target: float, confidence: float) -> Integers:
+    """The most errors among `answered` rows with which the Clopper–Pearson bound is at most `target`; else -1.
+
+    The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
+    """
+    trials = np.asarray(answered, dtype=np.int64)
+    level = 1.0 - confidence
+    most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level
+    return np.where(binom.cdf(most, trials, target) <= level, most, most - 1)
+
+
+def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
+    """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
+
+    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
+    that was chosen on the same rows.
+    """
+    share = answered / rows
+    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
+    return max(share - width, 0.0), min(share + width, 1.0)
+
+
+def conformal_rank(share: float, rows: int) -> int:
+    """ceil(share·(rows+1)): of `rows` exchangeable values and a new one, the new one is among this many smallest (or
+    largest) with probability `share` or more. Above `rows` no value of the sample will do."""
+    return math.ceil(share * (rows + 1) - 1e-9)  # 0.29·100 is 29 and not 28.999999999999996
+
+
+def check_rows(scores: ArrayLike, errors: ArrayLike, confidence: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Scores (rows,) and errors (rows,) of at least one calibration row, and a confidence between 0 and 1."""
+    s, e = check_scores(scores), np.asarray(errors)
+    if e.dtype != np.bool_ or e.shape != s.shape:
+        raise InputError(
+            f"errors have type {e.dtype} and shape {e.shape}; allowed is bool and ({len(s)},), one for each score: "
+            "predicted != label."
+        )
+    if len(s) == 0:
+        raise CalibrationError("there are no calibration rows; give labelled rows that the model was not trained on.")
+    check_share("confidence", confidence)
+    return s, e
+
+
+def check_target(target: float, scores: Floats, name: str) -> None:
+    """Raise unless 0 < target < 1 and the scores differ: no threshold can choose among equal scores."""
+    check_share("target", target)
+    if (scores == scores[0]).all():
+        raise CalibrationError(
+            f"all {len(scores)} rows have the {name} score {scores[0]:g}, so no threshold can tell them apart; "
+            "use 'confidence', or two passes or more for a score over passes."
+        )
 
 
 def fixed_threshold(
@@ -178,12 +207,11 @@ def fixed_threshold(
 ) -> AbstentionRule:
     """The threshold `target`, given beforehand, with its coverage and an exact bound of its risk.
 
-    `scores` (rows,) and `errors` (rows,), True where the prediction is wrong, are of calibration rows.
+    `scores` (rows,) and `errors` (rows,), True where the prediction is wrong, belong to calibration rows.
     """
-    s, e = check_rows(scores, errors)
-    check_share("confidence", confidence)
+    s, e = check_rows(scores, errors, confidence)
     if math.isnan(target):
-        raise ConfigurationError("threshold=nan answers nothing and says nothing; give a number.")
+        raise ConfigurationError("threshold=nan answers no row; give a number.")
     return rule_at(float(target), s, e, kind="threshold", score=score, target=None, confidence=confidence)
 
 
@@ -197,14 +225,12 @@ def target_coverage(
 ) -> AbstentionRule:
     """The highest threshold at which a new row is answered with probability `target` or more.
 
-    A new row's score is at least the j-th largest of n with probability j/(n+1) by exchangeability, and more
-    with ties; so j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
+    A new row's score is at least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So
+    j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
     """
-    s, e = check_rows(scores, errors)
-    check_share("confidence", confidence)
-    check_share("target", target)
-    check_tells_apart(s, score)
-    rank = math.ceil(target * (len(s) + 1) - 1e-9)  # 0.29·100 is 29 and not 28.999999999999996
+    s, e = check_rows(scores, errors, confidence)
+    check_target(target, s, score)
+    rank = conformal_rank(target, len(s))
     # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
     threshold = -math.inf if rank > len(s) else float(np.nextafter(np.sort(s)[-rank], -math.inf))
     return rule_at(threshold, s, e, kind="coverage", score=score, target=target, confidence=confidence)
@@ -212,7 +238,7 @@ def target_coverage(
 
 def rule_at(
     threshold: float,
-    scores: FloatArray,
+    scores: Floats,
     errors: NDArray[np.bool_],
     *,
     kind: str,
@@ -222,7 +248,7 @@ def rule_at(
     promised: bool = True,
     reason: str = "",
 ) -> AbstentionRule:
-    """The rule at a threshold, with what calibration rows (rows,) say of its coverage and risk."""
+    """The rule at a threshold, with its coverage and risk on the calibration rows (rows,)."""
     answered = scores > threshold
     count, wrong = int(answered.sum()), int((answered & errors).sum())
     share = count / len(scores)

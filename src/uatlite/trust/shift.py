@@ -1,6 +1,7 @@
-"""Where the calibration rows lie: an ellipsoid around their representations, and honest distances from it.
+"""Are the new rows like the calibration rows? If not, the promises do not hold.
 
-Are the new rows like the calibration rows? If not, the promises are off.
+Calibration keeps the sorted scores of its rows and an ellipsoid around their representations. New rows are compared by
+two tests: one of their scores, one of their distances from the ellipsoid.
 """
 
 import math
@@ -14,26 +15,27 @@ from scipy.linalg import LinAlgError, cholesky
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from uatlite.errors import CalibrationError, InputError
-from uatlite.values import FloatArray, check_scores, check_share
+from uatlite.trust.rule import conformal_rank
+from uatlite.values import Floats, check_array, check_scores, check_share
 
 
 @dataclass(frozen=True, eq=False)
 class Ellipsoid:
-    """Mean (units,) and shrunk covariance (units, units) of calibration rows, and how far such rows lie from it:
-    their sorted leave-one-out squared distances (rows,)."""
+    """Mean (units,) and shrunk covariance (units, units) of calibration rows, and the sorted leave-one-out squared
+    distances (rows,) of these rows."""
 
-    mean: FloatArray
-    covariance: FloatArray
-    distances: FloatArray
+    mean: Floats
+    covariance: Floats
+    distances: Floats
 
     @cached_property
-    def _factor(self) -> FloatArray:
+    def _factor(self) -> Floats:
         """The lower Cholesky factor of the covariance, (units, units)."""
         return lower_factor(self.covariance)
 
-    def squared_distances(self, representations: ArrayLike) -> FloatArray:
+    def squared_distances(self, representations: ArrayLike) -> Floats:
         """(x - mean)ᵀ Σ⁻¹ (x - mean) of each new row: representations (rows, units) → (rows,)."""
-        x = check_representations(representations)
+        x = check_array("representations", representations, {"rows": 0, "units": 1})
         if x.shape[1] != len(self.mean):
             raise InputError(
                 f"representations have {x.shape[1]} units, those of calibration had {len(self.mean)}; "
@@ -45,14 +47,14 @@ class Ellipsoid:
 def fit_ellipsoid(representations: ArrayLike) -> Ellipsoid:
     """The ellipsoid of calibration rows, representations (rows, units), with Ledoit–Wolf shrinkage.
 
-    A row lies nearer to an ellipsoid that it helped to draw, so the reference distances leave each row out.
-    With c = x_i - mean, n rows, the shrinkage α and the mean variance μ held, what is left has the mean
+    A row lies nearer to an ellipsoid that was fitted on it, so each reference distance leaves its row out.
+    With c = x_i - mean, n rows, the shrinkage α and the mean variance μ held, the other rows have the mean
     mean - c/(n-1) and the covariance B - γ·ccᵀ, where B = (1-α)·n/(n-1)·S + αμ·I and γ = (1-α)·n/(n-1)².
     By Sherman–Morrison the squared distance is (n/(n-1))²·q / (1 - γq) with q = cᵀB⁻¹c: one factor for all rows.
     """
     from sklearn.covariance import ledoit_wolf  # slow to import, and not needed by all
 
-    x = check_representations(representations)
+    x = check_array("representations", representations, {"rows": 0, "units": 1})
     n, units = x.shape
     mean = x.mean(axis=0)
     c = x - mean
@@ -64,7 +66,7 @@ def fit_ellipsoid(representations: ArrayLike) -> Ellipsoid:
     return Ellipsoid(mean, covariance, np.sort((n / (n - 1)) ** 2 * q / (1.0 - gamma * q)))
 
 
-def lower_factor(covariance: FloatArray) -> FloatArray:
+def lower_factor(covariance: Floats) -> Floats:
     """The lower Cholesky factor L with LLᵀ = covariance."""
     try:
         return np.asarray(cholesky(covariance, lower=True))
@@ -75,11 +77,11 @@ def lower_factor(covariance: FloatArray) -> FloatArray:
         ) from error
 
 
-def squared_norms(factor: FloatArray, vectors: FloatArray) -> FloatArray:
+def squared_norms(factor: Floats, vectors: Floats) -> Floats:
     """‖L⁻¹v‖² of each row v: vectors (rows, units) → (rows,).
 
-    By torch, whose threads are those that run the model: scipy's wait for more work on all cores for some 50 ms
-    after a call, in which the next batch would run at half speed.
+    With torch, because its threads are those that run the model: scipy's keep all cores busy for some 50 ms after a
+    call, and the next batch would run at half speed.
     """
     import torch
 
@@ -87,30 +89,20 @@ def squared_norms(factor: FloatArray, vectors: FloatArray) -> FloatArray:
     return np.asarray(solved.square().sum(dim=0))
 
 
-def check_representations(representations: ArrayLike) -> FloatArray:
-    """Representations as float64 of shape (rows, units), finite."""
-    array = np.asarray(representations, dtype=np.float64)
-    if array.ndim != 2:
-        raise InputError(f"representations have the shape {array.shape}; give one vector for each row, (rows, units).")
-    if not np.isfinite(array).all():
-        raise InputError("representations hold NaN or infinity; drop or rescore those rows.")
-    return array
-
-
 REFERENCE_ROWS = 50
-"""With fewer calibration rows there is no reference."""
+"""The fewest calibration rows for a reference."""
 
 CHECKED_ROWS = 20
-"""Of fewer new rows nothing is said."""
+"""The fewest new rows for a verdict."""
 
 
 @dataclass(frozen=True)
 class ShiftReport:
-    """What comparing new rows with the calibration rows says.
+    """The result of comparing new rows with the calibration rows.
 
-    `shifted` is None where the rows are too few to say. `p_value` is the smaller p-value of the tests times their
-    number (Bonferroni): without a shift it is below `false_alarm` at that rate or less. `outliers` is the
-    share of new rows farther out than all but `false_alarm` of calibration rows. Medians are of squared distances.
+    `shifted` is None where the rows are too few for a verdict. `p_value` is the smaller p-value of the tests times
+    their number (Bonferroni): without a shift it is below `false_alarm` at that rate or less. `outliers` is the share
+    of new rows farther out than all but `false_alarm` of calibration rows. Medians are of squared distances.
     """
 
     rows: int
@@ -124,7 +116,7 @@ class ShiftReport:
     outliers: float | None = None
 
     def describe(self) -> str:
-        """The verdict in a sentence for a person."""
+        """The verdict in one sentence."""
         if self.shifted is None:
             return (
                 f"{self.rows} rows are too few to tell a shift (at least {CHECKED_ROWS}): the promises are unchecked."
@@ -145,17 +137,17 @@ class ShiftReport:
 
 @dataclass(frozen=True, eq=False)
 class ShiftReference:
-    """The summary of the calibration rows: sorted scores (rows,), and the ellipsoid of their representations."""
+    """What calibration keeps of its rows: their sorted scores (rows,) and the ellipsoid of their representations."""
 
     score: str
     false_alarm: float
-    scores: FloatArray
+    scores: Floats
     ellipsoid: Ellipsoid | None = None
 
-    def squared_distances(self, representations: ArrayLike) -> FloatArray:
-        """How far new rows lie from the calibration rows: representations (rows, units) → (rows,).
+    def squared_distances(self, representations: ArrayLike) -> Floats:
+        """The distance of new rows from the calibration rows: representations (rows, units) → (rows,).
 
-        For a stream: keep these (rows,) rather than the representations, and check them at the end.
+        For a stream: keep these distances instead of the representations, and check them at the end.
         """
         return self._need_ellipsoid().squared_distances(representations)
 
@@ -165,7 +157,7 @@ class ShiftReference:
         A conformal test of each row by itself; fewer than 1/false_alarm - 1 calibration rows can flag none.
         """
         reference = self._need_ellipsoid().distances
-        rank = math.ceil((len(reference) + 1) * (1.0 - self.false_alarm) - 1e-9)
+        rank = conformal_rank(1.0 - self.false_alarm, len(reference))
         limit = math.inf if rank > len(reference) else reference[rank - 1]
         return np.asarray(check_scores(distances) > limit)
 
@@ -207,18 +199,18 @@ class ShiftReference:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What is not an array, as plain JSON values."""
+        """The fields that are not arrays, as plain JSON values."""
         return {"score": self.score, "false_alarm": self.false_alarm}
 
-    def to_arrays(self) -> dict[str, FloatArray]:
-        """The arrays by name, for a file of arrays; without representations only the scores."""
+    def to_arrays(self) -> dict[str, Floats]:
+        """The arrays by name; without representations only the scores."""
         arrays = {"scores": self.scores}
         if self.ellipsoid is not None:
             arrays |= {name: getattr(self.ellipsoid, name) for name in ("mean", "covariance", "distances")}
         return arrays
 
     @classmethod
-    def from_arrays(cls, state: dict[str, Any], arrays: dict[str, FloatArray]) -> Self:
+    def from_arrays(cls, state: dict[str, Any], arrays: dict[str, Floats]) -> Self:
         """The reference that `to_dict` and `to_arrays` described."""
         own = {name: np.asarray(array, dtype=np.float64) for name, array in arrays.items()}
         try:
@@ -245,7 +237,7 @@ def summarise(
     score: str = "confidence",
     false_alarm: float = 0.01,
 ) -> ShiftReference:
-    """The summary of calibration rows: scores (rows,), and pooled representations (rows, units) where kept."""
+    """The reference from calibration rows: scores (rows,) and, where given, pooled representations (rows, units)."""
     check_share("false_alarm", false_alarm)
     s = check_scores(scores)
     if len(s) < REFERENCE_ROWS:
@@ -261,12 +253,12 @@ def summarise(
     return ShiftReference(score, false_alarm, np.sort(s), ellipsoid)
 
 
-def score_test(new: FloatArray, reference: FloatArray) -> float:
+def score_test(new: Floats, reference: Floats) -> float:
     """The p-value of Kolmogorov–Smirnov: any change of the scores' distribution counts."""
-    small = max(len(new), len(reference)) <= 1000  # beyond that the limit law is as good, and fast
+    small = max(len(new), len(reference)) <= 1000  # beyond that the asymptotic law is as good, and fast
     return float(ks_2samp(new, reference, method="exact" if small else "asymp").pvalue)
 
 
-def distance_test(new: FloatArray, reference: FloatArray) -> float:
-    """The p-value of Mann–Whitney: rows farther out count, and so do rows too near (all the same text, say)."""
+def distance_test(new: Floats, reference: Floats) -> float:
+    """The p-value of Mann–Whitney: rows too far out count, and so do rows too near (all the same text, say)."""
     return float(mannwhitneyu(new, reference, alternative="two-sided", method="asymptotic").pvalue)

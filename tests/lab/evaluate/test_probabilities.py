@@ -11,8 +11,7 @@ from uatlite.lab.evaluate.outcomes import fit_calibrator, outcome_of
 from uatlite.lab.evaluate.parquet import NO_LABEL
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
-from uatlite.predictive import checked_margin_variance as margin_variance
-from uatlite.predictive import softmax
+from uatlite.predictive import margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
 
 NLI = ("entailment", "neutral", "contradiction")

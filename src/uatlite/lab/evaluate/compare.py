@@ -13,7 +13,7 @@ import numpy as np
 
 from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
 from uatlite.metrics.metric import Better, Statistic, at_once
-from uatlite.metrics.ranking import Floats
+from uatlite.values import Floats
 
 Estimates = Mapping[str, Mapping[str, Sequence[Estimate]]]
 """contender -> metric -> one estimate for each seed"""

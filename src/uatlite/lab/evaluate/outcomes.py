@@ -21,7 +21,7 @@ from uatlite.metrics.bootstrap import METRICS, Estimate
 from uatlite.metrics.calibration import SHIFT, combine
 from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
-from uatlite.predictive import checked_margin_variance, mean_logits, softmax
+from uatlite.predictive import margin_variance, mean_logits, softmax
 from uatlite.trust.auto import make_calibrator
 from uatlite.trust.calibrators import Calibrator
 
@@ -79,7 +79,7 @@ def _variance(predictions: StoredPredictions) -> Floats | None:
     """The margin's variance: the method's own where it gives one, else over its passes, else None."""
     if predictions.margin_variance is not None:
         return predictions.margin_variance.astype(np.float64)
-    return checked_margin_variance(predictions.logits, predictions.counts) if len(predictions.logits) > 1 else None
+    return margin_variance(predictions.logits, predictions.counts) if len(predictions.logits) > 1 else None
 
 
 def _class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ from uatlite.lab.paper.probes import ATTENTION, attention_maps
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report.figures import INK, MUTED, SERIES, Record, RenderedFigure, figure_of, render
 from uatlite.lab.report.tables import number
-from uatlite.metrics.ranking import Floats
+from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,7 +10,7 @@ from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
 from uatlite.metrics.metric import Statistic, at_once, mean_of
-from uatlite.metrics.ranking import Floats
+from uatlite.values import Floats
 
 CONFIDENCE = 0.95
 

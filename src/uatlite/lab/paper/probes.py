@@ -27,7 +27,6 @@ from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.measurement import Measurement, mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
 from uatlite.metrics.metric import Statistic
-from uatlite.metrics.ranking import Floats
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.view import view_of
@@ -35,6 +34,7 @@ from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.predictive import predict
 from uatlite.trust.calibrators import Calibrator
+from uatlite.values import Floats
 
 
 def config_of(spec: CellSpec, fit: FineTuning) -> UATConfig:

@@ -19,9 +19,10 @@ from uatlite.lab.paper.measurement import Measurement, cell_jobs, draws, mean_ov
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import SHIFT, combine
 from uatlite.metrics.metric import Statistic, at_once
-from uatlite.metrics.ranking import Floats, Rows
+from uatlite.metrics.ranking import Rows
 from uatlite.metrics.selective import accuracy_at, coverage_at
 from uatlite.predictive import entropy, margin
+from uatlite.values import Floats
 
 
 def score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
