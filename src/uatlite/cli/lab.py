@@ -28,8 +28,9 @@ TRAIN_EXAMPLES = """
 
   uatlite train --task sst2 --method swag:rank=20 -o my-swag
 
-Of your own file a fifth is held out and written to DIR/held-out.jsonl. Go on with it:
-uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o my-classifier
+A fifth of your own file is not trained on but written to DIR/held-out.jsonl, to calibrate on:
+
+  uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o my-classifier
 """
 
 
@@ -191,8 +192,8 @@ def evaluate(
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
     with shared.resumable(console, stopped), StageBar(console) as bar:
-        workers_of = None if cluster is None else ray_predictions(model, plan, cluster)
-        results = run(checkpoints, plan, Store(output / "store"), bar, workers_of)
+        on_cluster = None if cluster is None else ray_predictions(model, plan, cluster)
+        results = run(checkpoints, plan, Store(output / "store"), bar, on_cluster)
     Console().print(render(results))
     written = write_results(results, output)
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
@@ -202,7 +203,7 @@ def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> 
     """Compute the predictions of an evaluation on the workers of a cluster."""
     from uatlite.lab.evaluate.on_ray import evaluation_jobs, fill
 
-    names = [str(Path(name).absolute()) if Path(name).is_dir() else name for name in dict.fromkeys(models)]
+    names = [shared.found_anywhere(name) for name in dict.fromkeys(models)]
     return partial(fill, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)
 
 
@@ -255,9 +256,7 @@ def methods() -> None:
     from uatlite.trust.auto import CALIBRATORS
 
     console = Console()
-    listed = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("method", "passes", "trained", "what it is"):
-        listed.add_column(heading)
+    listed = Table("method", "passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
     for name, method in METHODS.items():
         aliases = [alias for alias, of in METHOD_ALIASES.items() if of == name]
         trained = "for it" if method.trained else ""
@@ -267,8 +266,8 @@ def methods() -> None:
     names = [f"{name} ({short[name]})" if name in short else name for name in CALIBRATORS if name != "none"]
     console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join((*SCALARS, *RATES))}.", highlight=False)
     console.print(
-        "Methods trained 'for it' need a model of their own: uatlite train --method NAME --task TASK -o DIR, and DIR "
-        "beside the plain model in uatlite evaluate.",
+        "Methods trained 'for it' need their own model: uatlite train --method NAME --task TASK -o DIR; give DIR after "
+        "the plain model in uatlite evaluate.",
         highlight=False,
     )
     console.print(f"Calibrators, added as in uat+ts: {', '.join(names)}. Alone, as in ts, one follows base.")

@@ -79,6 +79,16 @@ def resumable(console: Console, message: str) -> Iterator[None]:
         raise Exit(INTERRUPTED) from None
 
 
+def found_anywhere(model: str) -> str:
+    """The model as a worker finds it too: a directory as an absolute path, a hub id as it is."""
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
+
+
+def not_calibrated(console: Console, model: str) -> None:
+    """Say that probabilities are not calibrated, and what to do."""
+    console.print(f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR")
+
+
 def chosen_cluster(engine: str, address: str | None, workers: int | None, gpus: float) -> "Cluster | None":
     """The Ray cluster of the options; None for this process."""
     check_choice("engine", engine, ENGINES)

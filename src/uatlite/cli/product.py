@@ -242,28 +242,25 @@ def serve(
         from uatlite.serve.service import Limits
 
         limits = Limits(
-            body=most_bytes,
-            texts=most_texts,
-            characters=most_characters,
-            batch=batch,
-            waiting=waiting,
-            gather=gather / 1000,
-            deadline=deadline,
-        )
+            body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,
+            gather=gather / 1000, deadline=deadline,
+        )  # fmt: skip
         token = read_token(token_file)
         changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
         classifier = UncertaintyClassifier.from_pretrained(model, method=method, **changed)
     if not is_loopback(host) and token is None:
         console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
     if classifier.calibration_ is None:
-        console.print(
-            f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
-        )
-
-    def say(address: str) -> None:
-        console.print(f"Serving at {address} (Ctrl-C stops)")
-
-    run(classifier, host=host, port=port, limits=limits, token=token, hosts=allow_host or (), on_start=say)
+        shared.not_calibrated(console, model)
+    run(
+        classifier,
+        host=host,
+        port=port,
+        limits=limits,
+        token=token,
+        hosts=allow_host or (),
+        on_start=lambda address: console.print(f"Serving at {address} (Ctrl-C stops)"),
+    )
 
 
 def _imported() -> Callable[..., None]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Inputs = Mapping[str, Tensor]
-Batches = Sequence[Inputs]
+Batches = list[Inputs]
 Contender = Callable[[PreTrainedModel, Batches, int], None]
 
 
@@ -149,9 +149,11 @@ def run_bench(
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
+    bench = _Bench(checkpoint, tokens, plan, on_step)
     on_step("finding the batch size at which the deterministic pass is fastest")
-    sizes = _over_batch(checkpoint, tokens, plan, on_step)
+    sizes = bench.over_batch()
     batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
+    names = list(dict.fromkeys((BASELINE, *plan.contenders)))
     results = BenchResults(
         model=checkpoint.name,
         texts=len(texts),
@@ -160,91 +162,78 @@ def run_bench(
         rounds=plan.rounds,
         batch=batch,
         machine=_machine(),
-        contenders=take_turns(
-            _runs(checkpoint, _batches(tokens, batch), plan, plan.contenders), BASELINE, plan.rounds, on_step
-        ),
+        contenders=take_turns(bench.runs(bench.batches(batch), names), BASELINE, plan.rounds, on_step),
         curves=(sizes,),
     )
     on_results(results)
-    for measure in (_over_passes, _over_tokens, _over_texts) if plan.curves else ():
-        results = replace(results, curves=(*results.curves, measure(checkpoint, tokens, plan, on_step)))
+    for measure in (bench.over_passes, bench.over_tokens, bench.over_texts) if plan.curves else ():
+        results = replace(results, curves=(*results.curves, measure()))
         on_results(results)
     return results
 
 
-def _batches(tokens: Tokens, size: int, rows: Sequence[int] | None = None) -> Batches:
-    """Batches of similar length, of at most `size` texts."""
-    most = max(BATCH_TOKENS, size * max(tokens.lengths))
-    return [batch.inputs for batch in tokens.batches(rows, most_tokens=most, most_texts=size)]
+@dataclass(frozen=True)
+class _Bench:
+    """A model, the tokens of the texts, and what is measured on them."""
 
+    checkpoint: Checkpoint
+    tokens: Tokens
+    plan: BenchPlan
+    on_step: OnStep
 
-def _runs(checkpoint: Checkpoint, batches: Batches, plan: BenchPlan, names: Sequence[str]) -> Runs:
-    chosen = [BASELINE, *(name for name in names if name != BASELINE)]
-    return {name: partial(CONTENDERS[name], checkpoint.model, batches, plan.passes) for name in chosen}
+    def batches(self, size: int, rows: Sequence[int] | None = None) -> Batches:
+        """Batches of similar length, of at most `size` texts."""
+        most = max(BATCH_TOKENS, size * max(self.tokens.lengths))
+        return [batch.inputs for batch in self.tokens.batches(rows, most_tokens=most, most_texts=size)]
 
+    def of_length(self, length: int) -> Batches:
+        """One batch of the longest texts, cut or repeated to `length` tokens."""
+        rows = self.tokens.by_length()[-CURVE_TEXTS:]
+        places = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
+        return [{name: value[..., places] for name, value in self.tokens.pad(rows).items()}]
 
-def _curve(over: str, sizes: Sequence[int], runs_at: Callable[[int], Runs], rounds: int, on_step: OnStep) -> Curve:
-    """Time the same contenders at each size, by the fastest of the rounds, and fit how they grow."""
-    taken: dict[str, list[float]] = {}
-    for size in sizes:
-        on_step(f"how costs grow with {over}: {size}")
-        runs = runs_at(size)
-        for run in runs.values():
-            run()
-        best = dict.fromkeys(runs, float("inf"))
-        for _ in range(rounds):
-            for name, run in runs.items():
-                best[name] = min(best[name], seconds(run))
-        for name, value in best.items():
-            taken.setdefault(name, []).append(value)
-    exponents = {name: exponent(sizes, values) for name, values in taken.items()} if len(sizes) > 1 else {}
-    return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
+    def runs(self, batches: Batches, names: Sequence[str], passes: int | None = None) -> Runs:
+        """The contenders of these names over the batches."""
+        model, passes = self.checkpoint.model, passes or self.plan.passes
+        return {name: partial(CONTENDERS[name], model, batches, passes) for name in names}
 
+    def curve(self, over: str, sizes: Sequence[int], runs_at: Callable[[int], Runs]) -> Curve:
+        """Time the same contenders at each size, by the fastest of the rounds, and fit how they grow."""
+        taken: dict[str, list[float]] = {}
+        for size in sizes:
+            self.on_step(f"how costs grow with {over}: {size}")
+            runs = runs_at(size)
+            for run in runs.values():
+                run()
+            rounds = [{name: seconds(run) for name, run in runs.items()} for _ in range(self.plan.rounds)]
+            for name in runs:
+                taken.setdefault(name, []).append(min(times[name] for times in rounds))
+        exponents = {name: exponent(sizes, values) for name, values in taken.items()} if len(sizes) > 1 else {}
+        return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
 
-def _over_batch(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
-    sizes = [size for size in BATCH_SIZES if size <= max(len(tokens), BATCH_SIZES[0])]
-    names = [BASELINE] if not plan.curves else [BASELINE, "UAT folded"]
-    return _curve(
-        "batch", sizes, lambda size: _runs(checkpoint, _batches(tokens, size), plan, names), plan.rounds, on_step
-    )
+    def over_batch(self) -> Curve:
+        sizes = [size for size in BATCH_SIZES if size <= max(len(self.tokens), BATCH_SIZES[0])]
+        names = [BASELINE, "UAT folded"] if self.plan.curves else [BASELINE]
+        return self.curve("batch", sizes, lambda size: self.runs(self.batches(size), names))
 
+    def over_passes(self) -> Curve:
+        batches = self.of_length(min(CURVE_TOKENS, self._longest))
+        return self.curve("passes", PASSES, lambda passes: self.runs(batches, GROW_WITH_PASSES, passes))
 
-def _over_passes(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
-    batches = [_of_length(tokens, min(CURVE_TOKENS, longest(checkpoint.model, checkpoint.tokenizer)))]
+    def over_tokens(self) -> Curve:
+        lengths = [length for length in LENGTHS if length <= self._longest]
+        return self.curve("tokens", lengths, lambda length: self.runs(self.of_length(length), CURVE_CONTENDERS))
 
-    def runs_at(passes: int) -> Runs:
-        return {name: partial(CONTENDERS[name], checkpoint.model, batches, passes) for name in GROW_WITH_PASSES}
+    def over_texts(self) -> Curve:
+        """A quarter of the texts once, twice and four times over."""
+        some = range(max(1, len(self.tokens) // 4))
+        once = self.batches(CURVE_TEXTS, some)
+        sizes = [len(some) * times for times in (1, 2, 4)]
+        return self.curve("texts", sizes, lambda size: self.runs(once * (size // len(some)), CURVE_CONTENDERS))
 
-    return _curve("passes", PASSES, runs_at, plan.rounds, on_step)
-
-
-def _over_tokens(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
-    most = longest(checkpoint.model, checkpoint.tokenizer)
-    lengths = [length for length in LENGTHS if length <= most]
-
-    def runs_at(length: int) -> Runs:
-        return _runs(checkpoint, [_of_length(tokens, length)], plan, CURVE_CONTENDERS)
-
-    return _curve("tokens", lengths, runs_at, plan.rounds, on_step)
-
-
-def _of_length(tokens: Tokens, length: int) -> Inputs:
-    """A batch of the longest texts, cut or repeated to `length` tokens."""
-    rows = tokens.by_length()[-CURVE_TEXTS:]
-    places = torch.arange(length) % min(tokens.lengths[row] for row in rows)
-    return {name: value[..., places] for name, value in tokens.pad(rows).items()}
-
-
-def _over_texts(checkpoint: Checkpoint, tokens: Tokens, plan: BenchPlan, on_step: OnStep) -> Curve:
-    """The texts once, twice and four times over."""
-    every = list(range(len(tokens)))
-    some = every[: max(1, len(every) // 4)]
-
-    def runs_at(size: int) -> Runs:
-        batches = [batch for _ in range(size // len(some)) for batch in _batches(tokens, CURVE_TEXTS, some)]
-        return _runs(checkpoint, batches, plan, CURVE_CONTENDERS)
-
-    return _curve("texts", [len(some) * times for times in (1, 2, 4)], runs_at, plan.rounds, on_step)
+    @property
+    def _longest(self) -> int:
+        return longest(self.checkpoint.model, self.checkpoint.tokenizer)
 
 
 def _machine() -> dict[str, str]:

@@ -128,9 +128,7 @@ class SngpTraining(MethodTraining):
     """learning rate of the head: its coefficients begin at 0 and would hardly move at the rate of pretrained weights"""
 
     def __post_init__(self) -> None:
-        for name in ("features", "length_scale", "prior_variance", "bound", "head_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"sngp: {name}={getattr(self, name)} is not above 0.")
+        self.check_positive("features", "length_scale", "prior_variance", "bound", "head_rate")
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         name, layer = last_layer(model)
@@ -205,9 +203,7 @@ class VariationalTraining(MethodTraining):
     scale_rate: float = 0.01
 
     def __post_init__(self) -> None:
-        for name in ("prior_scale", "initial_scale", "scale_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"vi-last-layer: {name}={getattr(self, name)} is not above 0.")
+        self.check_positive("prior_scale", "initial_scale", "scale_rate")
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         name, layer = last_layer(model)

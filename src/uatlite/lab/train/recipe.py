@@ -102,6 +102,12 @@ class MethodTraining:
         """A copy with some settings replaced; values as spelt on a command line."""
         return change_fields(self, settings, f"the training of {self.key}")
 
+    def check_positive(self, *names: str) -> None:
+        """Raise unless these settings are above 0."""
+        for name in names:
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{self.key}: {name}={getattr(self, name)} is not above 0.")
+
     def check(self, recipe: Recipe) -> None:
         """Raise unless the method can be trained by this recipe."""
 
