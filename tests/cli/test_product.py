@@ -1,6 +1,8 @@
 """calibrate, predict and sites, from the arguments to the files and the exit code."""
 
+import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,6 +90,17 @@ def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, capsys: pytest.C
     assert "Warning: what calibration promised need not hold" in told
 
 
+def test_standard_input_loses_no_row(
+    calibrated: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns are looked at before the model is loaded, and standard input can be read only once."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.read_bytes()))))
+    assert run("predict", calibrated, "-", "-o", tmp_path / "out.jsonl", "--text", "body") == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 179
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.read_bytes()))))
+    assert run("predict", "no/such/model", "-", "-o", tmp_path / "out.csv") == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -99,7 +112,9 @@ def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, capsys: pytest.C
             "calibrated with method base",
         ),
         (("predict", "CAL", "nowhere.csv", "-o", "OUT.csv"), "nowhere.csv does not exist"),
-        (("predict", "no/such/model", "DATA", "-o", "OUT.csv"), "is not a directory"),
+        (("predict", "no/such/model", "DATA", "-o", "OUT.csv", "--text", "body"), "is not a directory"),
+        (("predict", "no/such/model", "DATA", "-o", "OUT.csv"), "There is no column 'text'"),
+        (("predict", "no/such/model", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "stars"), "--label-order"),
         (("calibrate", "MODEL", "DATA", "-o", "CAL"), "is not empty"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--label-order", "a,b"), "are not 3 different names"),

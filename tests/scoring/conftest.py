@@ -1,11 +1,15 @@
 """A classifier to score with, in small blocks; and a Ray of two processes on this machine, with a file to score."""
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.settings import Settings
 from uatlite.scoring import blocks
 
 BLOCK = 16
@@ -23,6 +27,26 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of `BLOCK` rows."""
     monkeypatch.setattr(blocks.blocks, "__defaults__", (BLOCK, blocks.BLOCK_CHARACTERS))
     return BLOCK
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., object]], list[object]]:
+    """`counted(function)`: a list that gets the last positional argument of each call, wherever it was imported."""
+
+    def count(function: Callable[..., Any]) -> list[object]:
+        calls: list[object] = []
+
+        def counting(*args: Any, **options: Any) -> Any:
+            calls.append(args[-1])
+            return function(*args, **options)
+
+        owners = [module for module in [json, *sys.modules.values()] if module.__name__.startswith(("uatlite", "json"))]
+        for owner in [*owners, Settings]:
+            if vars(owner).get(function.__name__) is function:
+                monkeypatch.setattr(owner, function.__name__, counting)
+        return calls
+
+    return count
 
 
 NOT_TESTED = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"

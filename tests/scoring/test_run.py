@@ -10,19 +10,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.settings import Settings, tokenizer_fingerprint
 from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.model.load import model_hash
+from uatlite.scoring.blocks import open_rows
 from uatlite.scoring.job import Job, Progress
-from uatlite.scoring.run import score_file
+from uatlite.scoring.run import ShiftMonitor, hashed, score_file
+from uatlite.text.examples import text_fault
 from uatlite.text.rows import Row, read_rows
 from uatlite.text.schema import Layout
+from uatlite.trust.shift import summarise
 
 Texts = Callable[..., list[str]]
+REFERENCE = summarise(np.random.default_rng(0).random(200))
 
 
 def write_jsonl(path: Path, texts: list[str], **columns: list[object]) -> Path:
@@ -187,6 +194,59 @@ def test_an_output_is_not_replaced_unasked(
     assert score_file(classifier, Job(other, tmp_path / "out.jsonl", overwrite=True)).rows == 2
 
 
+def test_nothing_is_done_twice(
+    saved: Path, made_texts: Texts, tmp_path: Path, small_blocks: int, counted: Callable[[object], list[object]]
+) -> None:
+    """From loading to the output: weights are hashed once, settings built once, each text checked once, and only the
+    lines of a part on disk are parsed, when the output is written. A resumed part is read once more."""
+    rows = 3 * small_blocks
+    hashes, fingerprints, checks = (counted(f) for f in (model_hash, tokenizer_fingerprint, text_fault))
+    settings, parsed = counted(Settings.__init__), counted(json.loads)
+    job = Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(rows))), tmp_path / "out.jsonl")
+    classifier = UncertaintyClassifier.from_pretrained(saved)
+    stored = len(settings)  # those that the calibration was made with
+    assert (len(hashes), stored, len(fingerprints)) == (1, 1, 0)
+    score_file(classifier, job)
+    assert (len(hashes), len(settings) - stored, len(fingerprints), len(checks)) == (1, 1, 1, rows)
+    assert len(part_lines(parsed)) == rows + 3  # a line of counts in each part
+
+    parsed.clear()
+    job = replace(job, output=tmp_path / "resumed.jsonl")
+    interrupted(classifier, job, 2 * small_blocks)
+    assert part_lines(parsed) == []
+    score_file(classifier, replace(job, resume=True))
+    assert len(part_lines(parsed)) == 2 * (small_blocks + 1) + rows + 3
+
+
+def part_lines(parsed: list[object]) -> list[object]:
+    return [line for line in parsed if str(line).startswith('["')]
+
+
+def test_rows_of_an_input_that_the_caller_opened(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard input can be read only once: looking at its columns must not lose a row."""
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(5))
+    score_file(classifier, Job(str(source), tmp_path / "file.jsonl"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(source.read_bytes()))))
+    job = Job("-", tmp_path / "piped.jsonl")
+    score_file(classifier, job, rows=open_rows(job))
+    assert (tmp_path / "piped.jsonl").read_bytes() == (tmp_path / "file.jsonl").read_bytes()
+
+
+def test_a_broken_part_is_scored_again(
+    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
+) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(3 * small_blocks))
+    job = Job(str(source), tmp_path / "out.jsonl")
+    interrupted(classifier, job, 2 * small_blocks)
+    (tmp_path / "out.jsonl.unfinished" / "part-000000.jsonl").write_text('["counts", {}]\n["row"')
+    seen: list[Progress] = []
+    score_file(classifier, replace(job, resume=True), seen.append)
+    assert [progress.resumed for progress in seen] == [0, 16, 16]
+    assert len(read(job.output)) == 3 * small_blocks
+
+
 class Stop(Exception):
     """What a test interrupts a run with."""
 
@@ -207,7 +267,7 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
     job = Job(str(source), tmp_path / "out.jsonl")
     interrupted(classifier, job, 2 * small_blocks)
     assert beside(job.output) == ["in.jsonl", "out.jsonl.unfinished"]
-    with pytest.raises(StoreError, match="2 parts of an unfinished run; go on with it by --resume"):
+    with pytest.raises(StoreError, match="2 parts of an unfinished run; continue it with --resume"):
         score_file(classifier, job)
     with pytest.raises(StoreError, match="is of another run: columns differ"):
         score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("x",)), resume=True))
@@ -327,3 +387,31 @@ def test_an_empty_file_gives_an_empty_output(classifier: UncertaintyClassifier, 
         summary = score_file(classifier, Job(str(tmp_path / "in.jsonl"), tmp_path / f"out.{suffix}"))
         assert summary.rows == 0
         assert read(tmp_path / f"out.{suffix}") == []
+
+
+def test_the_sample_does_not_depend_on_the_cuts() -> None:
+    scores = np.random.default_rng(1).random(5000)
+    reports = []
+    for size in (5000, 700, 1):
+        monitor = ShiftMonitor(REFERENCE, size=300)
+        for start in range(0, len(scores), size):
+            part = scores[start : start + size]
+            monitor.add(np.arange(start, start + len(part)), part, None)
+        reports.append(monitor.report())
+    assert reports[0] == reports[1] == reports[2]
+    assert reports[0] is not None
+    assert reports[0].rows == 300
+
+
+def test_the_sample_is_spread_over_the_stream() -> None:
+    positions = np.argsort(hashed(np.arange(100_000, dtype=np.uint64)))[:10_000]
+    counts = np.histogram(positions, bins=10, range=(0, 100_000))[0]
+    assert (abs(counts - 1000) < 4 * np.sqrt(900)).all()
+    assert len(np.unique(hashed(np.arange(100_000, dtype=np.uint64)))) == 100_000
+
+
+def test_without_a_reference_there_is_no_report() -> None:
+    monitor = ShiftMonitor(None)
+    monitor.add([0], [0.5], None)
+    assert monitor.report() is None
+    assert ShiftMonitor(REFERENCE).report().shifted is None  # type: ignore[union-attr]

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES
+from uatlite.classifier.predictor import Predictor
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Limits, Service
 
@@ -94,6 +96,23 @@ def test_an_explanation_shows_all_sides(client: TestClient, classifier: Uncertai
     assert attention["tokens"] == ["[CLS]", "a1", "a2", "a3", "[SEP]"]
     assert [len(attention["plain"]), len(attention["plain"][0])] == [2, 5]
     assert sum(attention["modulated"][1][2]) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, {"samples": 9}], ids=["served", "other"])
+def test_an_explanation_runs_the_passes_once(
+    client: TestClient, classifier: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch, settings: dict[str, int]
+) -> None:
+    method = type(classifier.method)
+    passes: list[int] = []
+    run = method.run
+
+    def counting(self: Any, *args: Any, **options: Any) -> Any:
+        passes.append(self.passes)
+        return run(self, *args, **options)
+
+    monkeypatch.setattr(method, "run", counting)
+    reply = client.post("/explain", json={"text": "a1 a2 a3", "settings": settings}).json()
+    assert passes == [len(reply["passes"])]
 
 
 def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestClient) -> None:
@@ -198,7 +217,7 @@ def test_nothing_leaks_when_the_service_fails(
         raise RuntimeError("/secret/path/model.safetensors")
 
     service = Service(classifier)
-    monkeypatch.setattr(UncertaintyClassifier, "predict", broken)
+    monkeypatch.setattr(Predictor, "predict", broken)
     with TestClient(create_app(service), raise_server_exceptions=False) as client:
         reply = client.post("/predict", json={"texts": ["a1"]})
         assert client.get("/health").status_code == 200

@@ -52,12 +52,12 @@ def test_workers_share_what_waits_and_run_side_by_side() -> None:
         squares = Squares()
         squares.go.clear()
         async with started(squares, workers=2, waiting=20, gather=0.05) as batcher:
-            asked = [asyncio.create_task(batcher.ask([n], 10)) for n in range(6)]
+            asked = [asyncio.create_task(batcher.submit([n], 10)) for n in range(6)]
             await until(lambda: len(squares.batches) == 2)  # the first has not been answered
             assert sorted(map(len, squares.batches)) == [3, 3]
             squares.go.set()
             assert await asyncio.gather(*asked) == [[n * n] for n in range(6)]
-            assert await batcher.ask([7], 10) == [49]
+            assert await batcher.submit([7], 10) == [49]
         assert sorted(number for batch in squares.batches for number in batch) == [*range(6), 7]
 
     asyncio.run(check())
@@ -67,7 +67,7 @@ def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer() 
     async def check() -> None:
         squares = Squares()
         async with started(squares, gather=0.1, waiting=20) as batcher:
-            answers = await asyncio.gather(*(batcher.ask([n, n + 100], 10) for n in range(5)))
+            answers = await asyncio.gather(*(batcher.submit([n, n + 100], 10) for n in range(5)))
         assert answers == [[n * n, (n + 100) ** 2] for n in range(5)]
         assert [len(batch) for batch in squares.batches] == [4, 4, 2]
 
@@ -78,7 +78,7 @@ def test_a_lone_question_waits_no_longer_than_the_gathering() -> None:
     async def check() -> None:
         async with started(Squares(), gather=0.05) as batcher:
             begun = asyncio.get_running_loop().time()
-            assert await batcher.ask([3], 10) == [9]
+            assert await batcher.submit([3], 10) == [9]
             assert asyncio.get_running_loop().time() - begun >= 0.05
 
     asyncio.run(check())
@@ -89,14 +89,14 @@ def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied() -> N
         squares = Squares()
         squares.go.clear()
         async with started(squares, most=1, gather=0.0, waiting=3) as batcher:
-            first = asyncio.create_task(batcher.ask([1], 10))
+            first = asyncio.create_task(batcher.submit([1], 10))
             await until(lambda: squares.batches)  # it is with the worker now, and no longer in the queue
-            others = asyncio.create_task(batcher.ask([2, 3, 4], 10))
+            others = asyncio.create_task(batcher.submit([2, 3, 4], 10))
             await until(lambda: len(batcher) == 3)
             with pytest.raises(asyncio.QueueFull):
-                await batcher.ask([5], 10)
+                await batcher.submit([5], 10)
             squares.go.set()
-            assert [await first, await others, await batcher.ask([5], 10)] == [[1], [4, 9, 16], [25]]
+            assert [await first, await others, await batcher.submit([5], 10)] == [[1], [4, 9, 16], [25]]
 
     asyncio.run(check())
 
@@ -107,9 +107,9 @@ def test_who_stops_waiting_takes_its_questions_out(leave: str) -> None:
         squares = Squares()
         squares.go.clear()
         async with started(squares, most=1, gather=0.0) as batcher:
-            first = asyncio.create_task(batcher.ask([1], 10))
+            first = asyncio.create_task(batcher.submit([1], 10))
             await until(lambda: squares.batches)
-            left = asyncio.create_task(batcher.ask([2, 3], 0.05 if leave == "timeout" else 10))
+            left = asyncio.create_task(batcher.submit([2, 3], 0.05 if leave == "timeout" else 10))
             await until(lambda: len(batcher) == 2)
             if leave == "cancel":
                 left.cancel()
@@ -126,7 +126,7 @@ def test_who_stops_waiting_takes_its_questions_out(leave: str) -> None:
 def test_a_question_that_fails_does_not_spoil_the_others() -> None:
     async def check() -> None:
         async with started(Squares(), gather=0.05) as batcher:
-            asked: list[Awaitable[list[int]]] = [batcher.ask([n], 10) for n in (2, 13, 3)]
+            asked: list[Awaitable[list[int]]] = [batcher.submit([n], 10) for n in (2, 13, 3)]
             good, bad, also_good = await asyncio.gather(*asked, return_exceptions=True)
         assert (good, also_good) == ([4], [9])
         assert isinstance(bad, ZeroDivisionError)
@@ -139,11 +139,11 @@ def test_a_stop_answers_what_was_accepted_and_takes_no_more() -> None:
         squares = Squares()
         squares.go.clear()
         async with started(squares, most=1, gather=0.0) as batcher:
-            asked = asyncio.create_task(batcher.ask([1, 2, 3], 10))
+            asked = asyncio.create_task(batcher.submit([1, 2, 3], 10))
             await until(lambda: squares.batches)
             batcher.close()
             with pytest.raises(asyncio.QueueFull):
-                await batcher.ask([4], 10)
+                await batcher.submit([4], 10)
             squares.go.set()
         assert await asked == [1, 4, 9]
 

@@ -19,20 +19,24 @@ Ask = Callable[..., httpx.Response]
 
 
 class Held:
-    """A classifier that takes a while over each batch."""
+    """A classifier, and its own predictor, that takes a while over each batch."""
 
     def __init__(self, classifier: UncertaintyClassifier, seconds: float) -> None:
         self._classifier = classifier
+        self._predictor = classifier.predictor()
         self._seconds = seconds
         self.read: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._classifier, name)
+        return getattr(self._predictor if hasattr(self._predictor, name) else self._classifier, name)
 
-    def predict(self, texts: list[Any], **options: Any) -> Any:
+    def predictor(self) -> Any:
+        return self
+
+    def predict(self, texts: list[Any]) -> Any:
         self.read.append(len(texts))
         time.sleep(self._seconds)
-        return self._classifier.predict(texts, **options)
+        return self._predictor.predict(texts)
 
 
 def test_concurrent_clients_share_batches_and_get_the_offline_answers(
@@ -57,11 +61,11 @@ def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
     together = threading.Barrier(2, timeout=20)
 
     class Meeting(Held):
-        def predict(self, texts: list[Any], **options: Any) -> Any:
+        def predict(self, texts: list[Any]) -> Any:
             if len(self.read) < 2:
                 self.read.append(len(texts))
                 together.wait()  # passes only if two batches are under way at the same time
-            return self._classifier.predict(texts, **options)
+            return self._predictor.predict(texts)
 
     texts = [f"{text} " * (1 + 40 * (place % 3)) for place, text in enumerate(made_texts(48, seed=5))]
 

@@ -87,7 +87,7 @@ def bench(
 def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
     from itertools import islice
 
-    from uatlite.scoring.blocks import Accepted, read_items
+    from uatlite.scoring.blocks import TextShape, open_rows, read_items
     from uatlite.scoring.job import Job
     from uatlite.text.schema import Layout
     from uatlite.text.tasks import load
@@ -96,7 +96,8 @@ def _texts(source: str | None, rows: int, text: str, pair: str | None, options: 
     if source is None:
         return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
     layout = Layout(text=text, pair=pair, options=options, label=None)
-    items = read_items(Accepted(options is not None, None), Job(source, Path(), layout))
+    job = Job(source, Path(), layout)
+    items = read_items(open_rows(job), TextShape(options is not None, None), job)
     return list(islice((item.text for item in items if isinstance(item, Example)), rows))
 
 

@@ -42,9 +42,9 @@ def predict(
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.scoring.blocks import estimate_rows
-    from uatlite.scoring.job import Job
-    from uatlite.scoring.run import score_file
+    from uatlite.scoring.blocks import estimate_rows, open_rows
+    from uatlite.scoring.job import Job, Summary
+    from uatlite.scoring.run import check_output, score_file
     from uatlite.text.schema import Layout
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
@@ -54,26 +54,28 @@ def predict(
     if max_length is not None:
         changed["max_length"] = max_length
     console = Console(stderr=True)
-    total = estimate_rows(job)
     name = str(Path(model).absolute()) if Path(model).is_dir() else model
     load = partial(UncertaintyClassifier.from_pretrained, name, method=method, **changed)
-    classifier = load() if cluster is None else load(device="cpu")
+    total = estimate_rows(job) if console.is_terminal else None
+    if cluster is None:
+        check_output(job)
+        rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is loaded
+        score: Callable[..., Summary] = partial(score_file, load(), job, rows=rows)
+    else:
+        from uatlite.scoring import on_ray
+
+        score = partial(on_ray.score_file, load, job, cluster)
     try:
         with ScoringBar(console, total) as bar:
-            if cluster is None:
-                summary = score_file(classifier, job, bar.show)
-            else:
-                from uatlite.scoring import on_ray
-
-                summary = on_ray.score_file(load, job, cluster, bar.show, classifier=classifier)
+            summary = score(bar.show)
     except KeyboardInterrupt:
-        console.print("Stopped. What is done is kept; the same command with --resume goes on from there.")
+        console.print("Stopped. Finished rows are kept; the same command with --resume continues.")
         raise Exit(shared.INTERRUPTED) from None
     for line in summary.describe():
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     if summary.shift is not None and summary.shift.shifted:
         console.print("Warning: what calibration promised need not hold for these data.", style="bold yellow")
-    if classifier.calibration_ is None:
+    if not summary.calibrated:
         console.print(
             f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
         )
@@ -123,7 +125,7 @@ def calibrate(
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.errors import DataError
-    from uatlite.scoring.job import read_labelled
+    from uatlite.scoring.blocks import read_labelled
     from uatlite.text.schema import Layout
 
     if output.is_dir() and any(output.iterdir()) and not overwrite:

@@ -1,11 +1,11 @@
-"""A stream of rows in blocks of bounded size: what is in memory at once, and sorted by length inside.
+"""Reading a job's input: each row as an example or a reject, in blocks of bounded size.
 
-The rows of a job's input: what can be scored, and what cannot with the reason.
+A block is what is in memory at once. Its digest tells a resumed run whether its rows are still the same.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,25 +13,47 @@ from pathlib import Path
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
-from uatlite.text.examples import example_of, require_columns, text_fault
+from uatlite.text.examples import example_of, read_examples, require_columns, text_fault
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
-from uatlite.values import Choices, Example, strings
+from uatlite.text.schema import Layout
+from uatlite.text.write import row_writer
+from uatlite.values import Choices, Example, Text, strings
 
 BLOCK_ROWS = 512
-"""Enough texts that batches of like length waste little padding; what a kill costs at most."""
+"""Enough texts that batches of like length waste little padding. A killed run loses at most one block."""
 BLOCK_CHARACTERS = 4_000_000
+READ_BYTES = 1 << 20
 
 Item = Example | Reject
 
 
 @dataclass(frozen=True)
+class TextShape:
+    """Which texts a classifier accepts."""
+
+    chooses: bool
+    """whether they are questions with options"""
+    options: int | None
+    """options of every question; None where the first question decides"""
+
+    @classmethod
+    def of(cls, classifier: UncertaintyClassifier) -> "TextShape":
+        """The texts that this classifier accepts."""
+        return cls(classifier.chooses, len(classifier.class_names) or None if classifier.chooses else None)
+
+    def fault(self, text: Text) -> str | None:
+        """Why a text is not accepted; None where it is."""
+        return text_fault(text, chooses=self.chooses, options=self.options)
+
+
+@dataclass(frozen=True)
 class Block:
-    """Consecutive rows of the input, and its place among the blocks."""
+    """Consecutive rows of the input, numbered from 0."""
 
     number: int
     first: int
-    """how many rows of the input stand before it"""
+    """rows of the input before this block"""
     items: tuple[Item, ...]
 
     @property
@@ -41,7 +63,7 @@ class Block:
 
     @property
     def rejects(self) -> list[Reject]:
-        """The rows that cannot."""
+        """The rows that cannot be scored."""
         return [item for item in self.items if isinstance(item, Reject)]
 
     @property
@@ -54,8 +76,40 @@ class Block:
         return digest.hexdigest()
 
 
+def open_rows(job: Job) -> Iterator[Row | Reject]:
+    """The rows of the input, as a stream. An input that cannot be read, or lacks a column, is an error at once."""
+    return require_columns(read_rows(job.input, format=job.format), job.layout, with_label=False)
+
+
+def read_items(rows: Iterable[Row | Reject], shape: TextShape, job: Job) -> Iterator[Item]:
+    """Each row as an example that the classifier accepts, or as a reject; with `job.strict` a reject is an error."""
+    for row in rows:
+        item = row if isinstance(row, Reject) else _item(row, shape, job)
+        if shape.options is None and isinstance(item, Example) and isinstance(item.text, Choices):
+            shape = replace(shape, options=len(item.text.options))
+        if isinstance(item, Reject) and job.strict:
+            raise _strict(item)
+        yield item
+
+
+def _item(row: Row, shape: TextShape, job: Job) -> Item:
+    try:
+        example = example_of(row.values, job.layout, None, unnamed=f"{row.file}:{row.line}")
+        if fault := shape.fault(example.text):
+            raise InputError(fault)
+    except InputError as error:
+        return Reject(row.file, row.line, str(error), excerpt(row.values))
+    return example
+
+
+def _strict(reject: Reject) -> DataError:
+    return DataError(
+        f"{reject.file}, line {reject.line}: {reject.reason}. Without --strict such rows are listed and skipped."
+    )
+
+
 def blocks(items: Iterable[Item], rows: int = BLOCK_ROWS, characters: int = BLOCK_CHARACTERS) -> Iterator[Block]:
-    """Cut a stream into blocks of at most so many rows, closed early where the texts are long."""
+    """Cut a stream into blocks of at most `rows` rows; a block ends early once its texts reach `characters`."""
     number = first = length = 0
     held: list[Item] = []
     for item in items:
@@ -68,54 +122,10 @@ def blocks(items: Iterable[Item], rows: int = BLOCK_ROWS, characters: int = BLOC
         yield Block(number, first, tuple(held))
 
 
-READ_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """Which texts a classifier can take: all that a reader has to know of it."""
-
-    chooses: bool
-    """whether they are questions with options"""
-    options: int | None
-    """how many, as in calibration; None leaves it to the first question"""
-
-    @classmethod
-    def by(cls, classifier: UncertaintyClassifier) -> "Accepted":
-        """What this classifier takes."""
-        return cls(classifier.chooses, len(classifier.class_names) or None if classifier.chooses else None)
-
-
-def read_items(accepted: Accepted, job: Job) -> Iterator[Item]:
-    """Examples and rejects, as a stream. An input that cannot be read at all is an error here and now."""
-    rows = require_columns(read_rows(job.input, format=job.format), job.layout, with_label=False)
-    return _items(rows, accepted, job)
-
-
-def _items(rows: Iterator[Row | Reject], accepted: Accepted, job: Job) -> Iterator[Item]:
-    for row in rows:
-        item = row if isinstance(row, Reject) else _item(row, accepted, job)
-        if accepted.options is None and isinstance(item, Example) and isinstance(item.text, Choices):
-            accepted = replace(accepted, options=len(item.text.options))
-        if isinstance(item, Reject) and job.strict:
-            raise DataError(f"{item.file}, line {item.line}: {item.reason}. Without --strict such rows are set aside.")
-        yield item
-
-
-def _item(row: Row, accepted: Accepted, job: Job) -> Item:
-    try:
-        example = example_of(row.values, job.layout, None, unnamed=f"{row.file}:{row.line}")
-        if fault := text_fault(example.text, chooses=accepted.chooses, options=accepted.options):
-            raise InputError(fault)
-    except InputError as error:
-        return Reject(row.file, row.line, str(error), excerpt(row.values))
-    return example
-
-
 def estimate_rows(job: Job) -> int | None:
-    """About how many rows the input has, to tell the time left: line ends, or what Parquet says.
+    """About how many rows the input has: line ends, or the number in a Parquet file.
 
-    None for what can be read only once, or would have to be fetched first.
+    None for standard input, which can be read only once, and for remote files, which would have to be fetched.
     """
     if job.input == STDIN or is_remote(job.input):
         return None
@@ -128,10 +138,51 @@ def _file_rows(path: Path, name: str) -> int:
 
         return int(pq.read_metadata(path).num_rows)
     lines = 0
-    with (
-        suppress(OSError, EOFError, DataError),
-        open_bytes(path) as file,
-    ):  # whoever reads the rows will say what is wrong
+    with suppress(OSError, EOFError, DataError), open_bytes(path) as file:  # reading the rows reports what is wrong
         while read := file.read(READ_BYTES):
             lines += read.count(b"\n")
     return lines - (name != "jsonl")
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Texts and their classes to calibrate with, (rows,) each, and the rejected rows."""
+
+    texts: list[Text]
+    labels: list[int]
+    rejects: list[Reject]
+
+    def write_rejects(self, path: Path) -> None:
+        """List the rejected rows with line and reason; no file where there are none."""
+        if self.rejects:
+            with row_writer(path) as write:
+                for reject in self.rejects:
+                    write(reject.as_row())
+
+
+def read_labelled(
+    source: str, layout: Layout, classes: Sequence[str], *, format: str | None = None, strict: bool = False
+) -> LabelledRows:
+    """Every row with a text and a label that is one of the model's classes; the others are rejects.
+
+    With `strict` the first reject is an error. A file without any usable row always is.
+    """
+    texts: list[Text] = []
+    labels: list[int] = []
+    rejects: list[Reject] = []
+    for item in read_examples(source, layout, classes, format=format):
+        if isinstance(item, Reject):
+            if strict:
+                raise _strict(item)
+            rejects.append(item)
+        elif item.label is not None:
+            texts.append(item.text)
+            labels.append(item.label)
+    if not texts:
+        first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
+        known = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
+        raise DataError(
+            f"{source} has no usable row ({len(rejects)} rejected{first}). The model's classes are {known}; if the "
+            "data call them otherwise, give the data's names in the model's order: --label-order a,b"
+        )
+    return LabelledRows(texts, labels, rejects)

@@ -1,19 +1,15 @@
-"""The unfinished output: one file for each block that is done, kept until the whole can be put together.
+"""The unfinished output of a job: one part on disk for each scored block.
 
     predictions.csv.unfinished/
-      job.json            what is being computed: a run goes on only with parts of the same job
-      part-000000.jsonl   a line of counts, then each row of output and each reject, as JSON
+      job.json            the record of the job: only the same job continues it
+      part-000000.jsonl   a line of counts, then the rows of output and the rejects of a block, as JSON
 
-A part appears under its name when it is whole, so after a kill there are whole parts and nothing else.
-
-One block of rows through a classifier into a part: what every engine does, wherever its workers are.
+A part appears under its name when it is complete, so a killed run leaves complete parts only.
 """
 
 import json
 import math
-import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,191 +18,178 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES
-from uatlite.errors import DataError, StoreError
+from uatlite.classifier.predictor import Predictor
+from uatlite.errors import StoreError
 from uatlite.scoring.blocks import Block
-from uatlite.scoring.job import Counts, Job
+from uatlite.scoring.job import Job, PartCounts
 from uatlite.text.files import format_of
-from uatlite.text.write import atomic_file
+from uatlite.text.pieces import Pieces
 from uatlite.trust.rule import trust
 from uatlite.values import Example
 
-JOB = "job.json"
 Row = dict[str, Any]
+
+PREFIX = "input_"
+"""Put before the name of a kept column where the output has a column of that name."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a scored block gives."""
+
+    counts: PartCounts
+    rows: list[Row]
+    """the rows of output"""
+    rejects: list[Row]
+    """the rows of the input that cannot be scored"""
 
 
 class Parts:
     """The directory of finished parts beside an output file."""
 
     def __init__(self, output: Path) -> None:
-        self.directory = output.with_name(f"{output.name}.unfinished")
+        self._pieces = Pieces(output.with_name(f"{output.name}.unfinished"), record="job.json")
+        self.directory = self._pieces.directory
 
     def __len__(self) -> int:
-        return sum(1 for _ in self.directory.glob("part-*.jsonl"))
+        return len(self._pieces.names("part-*.jsonl"))
 
-    def open(self, job: Mapping[str, object], *, resume: bool, overwrite: bool) -> None:
-        """Make the directory for a job, or find it as the same job left it."""
-        if self.directory.exists() and overwrite and not resume:
+    def open(self, record: Mapping[str, object], *, resume: bool, overwrite: bool) -> None:
+        """Create the directory for a job or, with `resume`, continue that of the same job."""
+        if overwrite and not resume:
             self.remove()
-        if not self.directory.exists():
-            try:
-                self.directory.mkdir(parents=True)
-            except OSError as error:
-                raise DataError(f"{self.directory} cannot be made: {error.strerror}.") from error
-        elif not resume:
+        if self.directory.exists() and not resume:
             raise StoreError(
-                f"{self.directory} holds {len(self)} parts of an unfinished run; go on with it by --resume, "
-                "or start again by --overwrite."
+                f"{self.directory} holds {len(self)} parts of an unfinished run; continue it with --resume, "
+                "or start again with --overwrite."
             )
-        self._agree(job)
-
-    def _agree(self, job: Mapping[str, object]) -> None:
-        path = self.directory / JOB
-        if not path.exists():
+        if not self._pieces.begun:
             if len(self):
-                raise StoreError(f"{self.directory} has parts and no {JOB}; start again by --overwrite.")
-            with atomic_file(path) as file:
-                file.write(json.dumps(job, indent=2).encode())
-            return
-        differs = self._differences(job)
-        if differs:
+                raise StoreError(
+                    f"{self.directory} has parts and no {self._pieces.record}; start again with --overwrite."
+                )
+            self._pieces.begin(record)
+        elif differences := self._pieces.differences(record):
             raise StoreError(
-                f"{self.directory} is of another run: {', '.join(differs)} differ. Run that one with --resume, "
-                "or start again by --overwrite."
+                f"{self.directory} is of another run: {', '.join(differences)} differ. Resume that run, "
+                "or start again with --overwrite."
             )
 
-    def is_of(self, job: Mapping[str, object]) -> bool:
-        """Whether the directory is there and of this job."""
-        return (self.directory / JOB).is_file() and not self._differences(job)
-
-    def _differences(self, job: Mapping[str, object]) -> list[str]:
-        before = json.loads((self.directory / JOB).read_text(encoding="utf-8"))
-        return [name for name in job if before.get(name) != json.loads(json.dumps(job[name]))]
+    def belongs_to(self, record: Mapping[str, object]) -> bool:
+        """Whether the directory exists and is of this job."""
+        return self._pieces.begun and not self._pieces.differences(record)
 
     def changed(self, source: str) -> StoreError:
-        """What to raise where the parts are not of the rows that `source` has now."""
+        """The error for parts of other rows than `source` has now."""
         return StoreError(
-            f"{source} is not what it was when {self.directory.name} was begun; start again by --overwrite."
+            f"{source} is not what it was when {self.directory.name} was begun; start again with --overwrite."
         )
 
     def path(self, number: int) -> Path:
-        return self.directory / f"part-{number:06d}.jsonl"
+        """Where the part of this number is, or will be."""
+        return self._pieces.path(_name(number))
 
-    def write(self, number: int, counts: Counts, rows: list[Row], rejects: list[Row]) -> None:
+    def write(self, number: int, part: Part) -> None:
         """Write a part, whole or not at all."""
-        with atomic_file(self.path(number)) as file:
-            for kind, value in [("counts", asdict(counts)), *_tagged("row", rows), *_tagged("reject", rejects)]:
-                file.write(json.dumps([kind, value], ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n")
+        rows, rejects = (("row", row) for row in part.rows), (("reject", row) for row in part.rejects)
+        with self._pieces.write(_name(number)) as file:
+            for line in (("counts", asdict(part.counts)), *rows, *rejects):
+                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n")
 
-    def counts(self, number: int) -> Counts | None:
-        """The counts of a part; None where it is not done."""
-        try:
-            return Counts(**next(self._lines(number, "counts")))
-        except FileNotFoundError:
-            return None
-
-    def rows(self, number: int) -> Iterator[Row]:
-        """The rows of output of a part."""
-        return self._lines(number, "row")
-
-    def rejects(self, number: int) -> Iterator[Row]:
-        """The rows of the input that a part could not score."""
-        return self._lines(number, "reject")
-
-    def _lines(self, number: int, wanted: str) -> Iterator[Row]:
-        with open(self.path(number), encoding="utf-8") as file:
-            for line in file:
-                kind, value = json.loads(line)
-                if kind == wanted:
-                    yield value
+    def read(self, number: int) -> Part | None:
+        """A part; None where it is missing or broken, so that its block is scored again."""
+        return self._pieces.read(_name(number), _read_part)
 
     def remove(self) -> None:
-        """Remove the directory and all parts; out of the way first, so that a kill leaves no half of it."""
-        aside = self.directory.with_name(f"{self.directory.name}.{secrets.token_hex(4)}.removed")
-        self.directory.rename(aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        """Remove the directory and all its parts."""
+        self._pieces.remove()
 
 
-def _tagged(kind: str, rows: list[Row]) -> list[tuple[str, Row]]:
-    return [(kind, row) for row in rows]
+def _name(number: int) -> str:
+    return f"part-{number:06d}.jsonl"
 
 
-CLASH = "input_"
-"""What a carried-along column is prefixed with where the output has a column of its name."""
+def _read_part(path: Path) -> Part:
+    values: dict[str, list[Row]] = {"counts": [], "row": [], "reject": []}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            kind, value = json.loads(line)
+            values[kind].append(value)
+    (counts,) = values["counts"]
+    return Part(PartCounts(**counts), values["row"], values["reject"])
 
 
 @dataclass(frozen=True, eq=False)
-class Glimpse:
-    """What a shift monitor sees of a block."""
+class ShiftSample:
+    """The rows of a block as a shift monitor needs them."""
 
-    places: NDArray[np.int64]
-    """(rows,): where they stand in the input"""
+    positions: NDArray[np.int64]
+    """(rows,): positions in the input"""
     scores: NDArray[np.float64]
-    """(rows,): what the rule abstains by"""
+    """(rows,): the score of the abstention rule"""
     distances: NDArray[np.float64] | None
-    """(rows,): squared, from the calibration rows"""
+    """(rows,): squared distances from the calibration rows"""
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
-    """What became of one block: it is a part on disk, these are its counts."""
+class ScoredBlock:
+    """A block whose part is on disk."""
 
-    counts: Counts
+    counts: PartCounts
     resumed: bool
-    """whether an earlier run had done it"""
-    glimpse: Glimpse | None
-    """None where there is no calibration to compare with, or no row"""
+    """whether an earlier run scored it"""
+    sample: ShiftSample | None
+    """None where there is no row, or no calibration to compare with"""
 
 
-def score_block(classifier: UncertaintyClassifier, block: Block, parts: Parts, job: Job) -> Scored:
-    """Make a block a part, unless it is one already; a part that is of other rows is an error."""
-    known = parts.counts(block.number)
-    if known is not None and known.digest != block.digest:
-        raise parts.changed(job.input)
-    counts = _score(classifier, block, parts, job) if known is None else known
-    return Scored(counts, known is not None, _glimpse(classifier, block, parts))
-
-
-def _score(classifier: UncertaintyClassifier, block: Block, parts: Parts, job: Job) -> Counts:
+def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
+    """Write the part of a block, unless it is there already; a part of other rows is an error."""
+    digest = block.digest
+    part = parts.read(block.number)
+    if part is not None:
+        if part.counts.digest != digest:
+            raise parts.changed(job.input)
+        return ScoredBlock(part.counts, True, _sample(predictor, block, _columns(part.rows)))
     examples = block.examples
-    predictions = classifier.predict([example.text for example in examples], check_shift=False)
-    rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
-    counts = Counts(
-        digest=block.digest,
+    predictions = predictor.predict([example.text for example in examples])
+    counts = PartCounts(
+        digest=digest,
         rows=len(examples),
         rejected=len(block.rejects),
         abstained=0 if predictions.rule is None else int(predictions.abstain.sum()),
         truncated_texts=predictions.truncated_texts,
         truncated_tokens=predictions.truncated_tokens,
     )
-    parts.write(block.number, counts, rows, [reject.as_row() for reject in block.rejects])
-    return counts
+    rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
+    parts.write(block.number, Part(counts, rows, [reject.as_row() for reject in block.rejects]))
+    return ScoredBlock(counts, False, _sample(predictor, block, predictions))
 
 
 def _row(example: Example, prediction: Row, job: Job) -> Row:
-    """The id, the columns to carry along, the prediction."""
+    """A row of output: the id, the kept columns, the prediction."""
     row: Row = {"id": example.id}
     for column in job.layout.meta:
         value = example.meta.get(column)
         if isinstance(value, float) and not math.isfinite(value):
-            value = None  # as a table's missing number reaches us, and JSON has no word for it
+            value = None  # a table's missing number, which JSON cannot write
         if format_of(job.output) == "parquet" and value is not None and not isinstance(value, str):
             value = json.dumps(value, default=str)  # a Parquet column has one type, and a later row may have another
-        row[f"{CLASH}{column}" if column in {"id", *prediction} else column] = value
+        row[f"{PREFIX}{column}" if column in {"id", *prediction} else column] = value
     return row | prediction
 
 
-def _glimpse(classifier: UncertaintyClassifier, block: Block, parts: Parts) -> Glimpse | None:
-    """A part as it is on disk, so that a resumed run sees what the first one saw."""
-    calibration = classifier.calibration_
-    if calibration is None or calibration.shift is None or not block.examples:
-        return None
-    rows = list(parts.rows(block.number))
+def _columns(rows: list[Row]) -> SimpleNamespace:
+    """The measures and distances of rows of output, (rows,) each, named as in `Predictions`."""
     columns = {name: np.array([row[name] for row in rows]) for name in MEASURES}
-    places = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]
-    return Glimpse(
-        places=np.array(places, dtype=np.int64),
-        scores=trust(calibration.shift.score, SimpleNamespace(**columns)),
-        distances=np.array([row["distance"] for row in rows]) if "distance" in rows[0] else None,
-    )
+    known = bool(rows) and "distance" in rows[0]
+    return SimpleNamespace(**columns, distances=np.array([row["distance"] for row in rows]) if known else None)
+
+
+def _sample(predictor: Predictor, block: Block, measures: Any) -> ShiftSample | None:
+    """The sample of a block, from its predictions or from the columns of its part."""
+    shift = None if predictor.calibration is None else predictor.calibration.shift
+    positions = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]
+    if shift is None or not positions:
+        return None
+    return ShiftSample(np.array(positions, dtype=np.int64), trust(shift.score, measures), measures.distances)

@@ -1,7 +1,4 @@
-"""What OpenAPI says beyond the types: the limits of this very service, and its token.
-
-The addresses of the service, and the layers that every request passes.
-"""
+"""The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
@@ -20,7 +17,7 @@ from starlette.types import ASGIApp
 from uatlite import __version__
 from uatlite.passes.config import GATES
 from uatlite.serve import http as refusals
-from uatlite.serve.counters import Counted
+from uatlite.serve.counters import RequestCounter
 from uatlite.serve.http import OPEN, BoundedBodies, Protection, Refusal, invalid, overloaded
 from uatlite.serve.inspector import Inspection
 from uatlite.serve.schema import (
@@ -36,47 +33,11 @@ from uatlite.serve.schema import (
     Shift,
     Status,
 )
-from uatlite.serve.service import Limits, Service, checked, checked_one, plain, risk_coverage
+from uatlite.serve.service import Limits, Service, checked_text, checked_texts, risk_coverage
 
+Result = TypeVar("Result")
 
-def describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
-    """Let the specification of an application state its limits."""
-    made: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not made:
-            made.update(
-                get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
-            )
-            _bound(made["components"]["schemas"], limits)
-            if secured:
-                _secure(made)
-        return made
-
-    api.openapi = openapi  # type: ignore[method-assign]  # how FastAPI says to extend it
-
-
-def _bound(schemas: dict[str, Any], limits: Limits) -> None:
-    texts = schemas["PredictRequest"]["properties"]["texts"]
-    texts["maxItems"] = limits.texts
-    one = schemas["ExplainRequest"]["properties"]["text"]
-    for kinds, most in ((texts["items"]["oneOf"], limits.characters), (one["oneOf"], limits.explained)):
-        for kind in kinds:
-            if kind.get("type") == "string":
-                kind |= {"minLength": 1, "maxLength": most}
-
-
-def _secure(specification: dict[str, Any]) -> None:
-    specification["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, methods in specification["paths"].items():
-        if path not in OPEN:
-            for operation in methods.values():
-                operation["security"] = [{"token": []}]
-
-
-Reply = TypeVar("Reply")
-
-ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to trust them."
+ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": refusals.WORDS[status][1]}
     for status in (401, 403, 408, 413, 421, 422, 500, 503, 504)
@@ -84,15 +45,16 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
-    """The service as an ASGI application; `hosts` are the names it goes by, None for any."""
+    """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
     api = build_api(service, secured=token is not None)
     bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
     protected = Protection(bounded, token=token, hosts=hosts, most=service.limits.requests)
-    return Counted(protected, counts=service.counts, paths=[str(getattr(route, "path", "")) for route in api.routes])
+    paths = [str(getattr(route, "path", "")) for route in api.routes]
+    return RequestCounter(protected, counters=service.counters, paths=paths)
 
 
 def build_api(service: Service, *, secured: bool = False) -> FastAPI:
-    """The addresses alone, without the layers; `secured` says in OpenAPI that a token is needed."""
+    """The addresses without the layers; with `secured`, OpenAPI says that a token is needed."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -104,7 +66,7 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         version=__version__,
         description=ABOUT,
         lifespan=lifespan,
-        docs_url=None,  # FastAPI's own pages load their scripts from another host
+        docs_url=None,  # FastAPI's own pages load scripts from another host
         redoc_url=None,
         responses=REFUSED,
     )
@@ -112,40 +74,40 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
     _add_predictions(api, service)
     _add_probes(api, service)
     _add_pages(api)
-    describe(api, service.limits, secured=secured)
+    _describe(api, service.limits, secured=secured)
     return api
 
 
 def _add_predictions(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Classify texts", tags=["classify"])
-    async def predict(asked: PredictRequest, request: Request) -> PredictResponse:
-        """Each text gets the answer that it would have got alone, whatever else the service is asked meanwhile."""
-        texts = checked(asked.texts, service.classifier, service.limits)
-        predictions = await unless_gone(request, service.predict(texts))
+    async def predict(body: PredictRequest, request: Request) -> PredictResponse:
+        """Each text gets the same prediction as if it were sent alone."""
+        texts = checked_texts(body.texts, service)
+        predictions = await until_disconnect(request, service.predict(texts))
         answers = [Answer.of(one) for one in predictions]
-        service.counts.answered(answers)
+        service.counters.predictions(answers)
         report = await service.shift(predictions)
         return PredictResponse(
             predictions=answers,
-            shift=None if report is None else Shift(**plain(report)),
-            calibrated=service.classifier.calibration_ is not None,
-            method=service.classifier.method.name,
+            shift=None if report is None else Shift.of(report),
+            calibrated=service.predictor.calibration is not None,
+            method=service.predictor.settings.method.name,
         )
 
     @api.post("/explain", summary="Explain one text", tags=["classify"])
-    async def explain(asked: ExplainRequest, request: Request) -> ExplainResponse:
-        """The answer, its passes, and the words, layers and attention that the uncertainty comes from."""
-        if asked.settings.gate is not None and asked.settings.gate not in GATES:
+    async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
+        """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
+        if body.settings.gate is not None and body.settings.gate not in GATES:
             raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
-        text = checked_one(asked.text, service.classifier, service.limits)
-        return await unless_gone(request, service.explain(Inspection(text, asked.settings, asked.masking)))
+        text = checked_text(body.text, service)
+        return await until_disconnect(request, service.explain(Inspection(text, body.settings, body.masking)))
 
     @api.post("/curve", summary="Risk–coverage curve", tags=["classify"])
-    async def curve(asked: CurveRequest) -> CurveResponse:
-        """How the share of wrong answers grows with the share of rows that are answered."""
-        if len(asked.scores) != len(asked.right):
-            raise invalid("right", f"{len(asked.right)} rows, where scores has {len(asked.scores)}")
-        return await asyncio.to_thread(risk_coverage, np.array(asked.scores), np.array(asked.right))
+    async def curve(body: CurveRequest) -> CurveResponse:
+        """The share of wrong answers at every share of answered rows."""
+        if len(body.scores) != len(body.right):
+            raise invalid("right", f"{len(body.right)} rows, but scores has {len(body.scores)}")
+        return await asyncio.to_thread(risk_coverage, np.array(body.scores), np.array(body.right))
 
 
 def _add_probes(api: FastAPI, service: Service) -> None:
@@ -156,7 +118,7 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 
     @api.get("/ready", tags=["operate"])
     async def ready() -> Status:
-        """200 where another text would be taken, 503 where the queue is full or the service stops."""
+        """200 where another text would be accepted, 503 where the queue is full or the service stops."""
         if not service.ready:
             raise overloaded(1)
         return Status(status="ready")
@@ -169,7 +131,7 @@ def _add_probes(api: FastAPI, service: Service) -> None:
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counters in Prometheus's text format."""
-        return Response(service.counts.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(service.counters.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_pages(api: FastAPI) -> None:
@@ -188,10 +150,10 @@ def _page(html: str) -> Callable[[], Coroutine[Any, Any, HTMLResponse]]:
     return page
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, Reply]) -> Reply:
-    """The result of some work, which is dropped when the client leaves."""
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled when the client disconnects."""
     working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_gone(request))
+    leaving = asyncio.create_task(_disconnect(request))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -202,6 +164,41 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Reply]) -> Rep
         leaving.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
+    """Add the limits of this service, and its token, to the OpenAPI specification."""
+    made: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not made:
+            made.update(
+                get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
+            )
+            _bound(made["components"]["schemas"], limits)
+            if secured:
+                _secure(made)
+        return made
+
+    api.openapi = openapi  # type: ignore[method-assign]  # how FastAPI documents extending it
+
+
+def _bound(schemas: dict[str, Any], limits: Limits) -> None:
+    texts = schemas["PredictRequest"]["properties"]["texts"]
+    texts["maxItems"] = limits.texts
+    one = schemas["ExplainRequest"]["properties"]["text"]
+    for kinds, most in ((texts["items"]["oneOf"], limits.characters), (one["oneOf"], limits.explained)):
+        for kind in kinds:
+            if kind.get("type") == "string":
+                kind |= {"minLength": 1, "maxLength": most}
+
+
+def _secure(specification: dict[str, Any]) -> None:
+    specification["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for path, methods in specification["paths"].items():
+        if path not in OPEN:
+            for operation in methods.values():
+                operation["security"] = [{"token": []}]

@@ -1,8 +1,8 @@
-"""Questions of many callers, gathered into batches for worker threads.
+"""Items from many callers, gathered into batches for worker threads.
 
-All bookkeeping happens on the event loop, so there are no locks; only `answer` runs in the worker threads. A batch is
-whatever waits when a worker is free, shared with the other workers that are, and where that is less than a full one,
-what comes in a few milliseconds more.
+All bookkeeping happens on the event loop, so there are no locks; only `process` runs in the worker threads. When a
+worker is free it takes its share of the waiting items. If these are less than a full batch, it waits a few
+milliseconds for more.
 """
 
 import asyncio
@@ -13,26 +13,26 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-_MEMORY = 0.8
-"""How much of the estimate of a question's time is kept when a batch brings a new one."""
+_SMOOTHING = 0.8
+"""Weight of the previous estimate of the seconds per item when a batch gives a new one."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Ticket(Generic[Question, Answer]):
-    question: Question
-    answer: "asyncio.Future[Answer]"
+class _Ticket(Generic[Item, Result]):
+    item: Item
+    result: "asyncio.Future[Result]"
     entered: float
 
 
-class Batcher(Generic[Question, Answer]):
-    """A bounded queue before workers that answer `most` questions at a time, in the order in which they came."""
+class Batcher(Generic[Item, Result]):
+    """A bounded queue before workers that process at most `most` items at a time, in the order of arrival."""
 
     def __init__(
         self,
-        answer: Callable[[list[Question]], Sequence[Answer]],
+        process: Callable[[list[Item]], Sequence[Result]],
         executor: Executor,
         *,
         most: int,
@@ -41,7 +41,7 @@ class Batcher(Generic[Question, Answer]):
         workers: int = 1,
         on_batch: Callable[[int], None] = lambda size: None,
     ) -> None:
-        self._answer = answer
+        self._process = process
         self._executor = executor
         self._most = most
         self._waiting = waiting
@@ -49,63 +49,63 @@ class Batcher(Generic[Question, Answer]):
         self._workers = workers
         self._busy = 0
         self._on_batch = on_batch
-        self._tickets: deque[_Ticket[Question, Answer]] = deque()
-        self._news = asyncio.Event()
+        self._tickets: deque[_Ticket[Item, Result]] = deque()
+        self._changed = asyncio.Event()
         self._closing = False
         self._seconds = 0.0
 
     def __len__(self) -> int:
-        """How many questions wait."""
+        """How many items wait."""
         return len(self._tickets)
 
     @property
-    def busy_for(self) -> int:
-        """In about how many whole seconds what waits now will be answered, 1 or more."""
+    def retry_after(self) -> int:
+        """In about how many seconds the queue will be empty, 1 or more."""
         return max(1, math.ceil(len(self._tickets) * self._seconds / self._workers))
 
-    async def ask(self, questions: Sequence[Question], seconds: float | None) -> list[Answer]:
-        """The answers in order. Raises asyncio.QueueFull at once, or TimeoutError after so many seconds.
+    async def submit(self, items: Sequence[Item], seconds: float | None) -> list[Result]:
+        """The results in order. Raises asyncio.QueueFull at once, or TimeoutError after `seconds`.
 
-        Whoever stops waiting, by timeout or by being cancelled, takes its questions back out of the queue.
+        On a timeout or when the caller is cancelled, its items are taken out of the queue.
         """
-        if self._closing or len(self._tickets) + len(questions) > self._waiting:
+        if self._closing or len(self._tickets) + len(items) > self._waiting:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
-        tickets = [_Ticket[Question, Answer](one, loop.create_future(), loop.time()) for one in questions]
+        tickets = [_Ticket[Item, Result](item, loop.create_future(), loop.time()) for item in items]
         self._tickets.extend(tickets)
-        self._news.set()
+        self._changed.set()
         try:
             async with asyncio.timeout(seconds):
-                return await asyncio.gather(*(ticket.answer for ticket in tickets))
+                return await asyncio.gather(*(ticket.result for ticket in tickets))
         finally:
             self._withdraw(tickets)
 
     async def run(self) -> None:
-        """Answer until closed, and then what was accepted before."""
+        """Process items until closed, and then those accepted before."""
         await asyncio.gather(*(self._work() for _ in range(self._workers)))
+
+    def close(self) -> None:
+        """Accept no more items; `run` ends when the waiting ones are done."""
+        self._closing = True
+        self._changed.set()
 
     async def _work(self) -> None:
         while batch := await self._next():
             self._on_batch(len(batch))
             begun = asyncio.get_running_loop().time()
             self._busy += 1
-            await self._answer_batch(batch)
+            await self._process_batch(batch)
             self._busy -= 1
             taken = (asyncio.get_running_loop().time() - begun) / len(batch)
-            self._seconds = _MEMORY * self._seconds + (1 - _MEMORY) * taken if self._seconds else taken
+            self._seconds = _SMOOTHING * self._seconds + (1 - _SMOOTHING) * taken if self._seconds else taken
 
-    def close(self) -> None:
-        """Take no more questions; `run` ends when those that wait are answered."""
-        self._closing = True
-        self._news.set()
-
-    def _withdraw(self, tickets: Sequence[_Ticket[Question, Answer]]) -> None:
+    def _withdraw(self, tickets: Sequence[_Ticket[Item, Result]]) -> None:
         for ticket in tickets:
-            ticket.answer.cancel()  # does nothing to one that was given
-        if any(ticket.answer.cancelled() for ticket in tickets):
-            self._tickets = deque(ticket for ticket in self._tickets if not ticket.answer.done())
+            ticket.result.cancel()  # has no effect on a finished one
+        if any(ticket.result.cancelled() for ticket in tickets):
+            self._tickets = deque(ticket for ticket in self._tickets if not ticket.result.done())
 
-    async def _next(self) -> list[_Ticket[Question, Answer]]:
+    async def _next(self) -> list[_Ticket[Item, Result]]:
         """The next batch; empty when closed and nothing waits."""
         while True:
             if not self._tickets:
@@ -120,31 +120,31 @@ class Batcher(Generic[Question, Answer]):
             await self._wait(left)
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until something happens, or so many seconds."""
-        self._news.clear()
+        """Wait for an item or the end, at most `seconds`."""
+        self._changed.clear()
         try:
-            await asyncio.wait_for(self._news.wait(), seconds)
+            await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
             return
 
-    async def _answer_batch(self, batch: list[_Ticket[Question, Answer]]) -> None:
-        """Answer a batch. Where it fails its questions are asked one by one, so that none spoils the others'."""
+    async def _process_batch(self, batch: list[_Ticket[Item, Result]]) -> None:
+        """Process a batch; if it fails, its items one by one, so that a bad item fails alone."""
         error = await self._try(batch)
         if error is None:
             return
         for ticket in batch:
             alone = error if len(batch) == 1 else await self._try([ticket])
-            if alone is not None and not ticket.answer.done():
-                ticket.answer.set_exception(alone)
+            if alone is not None and not ticket.result.done():
+                ticket.result.set_exception(alone)
 
-    async def _try(self, batch: list[_Ticket[Question, Answer]]) -> BaseException | None:
-        """Give each question its answer, or return what went wrong."""
-        asked = asyncio.wrap_future(self._executor.submit(self._answer, [ticket.question for ticket in batch]))
-        await asyncio.wait([asked])
-        error = asked.exception()
+    async def _try(self, batch: list[_Ticket[Item, Result]]) -> BaseException | None:
+        """Set the result of each item, or return the error."""
+        work = asyncio.wrap_future(self._executor.submit(self._process, [ticket.item for ticket in batch]))
+        await asyncio.wait([work])
+        error = work.exception()
         if error is not None:
             return error
-        for ticket, answer in zip(batch, asked.result(), strict=True):
-            if not ticket.answer.done():
-                ticket.answer.set_result(answer)
+        for ticket, result in zip(batch, work.result(), strict=True):
+            if not ticket.result.done():
+                ticket.result.set_result(result)
         return None

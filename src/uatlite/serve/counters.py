@@ -1,4 +1,4 @@
-"""What the service does, in numbers that Prometheus reads at /metrics."""
+"""Counters of the service, which Prometheus reads at /metrics."""
 
 import time
 from collections.abc import Callable, Collection
@@ -12,8 +12,8 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Counts:
-    """The counters of one service, in a registry of their own: two services in a process do not mix."""
+class Counters:
+    """The counters of one service, in its own registry, so that two services in a process do not mix."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -32,16 +32,16 @@ class Counts:
         self._outliers = Counter("uatlite_outliers", "Texts far from the calibration rows", registry=self.registry)
         self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
 
-    def watch(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when it is asked for."""
+    def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
+        """Add a gauge that is read on each request to /metrics."""
         Gauge(name, about, registry=self.registry).set_function(read)
 
     def batch(self, size: int) -> None:
-        """A batch went to the model."""
+        """Count a batch of texts given to the model."""
         self._batches.observe(size)
 
-    def answered(self, answers: Collection[Answer]) -> None:
-        """Texts were classified."""
+    def predictions(self, answers: Collection[Answer]) -> None:
+        """Count classified texts."""
         for answer in answers:
             self._texts.labels(str(answer.label)).inc()
             self._abstained.inc(answer.abstain is True)
@@ -49,37 +49,37 @@ class Counts:
             self._passes.inc(answer.passes)
 
     def request(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered or refused."""
+        """Count a request that was answered or refused."""
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
     def text(self) -> bytes:
-        """All of them in Prometheus's text format."""
+        """All counters in Prometheus's text format."""
         return generate_latest(self.registry)
 
 
-class Counted:
-    """Counts each request by the address it matched; all that match none are one, or clients could add series."""
+class RequestCounter:
+    """Counts each request by its path. Unknown paths are counted as one, so that clients cannot add series."""
 
-    def __init__(self, app: ASGIApp, *, counts: Counts, paths: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, *, counters: Counters, paths: Collection[str]) -> None:
         self._app = app
-        self._counts = counts
+        self._counters = counters
         self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 499  # the client left before there was a status
+        begun, status = time.perf_counter(), 499  # stays where the client leaves before there is a status
 
-        async def noted(message: Message) -> None:
+        async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, counted)
         finally:
             path = scope["path"] if scope["path"] in self._paths else "other"
-            self._counts.request(path, status, time.perf_counter() - begun)
+            self._counters.request(path, status, time.perf_counter() - begun)

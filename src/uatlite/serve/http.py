@@ -1,10 +1,8 @@
-"""What a client is told when it gets no answer: a code, a sentence, the fields. Never a path, a text or a trace.
+"""The HTTP layers around the service: refusals as JSON, bounded request bodies, access control, security headers.
 
-{"error": {"code": "invalid", "message": "...", "fields": [{"field": "texts[2]", "message": "..."}]}}
+Every refusal has the same shape, and never holds a file path, a text or a trace:
 
-Bodies of bounded size and time, also those that come in pieces and do not say how long they are.
-
-Who may ask, and what a browser may do with the answer.
+    {"error": {"code": "invalid", "message": "...", "fields": [{"field": "texts[2]", "message": "..."}]}}
 """
 
 import asyncio
@@ -28,28 +26,28 @@ from uatlite.errors import ConfigurationError
 
 LOG = logging.getLogger("uatlite.serve")
 
-# status -> the code and the sentence of refusals that say no more
+# status -> the code and the default message of a refusal
 WORDS: dict[int, tuple[str, str]] = {
     401: ("unauthorized", "A bearer token is needed: send the header 'Authorization: Bearer TOKEN'."),
     403: ("forbidden", "Another site's page may not use this service."),
-    404: ("not-found", "There is nothing here; GET /openapi.json lists what there is."),
-    405: ("wrong-method", "This address takes another method; GET /openapi.json lists them."),
+    404: ("not-found", "There is no such address; GET /openapi.json lists them."),
+    405: ("wrong-method", "This address does not take this method; GET /openapi.json lists those it takes."),
     408: ("slow-body", "The body did not arrive in time."),
     413: ("too-large", "The body is larger than this service takes."),
-    421: ("wrong-host", "This service does not go by that host name; start it with --allow-host NAME."),
-    422: ("invalid", "The request is not as it should be."),
+    421: ("wrong-host", "This service does not accept that host name; start it with --allow-host NAME."),
+    422: ("invalid", "The request is not valid."),
     499: ("gone", "The client left before it was answered."),
     500: ("internal", "The service failed on this request; its log says why."),
-    503: ("overloaded", "The service is full; try again after the seconds that Retry-After says."),
+    503: ("overloaded", "The service is full; try again after the seconds in the header Retry-After."),
     504: ("deadline", "The answer took longer than this service allows."),
 }
 
-# The parts of a location by which pydantic says which kind of text it tried: no part of a client's own field names.
+# The kinds of text that pydantic puts into a location; they are not part of the field names that a client knows.
 KINDS = ("text", "pair", "question-with-options")
 
 
 class Refusal(HTTPException):
-    """A request that is not answered; `fields` are (field, what is wrong with it)."""
+    """A request that is refused; `fields` are pairs of a field and what is wrong with it."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class Refusal(HTTPException):
 
 
 def overloaded(seconds: int) -> Refusal:
-    """503, and in how many seconds to come again."""
+    """503, with the seconds after which to try again."""
     return Refusal(503, headers={"Retry-After": str(seconds)})
 
 
@@ -76,7 +74,7 @@ def invalid(field: str, message: str) -> Refusal:
 def answer(refusal: HTTPException) -> JSONResponse:
     """The response that a refusal becomes."""
     status = refusal.status_code
-    if status == HTTPStatus.BAD_REQUEST:  # how FastAPI calls a body that json.loads cannot read at all
+    if status == HTTPStatus.BAD_REQUEST:  # FastAPI's status for a body that json.loads cannot read
         refusal, status = invalid("body", "is not JSON in UTF-8, or is nested too deeply"), 422
     code, sentence = WORDS.get(status, ("refused", "The request was refused."))
     own = isinstance(refusal, Refusal)
@@ -87,7 +85,7 @@ def answer(refusal: HTTPException) -> JSONResponse:
 
 
 def install(app: FastAPI) -> None:
-    """Let every way to fail end in the same shape."""
+    """Give every failure the same shape."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(Exception, _failed)
@@ -109,10 +107,10 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 
 
 def field_of(location: Sequence[int | str]) -> str:
-    """A location of pydantic's, ('body', 'texts', 2, 'pair', 1), as a client would write it: 'texts[2][1]'."""
+    """A location of pydantic, ('body', 'texts', 2, 'pair', 1), as a client would write it: 'texts[2][1]'."""
     place, *parts = location
     if place == "body" and (not parts or isinstance(parts[0], int)):
-        return "body"  # a position in bytes that are no JSON
+        return "body"  # a position in bytes that are not JSON
     field = ""
     for part in parts:
         if isinstance(part, int):
@@ -123,7 +121,7 @@ def field_of(location: Sequence[int | str]) -> str:
 
 
 class BoundedBodies:
-    """Reads a body before the application does, and refuses it once it is larger or slower than allowed."""
+    """Reads a body before the application does, and refuses one that is too large or too slow."""
 
     def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
         self._app = app
@@ -147,7 +145,7 @@ class BoundedBodies:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The whole body; None where the client has gone."""
+        """The whole body; None where the client has left."""
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not declared.isdigit() or int(declared) > self._most:
             raise self._too_large()
@@ -168,7 +166,7 @@ class BoundedBodies:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A channel that gives the body once, and then what the client does next, which is to leave."""
+    """A channel that gives the body once, and then what the client sends next: that it has left."""
     given = False
 
     async def again() -> Message:
@@ -184,7 +182,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 TOKEN_VARIABLE = "UATLITE_TOKEN"
 SHORTEST_TOKEN = 16
 OPEN = ("/health", "/ready", "/", "/docs", "/openapi.json")
-"""Addresses that need no token: probes, and pages that hold nothing but themselves."""
+"""Addresses that need no token: probes, and pages without data."""
 OPEN_FOLDER = "/static/"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -198,7 +196,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",  # no script of ours makes markup of a string
+        "require-trusted-types-for 'script'",  # our scripts never turn a string into markup
         "trusted-types 'none'",
     )
 )
@@ -214,7 +212,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Protection:
-    """Checks host, site and token of each request, counts those under way, and adds the headers to each response."""
+    """Checks host, site and token of each request, limits requests under way, and adds headers to each response."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, most: int) -> None:
         self._app = app
@@ -248,7 +246,7 @@ class Protection:
         if self._under_way > self._most:
             return Refusal(503, headers={"Retry-After": "1"})
         if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
-            return Refusal(421)  # a page elsewhere whose name was made to mean this machine
+            return Refusal(421)  # a page whose host name was rebound to this machine
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return Refusal(403)
         if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
@@ -266,7 +264,7 @@ def host_name(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to bind to is reached from this machine alone."""
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -276,7 +274,7 @@ def is_loopback(host: str) -> bool:
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> tuple[str, ...] | None:
-    """The names that the service goes by: on loopback the local ones and `more`, elsewhere `more`, or any without."""
+    """The host names to accept: on loopback the local ones and `more`; elsewhere `more`, or any without."""
     if is_loopback(host):
         own = f"[{host}]" if ":" in host else host
         return (*LOCAL_NAMES, own, *more)
@@ -284,7 +282,7 @@ def allowed_hosts(host: str, more: Collection[str]) -> tuple[str, ...] | None:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The bearer token from a file or the environment, never from the command line, which other users can read."""
+    """The bearer token from a file or the environment; other users could read one on the command line."""
     if file is None:
         token = os.environ.get(TOKEN_VARIABLE)
         where = f"the variable {TOKEN_VARIABLE}"

@@ -1,13 +1,12 @@
-"""One text from all sides, under the served settings or others: what the inspector page shows."""
+"""The explanation of one text for the inspector page, under the served settings or others."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.explanation import Explanation
-from uatlite.classifier.run import Outputs
+from uatlite.classifier.explanation import Explanation, ExplanationOptions
+from uatlite.classifier.predictor import Predictor
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
 from uatlite.serve.schema import (
@@ -16,42 +15,45 @@ from uatlite.serve.schema import (
     ExplainedLayer,
     ExplainedWord,
     ExplainResponse,
-    Settings,
+    ExplainSettings,
     UsedSettings,
 )
 from uatlite.trust.distribution import pass_probabilities, probabilities
-from uatlite.values import Text
+from uatlite.values import Text, WordAttribution
 
 STANDARD = METHODS["fast"]
-"""How a model is explained that is served by a method without dropout."""
+"""The method that explains a model which is served without dropout."""
 MOST_MAPPED = 96
 """Tokens of a text whose attention is sent: the maps grow with their square, and a screen shows no more."""
 DIGITS = 5
-"""Of an attention weight, which becomes a colour."""
+"""Decimals of an attention weight, which becomes a colour."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """A text to look at, and how."""
+    """A checked text to explain, and how."""
 
     text: Text
-    settings: Settings
+    settings: ExplainSettings
     masking: bool
     """whether to mask each word in turn, a forward pass each"""
 
 
-def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResponse:
-    """The prediction, its passes and where its uncertainty comes from."""
-    method = changed(classifier.method, asked.settings)
-    other = with_method(classifier, method)
-    explanation = other.explain(asked.text, occlusion=asked.masking)
-    outputs = explanation.outputs
+def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
+    """The prediction, its passes, and where its uncertainty comes from."""
+    method = changed_method(predictor.settings.method, inspection.settings)
+    explanation = with_method(predictor, method).explain(
+        inspection.text, ExplanationOptions(occlusion=inspection.masking)
+    )
+    classes = explanation.prediction.among.classes
+    before = probabilities(explanation.outputs, None)[0].tolist()
+    each = pass_probabilities(explanation.outputs, predictor.calibrator)[:, 0]
     return ExplainResponse(
         answer=Answer.of(explanation.prediction),
-        before=dict(zip(explanation.prediction.among.classes, _before(outputs), strict=True)),
-        passes=_passes(other, outputs),
-        settings=used(method),
-        promised=classifier.calibration_ is not None and method == classifier.method,
+        before=dict(zip(classes, before, strict=True)),
+        passes=each[~np.isnan(each).any(axis=1)].tolist(),  # a text may need fewer passes than are allowed
+        settings=used_settings(method),
+        promised=predictor.calibration is not None and method == predictor.settings.method,
         segments=[[_word(word) for word in part] for part in explanation.segments],
         variance=float(explanation.attribution.total[0]),
         layers=[
@@ -63,68 +65,42 @@ def inspect(classifier: UncertaintyClassifier, asked: Inspection) -> ExplainResp
     )
 
 
-def changed(method: Method, settings: Settings) -> Method:
-    """The method with the settings that were given; one that drops nothing is replaced by the standard one."""
-    given = {name: value for name, value in settings.model_dump().items() if value is not None}
+def changed_method(method: Method, settings: ExplainSettings) -> Method:
+    """The method with the given settings; a method without dropout is replaced by the standard one."""
     if method.config is None:
-        return changed(STANDARD, settings)
+        return changed_method(STANDARD, settings)
+    given = {name: value for name, value in settings.model_dump().items() if value is not None}
     if not method.stochastic:
         given.pop("samples", None)
     return method.with_config(replace(method.config, **given))
 
 
-def used(method: Method) -> UsedSettings:
+def used_settings(method: Method) -> UsedSettings:
     """The settings of a method that a client can change."""
-    stage = STANDARD if method.config is None else method
-    assert stage.config is not None
+    explained = STANDARD if method.config is None else method
+    assert explained.config is not None
     return UsedSettings(
         method=method.name,
-        penalty=stage.config.penalty,
-        samples=stage.config.samples if stage.stochastic else None,
-        gate=stage.config.gate,
+        penalty=explained.config.penalty,
+        samples=explained.config.samples if explained.stochastic else None,
+        gate=explained.config.gate,
     )
 
 
-def with_method(classifier: UncertaintyClassifier, method: Method) -> UncertaintyClassifier:
-    """The same classifier with another method, and the calibration as if it held for that, which is not promised."""
-    if method == classifier.method:
-        return classifier
-    other = UncertaintyClassifier(
-        classifier.model,
-        classifier.tokenizer,
-        method,
-        seed=classifier.settings.seed,
-        max_length=classifier.max_length,
-        windows=classifier.windows,
-        indices=classifier.indices,
-    )
-    if classifier.calibration_ is not None:
-        other.calibration_ = replace(classifier.calibration_, settings=other.settings)
-    return other
+def with_method(predictor: Predictor, method: Method) -> Predictor:
+    """The same predictor with another method. It keeps the calibration, whose promises do not hold for that method."""
+    settings = predictor.settings
+    return replace(predictor, settings=replace(settings, method=method.seeded(settings.seed)))
 
 
-def _before(outputs: Outputs) -> list[float]:
-    """The probabilities without calibration: (classes,)."""
-    before: list[float] = probabilities(outputs, None)[0].tolist()
-    return before
-
-
-def _passes(classifier: UncertaintyClassifier, outputs: Outputs) -> list[list[float]]:
-    """The probabilities of each pass, calibrated as the prediction is: (passes, classes)."""
-    calibration = classifier.calibration_
-    each = pass_probabilities(outputs, None if calibration is None else calibration.calibrator)[:, 0]
-    passes: list[list[float]] = each[~np.isnan(each).any(axis=1)].tolist()
-    return passes
-
-
-def _word(word: Any) -> ExplainedWord:
+def _word(word: WordAttribution) -> ExplainedWord:
     return ExplainedWord(
         text=word.word.text, uncertainty=word.uncertainty, share=word.share, change=word.confidence_change
     )
 
 
 def _attention(explanation: Explanation) -> Attention | None:
-    """The mean over heads, layer by layer, of the sequence that was predicted; None where there is too much of it."""
+    """Attention of each layer, averaged over heads, of the predicted sequence; None where the text is too long."""
     found, length = explanation.attention, explanation.sequence_length
     if found is None or length > MOST_MAPPED:
         return None

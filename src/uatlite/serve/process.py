@@ -1,4 +1,4 @@
-"""The service as a process: bound to an address, stopped by a signal, finishing what it accepted."""
+"""The service as a process: it binds an address, and on a signal finishes its accepted requests and stops."""
 
 import signal
 import socket
@@ -13,11 +13,11 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError
 from uatlite.serve.app import create_app
 from uatlite.serve.http import allowed_hosts
-from uatlite.serve.service import Limits, Service, warm_up
+from uatlite.serve.service import Limits, Service
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5
-"""Seconds beyond the deadline that a stop waits for: then no accepted request can be under way any more."""
+"""Seconds that a stop waits beyond the deadline; by then every accepted request has ended."""
 IDLE = 30
 """Seconds after which a connection without a request is closed."""
 
@@ -32,16 +32,16 @@ def serve(
     hosts: Collection[str] = (),
     on_start: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Serve a classifier until SIGINT or SIGTERM; what was accepted until then is answered.
+    """Serve a classifier until SIGINT or SIGTERM, and then answer the requests accepted before.
 
-    `port=0` takes a free one. `on_start` is told the address when the service answers at it. `hosts` are further names
-    that the service goes by; on loopback it otherwise answers to local names alone.
+    `port=0` takes a free port. `on_start` gets the address once the service answers there. `hosts` are more host names
+    to accept; on loopback only local names are accepted without them.
     """
     service = Service(classifier, limits)
-    warm_up(classifier)
+    service.warm_up()
     app = create_app(service, token=token, hosts=allowed_hosts(host, hosts))
     with _bound(host, port) as bound, _quiet_signals():
-        _Announcing(_configuration(app, service.limits), on_start).run(sockets=[bound])
+        _Server(_configuration(app, service.limits), on_start).run(sockets=[bound])
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -69,8 +69,8 @@ def _configuration(app: ASGIApp, limits: Limits) -> uvicorn.Config:
     )
 
 
-class _Announcing(uvicorn.Server):
-    """A server that says where it is."""
+class _Server(uvicorn.Server):
+    """A server that reports its address when it has started."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -85,7 +85,7 @@ class _Announcing(uvicorn.Server):
 
 @contextmanager
 def _quiet_signals() -> Iterator[None]:
-    """uvicorn raises the signal that stopped it once more when all is done; a stop that was asked for is no failure."""
+    """Ignore the signal that uvicorn raises again after it stopped, so that a stop by signal exits with code 0."""
 
     def ignore(number: int, frame: FrameType | None) -> None:
         return None

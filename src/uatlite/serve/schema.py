@@ -1,5 +1,6 @@
-"""The JSON of requests and responses, as it stands in OpenAPI."""
+"""The JSON of requests and responses, as OpenAPI describes it."""
 
+import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -7,11 +8,12 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from uatlite.classifier.predictions import MEASURES, Prediction
 from uatlite.passes.config import GATES
 from uatlite.serve.http import KINDS
-from uatlite.trust.rule import SCORES
+from uatlite.trust.rule import SCORES, AbstentionRule
+from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text
 
 MOST_SAMPLES = 64
-"""Passes that a client may ask for."""
+"""The most passes that a client may ask for."""
 MOST_PENALTY = 10.0
 MOST_ROWS = 20_000
 """Rows of a risk–coverage curve."""
@@ -52,32 +54,32 @@ class PredictRequest(BaseModel):
 
 
 class Uncertainty(BaseModel):
-    """How unsure the classifier is; entropies in nats."""
+    """How uncertain a prediction is; entropies in nats."""
 
     margin: float = Field(description="largest probability minus second largest")
     entropy: float = Field(description="of the mean distribution over passes: the total")
-    expected_entropy: float = Field(description="mean entropy of a pass: the part that lies in the data")
+    expected_entropy: float = Field(description="mean entropy of a pass: the uncertainty of the data")
     mutual_information: float = Field(description="entropy - expected_entropy: what the passes disagree about")
     variance: float = Field(description="over passes, of the predicted class's probability")
 
 
 class Answer(BaseModel):
-    """What the classifier says of one text. The label is given also where it abstains."""
+    """The prediction for one text. The label is given also where the classifier abstains."""
 
     label: str | int
     probabilities: dict[str, float] = Field(description="by class, calibrated where the model is")
     confidence: float = Field(description="the probability of the label")
     uncertainty: Uncertainty
-    score: float = Field(description="what the rule abstains by, by default the confidence; higher is more trusted")
-    abstain: bool | None = Field(description="whether not to trust the label; null without a rule to abstain by")
-    label_set: list[str] | None = Field(description="the labels that conform; null where none were calibrated")
+    score: float = Field(description="the score of the abstention rule, else the confidence; higher is more trusted")
+    abstain: bool | None = Field(description="whether the classifier abstains; null without an abstention rule")
+    label_set: list[str] | None = Field(description="the label set; null where none were calibrated")
     distance: float | None = Field(description="squared distance from the calibration rows; null where unknown")
     outlier: bool | None = Field(description="farther out than all but 1 % of calibration rows; null where unknown")
     passes: int = Field(description="stochastic passes that were run for this text")
 
     @classmethod
     def of(cls, prediction: Prediction) -> "Answer":
-        """A prediction as JSON."""
+        """The JSON of a prediction."""
         row, rule = prediction.as_row(), prediction.among.rule
         return cls(
             label=prediction.label,
@@ -100,18 +102,23 @@ class Shift(BaseModel):
     p_value: float | None
     verdict: str
 
+    @classmethod
+    def of(cls, report: ShiftReport) -> "Shift":
+        """The JSON of a shift report."""
+        return cls(shifted=report.shifted, p_value=report.p_value, verdict=report.describe())
+
 
 class PredictResponse(BaseModel):
-    """The answers in the order of the texts."""
+    """The predictions, in the order of the texts."""
 
     predictions: list[Answer]
-    shift: Shift | None = Field(description="null where calibration kept nothing to compare with")
+    shift: Shift | None = Field(description="null where calibration kept no rows to compare with")
     calibrated: bool
     method: str
 
 
-class Settings(BaseModel):
-    """Other settings than the served ones, to look at what they do; the calibration does not hold for them."""
+class ExplainSettings(BaseModel):
+    """Settings to try instead of the served ones; the calibration does not hold for them."""
 
     model_config = ConfigDict(extra="forbid")
     penalty: Annotated[float | None, Field(ge=0, le=MOST_PENALTY, allow_inf_nan=False, description="λ")] = None
@@ -126,7 +133,7 @@ class ExplainRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
     text: TextIn
-    settings: Settings = Settings()
+    settings: ExplainSettings = ExplainSettings()
     masking: Annotated[bool, Field(description="also mask each word in turn, a forward pass each")] = False
 
 
@@ -134,7 +141,7 @@ class ExplainedWord(BaseModel):
     """A word of the text."""
 
     text: str
-    uncertainty: float = Field(description="U: how far its embedding moves under dropout")
+    uncertainty: float = Field(description="U: how much its embedding varies under dropout")
     share: float = Field(description="of the first-order variance of the margin")
     change: float | None = Field(description="of the label's probability when the word is masked; null unless asked")
 
@@ -152,30 +159,30 @@ class Attention(BaseModel):
 
     tokens: list[str]
     plain: list[list[list[float]]] = Field(description="without modulation")
-    modulated: list[list[list[float]]] = Field(description="with it, on the same masks")
+    modulated: list[list[list[float]]] = Field(description="with modulation, on the same masks")
 
 
 class UsedSettings(BaseModel):
-    """What the passes were made with."""
+    """The settings of the passes."""
 
     method: str
     penalty: float = Field(description="λ")
-    samples: int | None = Field(description="passes M; null where the method samples nothing")
+    samples: int | None = Field(description="passes M; null where the method does not sample")
     gate: str
 
 
 class ExplainResponse(BaseModel):
-    """The answer, and where its uncertainty comes from."""
+    """The prediction, and where its uncertainty comes from."""
 
     answer: Answer
     before: dict[str, float] = Field(description="probabilities before calibration")
     passes: list[list[float]] = Field(description="calibrated probabilities of each pass: (passes, classes)")
     settings: UsedSettings
-    promised: bool = Field(description="whether what calibration promised holds for these settings")
+    promised: bool = Field(description="whether the promises of the calibration hold for these settings")
     segments: list[list[ExplainedWord]] = Field(description="words of the text, or of each part of a pair")
     variance: float = Field(description="first-order variance of the margin, in squared logits")
     layers: list[ExplainedLayer]
-    attention: Attention | None = Field(description="null for a long text, or a method that modulates nothing")
+    attention: Attention | None = Field(description="null for a long text, or a method without modulation")
     truncated_tokens: int = Field(description="tokens that were cut off")
 
 
@@ -183,28 +190,34 @@ class Rule(BaseModel):
     """When the classifier abstains: where `score` is not above `threshold`."""
 
     score: str
-    threshold: float | None = Field(description="null where it answers all, or none")
+    threshold: float | None = Field(description="null where it always answers, or never")
     promise: str
+
+    @classmethod
+    def of(cls, rule: AbstentionRule) -> "Rule":
+        """The JSON of an abstention rule."""
+        threshold = rule.threshold if math.isfinite(rule.threshold) else None
+        return cls(score=rule.score, threshold=threshold, promise=rule.describe())
 
 
 class ServedModel(BaseModel):
     """What is served."""
 
     architecture: str
-    classes: list[str] = Field(description="empty for a multiple choice that was not calibrated")
+    classes: list[str] = Field(description="empty for multiple choice without calibration")
     multiple_choice: bool
     method: str
     passes: int
     settings: UsedSettings
-    gates: list[str] = Field(description="gates that can be asked for")
-    calibration: list[str] | None = Field(description="what was learned and is promised; null where nothing was")
+    gates: list[str] = Field(description="the gates to choose from")
+    calibration: list[str] | None = Field(description="what was learned and is promised; null without calibration")
     rule: Rule | None
     limits: dict[str, int | float]
     version: str
 
 
 class CurveRequest(BaseModel):
-    """Rows with a known truth: how far each is trusted, and whether its label was right."""
+    """Labelled rows: the score of each, and whether its label was right."""
 
     model_config = ConfigDict(extra="forbid")
     scores: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1, max_length=MOST_ROWS)
@@ -212,7 +225,7 @@ class CurveRequest(BaseModel):
 
 
 class CurveResponse(BaseModel):
-    """The risk–coverage curve: of the rows that are answered, from the most trusted down, the share that is wrong."""
+    """The risk–coverage curve: the share of wrong answers among the rows with the highest scores."""
 
     coverage: list[float]
     risk: list[float]
@@ -221,7 +234,7 @@ class CurveResponse(BaseModel):
 
 
 class Status(BaseModel):
-    """Whether the service lives, or is ready."""
+    """The state of the service."""
 
     status: str
 
@@ -234,7 +247,7 @@ class FieldError(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Why there is no answer."""
+    """Why the request was refused."""
 
     code: str
     message: str
@@ -242,6 +255,6 @@ class ErrorBody(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """The body of every response that is no answer."""
+    """The body of every refusal."""
 
     error: ErrorBody

@@ -1,15 +1,7 @@
-"""How much the service takes at once. Every queue, body and wait has a bound, so that no client can fill the memory.
-
-Texts of a request, checked against the limits and the model before anything waits for the model.
-
-The risk–coverage curve of rows that a client classified and knows the truth of.
-
-A classifier behind bounded queues and worker threads.
-"""
+"""A classifier behind bounded queues and worker threads, the limits of a request, and the check of its texts."""
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, fields
@@ -27,41 +19,49 @@ from uatlite.errors import ConfigurationError, InputError
 from uatlite.metrics.ranking import Ranking
 from uatlite.model.architectures import unwrap
 from uatlite.passes.config import GATES
+from uatlite.scoring.blocks import TextShape
 from uatlite.serve.batching import Batcher
-from uatlite.serve.counters import Counts
+from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
-from uatlite.serve.inspector import Inspection, inspect, used
+from uatlite.serve.inspector import Inspection, inspect, used_settings
 from uatlite.serve.schema import CurveResponse, ExplainResponse, Question, Rule, ServedModel, text_of
-from uatlite.text.examples import text_fault
-from uatlite.trust.rule import AbstentionRule, trust
+from uatlite.trust.rule import trust
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
+
+MOST_FAULTS = 10
+"""Faulty fields that a refusal names."""
+MOST_POINTS = 500
+"""Points of a risk–coverage curve; a screen shows no more."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is beyond these is refused at once, with a status that says so."""
+    """Bounds of every body, queue and wait, so that no client can fill the memory. What exceeds them is refused."""
 
     body: int = 2**20
     """bytes of a request's body"""
     texts: int = 128
     """texts of a request"""
     characters: int = 20_000
-    """characters of a text, all parts of a pair or a question together"""
+    """characters of a text, with all parts of a pair or a question"""
     explained: int = 2_000
-    """characters of a text that is explained: attention grows with the square of its tokens"""
+    """characters of a text to explain: attention grows with the square of its tokens"""
     batch: int = 32
-    """texts that the model reads at once"""
+    """texts in a batch of the model"""
     waiting: int = 512
-    """texts that wait for the model; a request that does not fit is refused"""
+    """texts that may wait for the model; then requests are refused"""
     explaining: int = 8
-    """explanations that wait"""
+    """explanations that may wait"""
     gather: float = 0.005
-    """seconds that a text waits for others to share its batch"""
+    """seconds that a text waits for others to fill its batch"""
     deadline: float = 30.0
-    """seconds in which a request is answered or given up"""
+    """seconds after which a request is given up"""
     requests: int = 1024
-    """requests at the same time"""
+    """requests under way at the same time"""
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -79,46 +79,155 @@ class Limits:
             )
 
 
-MOST_FAULTS = 10
-"""Fields that a refusal names; a client repairs its way of asking and not one text after the other."""
+class Service:
+    """Answers many callers at once, each as the classifier alone would answer.
+
+    Texts of several requests share batches; explanations run one by one. On CPUs there is one worker for each core,
+    and each computes with one thread, because the batches are too small for several threads.
+    """
+
+    def __init__(self, classifier: UncertaintyClassifier, limits: Limits | None = None) -> None:
+        self.predictor = classifier.predictor()
+        self.shape = TextShape.of(classifier)
+        self.limits = Limits() if limits is None else limits
+        self.counters = Counters()
+        self._open = False
+        on_cpu = next(classifier.model.parameters()).device.type == "cpu"
+        self._workers = torch.get_num_threads() if on_cpu else 1
+        self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
+        self._texts: Batcher[Text, Prediction] = Batcher(
+            self._predict_batch,
+            self._executor,
+            most=self.limits.batch,
+            waiting=self.limits.waiting,
+            gather=self.limits.gather,
+            workers=self._workers,
+            on_batch=self.counters.batch,
+        )
+        self._explanations: Batcher[Inspection, ExplainResponse] = Batcher(
+            self._inspect_batch, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
+        )
+        self.counters.add_gauge("uatlite_waiting_texts", "Texts that wait for the model", lambda: len(self._texts))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Process requests until the block ends, and then those accepted before."""
+        queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
+        if self._workers > 1:
+            torch.set_num_threads(1)
+        loops = [asyncio.create_task(queue.run()) for queue in queues]
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            for queue in queues:
+                queue.close()
+            await asyncio.gather(*loops)
+            self._executor.shutdown()
+            if self._workers > 1:
+                torch.set_num_threads(self._workers)
+
+    def warm_up(self) -> None:
+        """Predict once, so that everything is loaded, and a model that cannot predict fails at the start."""
+        options = tuple(self.predictor.class_names or "AB")
+        self.predictor.predict([Choices("warm", options) if self.shape.chooses else "warm"])
+
+    @property
+    def ready(self) -> bool:
+        """Whether another text would be accepted."""
+        return self._open and len(self._texts) < self.limits.waiting
+
+    async def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
+        return await self._submit(self._texts, texts)
+
+    async def explain(self, inspection: Inspection) -> ExplainResponse:
+        """The explanation of a checked text; raises a `Refusal` where the settings or the text do not allow it."""
+        try:
+            return (await self._submit(self._explanations, [inspection]))[0]
+        except (ConfigurationError, InputError) as error:
+            raise invalid("settings" if isinstance(error, ConfigurationError) else "text", str(error)) from None
+
+    async def shift(self, predictions: Sequence[Prediction]) -> ShiftReport | None:
+        """Whether the texts of a request are like the calibration rows; None where these are unknown."""
+        calibration = self.predictor.calibration
+        if calibration is None or calibration.shift is None:
+            return None
+        columns = {name: np.array([getattr(one, name) for one in predictions]) for name in MEASURES}
+        scores = trust(calibration.shift.score, SimpleNamespace(**columns))
+        distances = [one.among.distances[one.row] for one in predictions if one.among.distances is not None]
+        # An exact test takes milliseconds, which would block the event loop.
+        return await asyncio.to_thread(calibration.shift.check, scores, distances=distances or None)
+
+    def about(self) -> ServedModel:
+        """What is served: model, classes, method, calibration and limits."""
+        calibration, method = self.predictor.calibration, self.predictor.settings.method
+        rule = None if calibration is None else calibration.rule
+        return ServedModel(
+            architecture=type(unwrap(self.predictor.model)).__name__,
+            classes=list(self.predictor.class_names),
+            multiple_choice=self.shape.chooses,
+            method=method.name,
+            passes=method.passes,
+            settings=used_settings(method),
+            gates=list(GATES),
+            calibration=None if calibration is None else calibration.describe(),
+            rule=None if rule is None else Rule.of(rule),
+            limits=asdict(self.limits),
+            version=__version__,
+        )
+
+    async def _submit(self, queue: Batcher[Item, Result], items: Sequence[Item]) -> list[Result]:
+        try:
+            return await queue.submit(items, self.limits.deadline)
+        except asyncio.QueueFull:
+            raise overloaded(queue.retry_after) from None
+        except TimeoutError:
+            raise Refusal(504) from None
+
+    def _inspect_batch(self, inspections: list[Inspection]) -> list[ExplainResponse]:
+        """Runs in a worker thread."""
+        return [inspect(self.predictor, inspection) for inspection in inspections]
+
+    def _predict_batch(self, texts: list[Text]) -> list[Prediction]:
+        """Runs in a worker thread. Questions with different numbers of options cannot share a batch."""
+        found: dict[int, Prediction] = {}
+        sizes = [len(text.options) if isinstance(text, Choices) else 0 for text in texts]
+        for size in set(sizes):
+            places = [place for place, own in enumerate(sizes) if own == size]
+            predictions = self.predictor.predict([texts[place] for place in places])
+            found |= dict(zip(places, predictions, strict=True))
+        return [found[place] for place in range(len(texts))]
 
 
-def checked(
-    given: Sequence[str | tuple[str, str] | Question], classifier: UncertaintyClassifier, limits: Limits
-) -> list[Text]:
-    """The texts that a classifier takes, or a refusal that names the first that it does not."""
-    if len(given) > limits.texts:
-        raise Refusal(422, fields=[("texts", f"{len(given)} texts, where at most {limits.texts} are taken at once")])
+def checked_texts(given: Sequence[str | tuple[str, str] | Question], service: Service) -> list[Text]:
+    """The texts of a request; raises a `Refusal` that names the faulty ones."""
+    most = service.limits.texts
+    if len(given) > most:
+        raise invalid("texts", f"{len(given)} texts, where at most {most} are taken at once")
     texts = [text_of(one) for one in given]
-    faults = [
-        (f"texts[{place}]", fault)
-        for place, text in enumerate(texts)
-        for fault in _faults(text, classifier, limits.characters)
-    ]
-    if faults:
+    found = [_fault(text, service.shape, service.limits.characters) for text in texts]
+    if faults := [(f"texts[{place}]", fault) for place, fault in enumerate(found) if fault is not None]:
         raise Refusal(422, fields=faults[:MOST_FAULTS])
     return texts
 
 
-def checked_one(given: str | tuple[str, str] | Question, classifier: UncertaintyClassifier, limits: Limits) -> Text:
-    """The text to explain, or a refusal."""
+def checked_text(given: str | tuple[str, str] | Question, service: Service) -> Text:
+    """The text to explain; raises a `Refusal` where it is faulty."""
     text = text_of(given)
-    for fault in _faults(text, classifier, limits.explained):
-        raise Refusal(422, fields=[("text", fault)])
+    if fault := _fault(text, service.shape, service.limits.explained):
+        raise invalid("text", fault)
     return text
 
 
-def _faults(text: Text, classifier: UncertaintyClassifier, most: int) -> Iterator[str]:
+def _fault(text: Text, shape: TextShape, most: int) -> str | None:
     size = sum(len(part) for part in strings(text))
     if size > most:
-        yield f"{size} characters, where at most {most} are taken"
-        return
-    options = len(classifier.class_names) if classifier.chooses and classifier.calibration_ is not None else None
-    fault = text_fault(text, chooses=classifier.chooses, options=options)
-    if fault is not None:
-        yield fault
-    elif not all(_is_unicode(part) for part in strings(text)):
-        yield "half of a surrogate pair, which is no character"
+        return f"{size} characters, where at most {most} are taken"
+    if fault := shape.fault(text):
+        return fault
+    return None if all(map(_is_unicode, strings(text))) else "half of a surrogate pair, which is not a character"
 
 
 def _is_unicode(part: str) -> bool:
@@ -127,10 +236,6 @@ def _is_unicode(part: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-MOST_POINTS = 500
-"""Points of a curve that is drawn; more than a screen has cannot be seen."""
 
 
 def risk_coverage(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> CurveResponse:
@@ -149,141 +254,3 @@ def risk_coverage(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> Curv
         aurc=float(risks.mean()),
         accuracy=float(right.mean()),
     )
-
-
-Asked = TypeVar("Asked")
-Reply = TypeVar("Reply")
-
-
-class Service:
-    """Answers for many callers at once, each as the classifier alone would have answered it.
-
-    Texts of several requests run together, explanations one by one. On CPUs there is a worker for each core, and each
-    computes with one thread: batches of a few texts are too small for several threads not to wait for each other.
-    """
-
-    def __init__(self, classifier: UncertaintyClassifier, limits: Limits | None = None) -> None:
-        classifier.predictor()  # a calibration of other settings is an error now and not at the first text
-        self.classifier = classifier
-        self.limits = Limits() if limits is None else limits
-        self.counts = Counts()
-        self._open = False
-        on_cpu = next(classifier.model.parameters()).device.type == "cpu"
-        self._workers = torch.get_num_threads() if on_cpu else 1
-        self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
-        self._texts: Batcher[Text, Prediction] = Batcher(
-            self._predict_all,
-            self._executor,
-            most=self.limits.batch,
-            waiting=self.limits.waiting,
-            gather=self.limits.gather,
-            workers=self._workers,
-            on_batch=self.counts.batch,
-        )
-        self._explanations: Batcher[Inspection, ExplainResponse] = Batcher(
-            self._inspect_all, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
-        )
-        self.counts.watch("uatlite_waiting_texts", "Texts that wait for the model", lambda: len(self._texts))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """While this is entered questions are answered; at the end those that were accepted are answered first."""
-        queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
-        if self._workers > 1:
-            torch.set_num_threads(1)
-        loops = [asyncio.create_task(queue.run()) for queue in queues]
-        self._open = True
-        try:
-            yield
-        finally:
-            self._open = False
-            for queue in queues:
-                queue.close()
-            await asyncio.gather(*loops)
-            self._executor.shutdown()
-            if self._workers > 1:
-                torch.set_num_threads(self._workers)
-
-    @property
-    def ready(self) -> bool:
-        """Whether another text would be taken."""
-        return self._open and len(self._texts) < self.limits.waiting
-
-    async def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """What the classifier says of texts, in their order; raises a `Refusal` where it cannot say it now."""
-        return await self._ask(self._texts, texts)
-
-    async def explain(self, asked: Inspection) -> ExplainResponse:
-        """One text from all sides; a `Refusal` where the settings or the text do not allow it."""
-        try:
-            return (await self._ask(self._explanations, [asked]))[0]
-        except (ConfigurationError, InputError) as error:
-            raise invalid("settings" if isinstance(error, ConfigurationError) else "text", str(error)) from None
-
-    def about(self) -> ServedModel:
-        """What is served, for a client that has never seen it."""
-        classifier = self.classifier
-        calibration, method = classifier.calibration_, classifier.method
-        rule = None if calibration is None else calibration.rule
-        return ServedModel(
-            architecture=type(unwrap(classifier.model)).__name__,
-            classes=list(classifier.class_names),
-            multiple_choice=classifier.chooses,
-            method=method.name,
-            passes=method.passes,
-            settings=used(method),
-            gates=list(GATES),
-            calibration=None if calibration is None else calibration.describe(),
-            rule=None if rule is None else _as_json(rule),
-            limits=asdict(self.limits),
-            version=__version__,
-        )
-
-    async def shift(self, predictions: Sequence[Prediction]) -> ShiftReport | None:
-        """Whether the texts of a request are like the calibration rows; None where nothing is known of these."""
-        calibration = self.classifier.calibration_
-        if calibration is None or calibration.shift is None:
-            return None
-        columns = {name: np.array([getattr(one, name) for one in predictions]) for name in MEASURES}
-        scores = trust(calibration.shift.score, SimpleNamespace(**columns))
-        known = [one.among.distances[one.row] for one in predictions if one.among.distances is not None]
-        # An exact test takes milliseconds, in which the event loop would answer nobody.
-        return await asyncio.to_thread(calibration.shift.check, scores, distances=known or None)
-
-    async def _ask(self, queue: Batcher[Asked, Reply], questions: Sequence[Asked]) -> list[Reply]:
-        try:
-            return await queue.ask(questions, self.limits.deadline)
-        except asyncio.QueueFull:
-            raise overloaded(queue.busy_for) from None
-        except TimeoutError:
-            raise Refusal(504) from None
-
-    def _inspect_all(self, asked: list[Inspection]) -> list[ExplainResponse]:
-        """In a worker thread."""
-        return [inspect(self.classifier, one) for one in asked]
-
-    def _predict_all(self, texts: list[Text]) -> list[Prediction]:
-        """In a worker thread. Questions with unlike numbers of options cannot share a batch."""
-        found: dict[int, Prediction] = {}
-        sizes = [len(text.options) if isinstance(text, Choices) else 0 for text in texts]
-        for size in set(sizes):
-            places = [place for place, own in enumerate(sizes) if own == size]
-            predictions = self.classifier.predict([texts[place] for place in places], check_shift=False)
-            found |= dict(zip(places, predictions, strict=True))
-        return [found[place] for place in range(len(texts))]
-
-
-def warm_up(classifier: UncertaintyClassifier) -> None:
-    """Predict once: what is loaded on first use is loaded, and a model that cannot predict says so now."""
-    options = tuple(classifier.class_names or "AB")
-    classifier.predict([Choices("warm", options) if classifier.chooses else "warm"], check_shift=False)
-
-
-def _as_json(rule: AbstentionRule) -> Rule:
-    known = rule.threshold if math.isfinite(rule.threshold) else None
-    return Rule(score=rule.score, threshold=known, promise=rule.describe())
-
-
-def plain(report: ShiftReport) -> dict[str, Any]:
-    """The parts of a shift report that an answer carries."""
-    return {"shifted": report.shifted, "p_value": report.p_value, "verdict": report.describe()}

@@ -18,7 +18,7 @@ from uatlite.lab.evaluate.predict import begin, compute, missing, recipe_of
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
 from uatlite.model.load import load_checkpoint
-from uatlite.scoring.on_ray import Cluster, connected, our_own
+from uatlite.scoring.on_ray import Cluster, connected, original_error
 
 try:
     import ray
@@ -61,7 +61,7 @@ def fill(
             for row in dataset.iter_rows():
                 advance(row[DONE])
         except ray.exceptions.RayError as error:
-            raise our_own(error) from error
+            raise original_error(error) from error
 
 
 def _units(store: Store, job: StoreJob) -> Iterator[tuple[StoredRun, int, list[int]]]:

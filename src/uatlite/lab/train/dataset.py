@@ -12,7 +12,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.scoring.job import Labelled, read_labelled
+from uatlite.scoring.blocks import LabelledRows, read_labelled
 from uatlite.text.examples import require_columns
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Kind, Layout
@@ -31,7 +31,7 @@ class TrainingData:
     validation: Dataset | None = None
     held_out: Dataset | None = None
     layout: Layout | None = None
-    file: Labelled | None = None
+    file: LabelledRows | None = None
 
     def write(self, directory: Path) -> list[str]:
         """Write the rows that were not trained on beside the model; returns a sentence about each file."""
@@ -128,7 +128,7 @@ def file_data(
     return TrainingData(train, watched, kept, layout, rows)
 
 
-def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: Labelled) -> Dataset:
+def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: LabelledRows) -> Dataset:
     pairs = enumerate(zip(rows.texts, rows.labels, strict=True))
     examples = tuple(Example(str(place), text, label) for place, (text, label) in pairs)
     return Dataset(path.name.split(".")[0], split, labels, examples, path.name)

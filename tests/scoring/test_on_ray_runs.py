@@ -19,7 +19,7 @@ from uatlite.scoring.job import Job, Progress
 from uatlite.scoring.run import score_file as score_locally
 from uatlite.text.schema import Layout
 
-scale = pytest.importorskip(
+on_ray = pytest.importorskip(
     "uatlite.scoring.on_ray",
     reason="ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'",
 )
@@ -42,7 +42,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def by_ray(load: Callable[[], UncertaintyClassifier], job: Job, workers: int, **options: object) -> object:
-    return scale.score_file(load, job, scale.Cluster(workers=workers), block_rows=BLOCK, **options)
+    return on_ray.score_file(load, job, on_ray.Cluster(workers=workers), block_rows=BLOCK, **options)
 
 
 def test_the_same_bytes_as_the_local_engine(
@@ -97,8 +97,8 @@ from functools import partial
 from pathlib import Path
 from uatlite.classifier import UncertaintyClassifier
 from uatlite.text.schema import Layout
-from uatlite.scoring import Cluster, score_file
 from uatlite.scoring import Job
+from uatlite.scoring.on_ray import Cluster, score_file
 load = partial(UncertaintyClassifier.from_pretrained, sys.argv[1])
 job = Job(sys.argv[2], Path(sys.argv[3]), Layout(label=None, meta=("stars",)))
 def show(progress):

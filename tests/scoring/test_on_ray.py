@@ -1,0 +1,164 @@
+"""The options of a cluster, and a worker by itself, without a running Ray: what they do and what they refuse."""
+
+import pickle
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.cli import main
+from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
+from uatlite.scoring.blocks import Block
+from uatlite.scoring.job import Job
+from uatlite.scoring.run import ScoringRun
+from uatlite.values import Example
+
+REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"
+on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
+pa = pytest.importorskip("pyarrow")
+
+Load = Callable[[], UncertaintyClassifier]
+
+
+@pytest.fixture
+def load(saved: Path) -> Load:
+    return partial(UncertaintyClassifier.from_pretrained, str(saved))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl")
+
+
+def begun(load: Load, job: Job) -> tuple[ScoringRun, dict[str, object]]:
+    predictor = load().predictor()
+    record = job.record(predictor)
+    return ScoringRun(job, record, predictor.calibration), record
+
+
+def handed(scorer: object, *texts: str, number: int = 0) -> object:
+    block = Block(number, 0, tuple(Example(f"r{place}", text) for place, text in enumerate(texts)))
+    answer = scorer(pa.table({on_ray.BLOCK: [pickle.dumps(block)]}))  # type: ignore[operator]
+    return pickle.loads(answer[on_ray.SCORED][0].as_py())
+
+
+def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
+    run, record = begun(load, job)
+    scorer = on_ray.Scorer(load, job, record)
+    first = handed(scorer, "a1 a2", "a3")
+    part = run.parts.path(0).read_bytes()
+    again = handed(scorer, "a1 a2", "a3")
+    assert (first.counts, first.resumed, again.resumed) == (again.counts, False, True)  # type: ignore[attr-defined]
+    assert first.sample.positions.tolist() == again.sample.positions.tolist() == [0, 1]  # type: ignore[attr-defined]
+    assert first.sample.scores.tolist() == again.sample.scores.tolist()  # type: ignore[attr-defined]
+    assert first.sample.distances.tolist() == again.sample.distances.tolist()  # type: ignore[attr-defined]
+    assert run.parts.path(0).read_bytes() == part
+    with pytest.raises(StoreError, match="is not what it was"):
+        handed(scorer, "a1 a2", "a4")
+
+
+def test_a_worker_writes_only_where_its_own_run_is(load: Load, job: Job) -> None:
+    scorer = on_ray.Scorer(load, job, job.record(load().predictor()))
+    with pytest.raises(DataError, match=r"out\.jsonl\.unfinished is not on .* a file system that driver and workers"):
+        handed(scorer, "a1")
+    begun(load, replace(job, input="other.jsonl"))  # a later run has taken the place
+    with pytest.raises(DataError, match="is of another run"):
+        handed(scorer, "a1")
+
+
+def test_another_model_under_the_same_name_is_refused(load: Load, job: Job) -> None:
+    record = job.record(load().predictor()) | {"model": "0" * 64}
+    with pytest.raises(ModelError, match=r"another classifier was loaded than on the driver: model differ"):
+        on_ray.Scorer(load, job, record)
+
+
+def test_standard_input_stays_with_the_local_engine(load: Load, job: Job) -> None:
+    with pytest.raises(ConfigurationError, match="Standard input cannot be read by other machines"):
+        on_ray.score_file(load, replace(job, input="-"), None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "workers"),
+    [
+        ({}, {"CPU": 4.0}, 4),
+        ({"workers": 2}, {"CPU": 4.0}, 2),
+        ({"gpus_per_worker": 0.5}, {"CPU": 8.0, "GPU": 2.0}, 4),
+        ({"gpus_per_worker": 1}, {"CPU": 8.0, "GPU": 2.0}, 2),
+        ({"gpus_per_worker": 1}, {"CPU": 1.0, "GPU": 2.0}, 1),
+    ],
+)
+def test_as_many_workers_as_there_is_room_for(asked: dict[str, float], there: dict[str, float], workers: int) -> None:
+    assert on_ray._workers(on_ray.Cluster(**asked), there) == workers
+
+
+@pytest.mark.parametrize("asked", [{"workers": 5}, {"gpus_per_worker": 1}, {"workers": 2, "gpus_per_worker": 1}])
+def test_more_workers_than_there_is_room_for_are_refused_and_not_waited_for(asked: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=r"the cluster has room for \d, with 4 CPUs and 0 GPUs"):
+        on_ray._workers(on_ray.Cluster(**asked), {"CPU": 4.0})
+
+
+@pytest.mark.parametrize("asked", [{"workers": 0}, {"gpus_per_worker": -1}])
+def test_a_cluster_of_nothing_is_no_cluster(asked: dict[str, int]) -> None:
+    with pytest.raises(ConfigurationError, match="is not"):
+        on_ray.Cluster(**asked)
+
+
+def test_an_address_where_nobody_answers_is_told_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"  # bound and not listening
+        with (
+            pytest.raises(ConfigurationError, match=rf"address='{address}': no Ray cluster answers.*--address"),
+            on_ray.connected(on_ray.Cluster(address)),
+        ):
+            pass
+    with pytest.raises(ConfigurationError, match="address='nonsense'"), on_ray.connected(on_ray.Cluster("nonsense")):
+        pass
+
+
+def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "uatlite.scoring.on_ray")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependency, match=r"ray is not installed.*uatlite\[ray\]"):
+        import uatlite.scoring.on_ray  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--workers", "2"], "--workers 2 is about a cluster, and --engine is local; add --engine ray"),
+        (["--address", "auto"], "add --engine ray"),
+        (["--engine", "rya"], "engine='rya' is not one of: local, ray. Did you mean 'ray'?"),
+        (["--engine", "ray", "--workers", "0"], "workers=0 is not 1 or more"),
+    ],
+)
+def test_options_that_do_not_go_together(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["predict", "model", "in.csv", "-o", "out.csv", *options])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_a_worker_raised_on_purpose_comes_out_of_its_wrapping() -> None:
+    inner = DataError("in.csv breaks off")
+    outer = RuntimeError("a task failed")
+    outer.__cause__ = ValueError("on the way")
+    outer.__cause__.__cause__ = inner
+    assert on_ray.original_error(outer) is inner
+    stranger = RuntimeError("out of memory")
+    assert on_ray.original_error(stranger) is stranger
+
+
+def test_nothing_else_imports_ray() -> None:
+    source = Path(on_ray.__file__).parents[1]
+    importers = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if any(line.strip().startswith(("import ray", "from ray")) for line in path.read_text().splitlines())
+    }
+    assert importers == {"scoring/on_ray.py", "lab/evaluate/on_ray.py"}
