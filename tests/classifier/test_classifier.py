@@ -124,7 +124,7 @@ def test_multiple_choice(build: Build) -> None:
         (["a1", ""], r"texts\[1\]: an empty text"),
         ([("a1", "  ")], r"texts\[0\]: an empty text"),
         ([("a1", "a2", "a3")], "is not a text"),
-        ([Choices("a1", ("a2", "a3"))], "none for multiple choice"),
+        ([Choices("a1", ("a2", "a3"))], "the model is not for multiple choice"),
     ],
 )
 def test_what_is_no_text_is_refused(build: Build, texts: object, message: str) -> None:

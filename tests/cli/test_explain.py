@@ -63,12 +63,12 @@ def test_a_question_with_options(
     ("arguments", "said"),
     [
         (("w1", "-o", "out.pdf"), "out.pdf has the extension '.pdf'; allowed are .html, .png, .svg, .json"),
-        (("",), "this is an empty text"),
+        (("",), "the text cannot be used: an empty text"),
         (("w1", "--method", "base"), "the method 'base' drops nothing"),
         (("w1", "--method", "mc-uniform:rate=0"), "every dropout rate is 0"),
         (("w1", "--estimator", "detla"), "estimator='detla' is not one of"),
         (("w1", "--pair", "w2", "--option", "w3"), "a pair has none"),
-        (("w1", "--option", "w3", "--option", "w4"), "the model is none for multiple choice"),
+        (("w1", "--option", "w3", "--option", "w4"), "the model is not for multiple choice"),
         (("w1", "-o", "out.json", "--layer", "9"), "layer=9 is not one of this model's"),
     ],
 )

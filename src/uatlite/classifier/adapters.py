@@ -15,7 +15,7 @@ from uatlite.errors import ConfigurationError, ModelError, nearest
 from uatlite.methods.method import Method
 from uatlite.model.architectures import unwrap
 from uatlite.model.tokens import Batch
-from uatlite.text.examples import class_indices
+from uatlite.text.labels import class_indices
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import probabilities
 

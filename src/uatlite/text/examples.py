@@ -1,159 +1,23 @@
-"""Label names: which column of a model's output is which class of a task.
+"""From rows to examples by a layout, and the check of texts that a user hands in.
 
-Names decide, never positions. Two names are the same when they fold to the same form: case, '-', '_' and
-spaces do not count, and the synonyms below are one name. A permutation found by name is applied and
-reported; anything else is an error that shows both lists.
-
-From a row to an example, by a layout: the texts, the label, and what is wrong with a row that has none.
-
-One row's fault is an InputError with the reason alone. `read_examples` turns it into a Reject with file and
-line; tasks, which must be whole, turn it into a DataError.
-
-What a user hands in, checked: the texts, and the labels as names or numbers.
+What is wrong with one row is an InputError with the reason alone. `read_examples` turns it into a Reject with file and
+line; tasks, in which every row must be usable, turn it into a DataError.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from uatlite.errors import DataError, InputError, nearest
+from uatlite.text.labels import fold, label_index
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
-from uatlite.text.schema import Layout, Task
+from uatlite.text.schema import Layout
 from uatlite.values import Choices, Example, Text, strings
-
-# folded name -> the folded name that it means
-SYNONYMS = {
-    "neg": "negative",
-    "pos": "positive",
-    "entail": "entailment",
-    "entailed": "entailment",
-    "contradict": "contradiction",
-    "not entailment": "non entailment",
-    "not entailed": "non entailment",
-    "nonentailment": "non entailment",
-    "out of scope": "oos",
-    "has answer": "answerable",
-    "no answer": "unanswerable",
-    "not answerable": "unanswerable",
-}
-_PLACEHOLDER = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
-
-
-@lru_cache(maxsize=4096)  # called for every row, on the few names that a task has
-def fold(name: str) -> str:
-    """The form by which names are compared: 'Not_Entailment' and 'non-entailment' both give 'non entailment'.
-
-    transformers' placeholder 'LABEL_3' gives '3': it says class number 3 and nothing more.
-    """
-    if placeholder := _PLACEHOLDER.fullmatch(name.strip()):
-        return placeholder[1]
-    folded = " ".join(re.split(r"[\s_-]+", name.strip().casefold())).strip()
-    return SYNONYMS.get(folded, folded)
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How a model's classes become a task's: class `labels[i]` is the sum of the model's columns `columns[i]`.
-
-    A permutation has one column each; HANS sums neutral and contradiction into non-entailment. `labels` are the
-    task's, without the out-of-scope one where the model does not know it.
-    """
-
-    columns: tuple[tuple[int, ...], ...]
-    labels: tuple[str, ...]
-    note: str
-
-    def apply(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Probabilities after softmax, (..., model classes), as (..., labels)."""
-        return np.stack([probabilities[..., list(columns)].sum(-1) for columns in self.columns], -1)
-
-
-def align_labels(
-    task_labels: Sequence[str],
-    id2label: Mapping[int, str],
-    *,
-    label_order: Sequence[str] | None = None,
-    out_of_scope: str | None = None,
-) -> tuple[int, ...]:
-    """The model's column for each task label, by name: `logits[..., list(order)]` is in the task's order.
-
-    `label_order` names the model's classes, in the model's order, where its own id2label does not (LABEL_0,
-    ...). `out_of_scope` is a task label that the model need not have; it is left out of the answer then.
-    """
-    names = _model_names(id2label, label_order)
-    column = {fold(name): index for index, name in enumerate(names)}
-    wanted = [label for label in task_labels if label != out_of_scope or fold(label) in column]
-    if len(column) != len(names) or {fold(label) for label in wanted} != set(column):
-        raise DataError(_mismatch(task_labels, names))
-    return tuple(column[fold(label)] for label in wanted)
-
-
-def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence[str] | None = None) -> Alignment:
-    """How the model's classes become those of `task`, with a note to print: what was done and why."""
-    if task.kind == "choice":  # the classes are the options of each question: there are no names to compare
-        own = tuple((index,) for index in range(len(task.labels)))
-        return Alignment(own, task.labels, "options in the order of the question")
-    if task.collapse and len(id2label) == len(task.collapse):
-        order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
-        return _collapsed(task, order)
-    order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
-    known = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
-    columns = tuple((col,) for col in order)
-    if order == tuple(range(len(order))):
-        return Alignment(columns, known, "labels in the model's order")
-    moved = ", ".join(f"{label} = column {col}" for label, col in zip(known, order, strict=True))
-    return Alignment(columns, known, f"the model's columns are reordered by name: {moved}")
-
-
-def _collapsed(task: Task, order: Sequence[int]) -> Alignment:
-    """The finer classes of a model, at the columns `order`, summed into those of the task."""
-    column = dict(zip(task.collapse, order, strict=True))
-    finer = [[name for name, into in task.collapse.items() if into == label] for label in task.labels]
-    columns = tuple(tuple(column[name] for name in names) for names in finer)
-    sums = "; ".join(f"{' + '.join(names)} → {label}" for names, label in zip(finer, task.labels, strict=True))
-    return Alignment(columns, task.labels, f"classes summed after softmax: {sums}")
-
-
-def _model_names(id2label: Mapping[int, str], label_order: Sequence[str] | None) -> tuple[str, ...]:
-    """The model's class names by column. A config that went through JSON has its keys as strings."""
-    names = {int(key): str(name) for key, name in id2label.items()}
-    if sorted(names) != list(range(len(names))):
-        raise DataError(f"id2label has the keys {sorted(names)}; they must be 0 to {len(names) - 1}.")
-    if label_order is None:
-        return tuple(names[index] for index in range(len(names)))
-    if len(label_order) != len(names):
-        raise DataError(f"label_order={','.join(label_order)} names {len(label_order)} of {len(names)} classes.")
-    return tuple(label_order)
-
-
-def _mismatch(task_labels: Sequence[str], names: Sequence[str]) -> str:
-    both = f"task: {_listing(task_labels)}; model: {_listing(names)}"
-    if all(_PLACEHOLDER.fullmatch(name) for name in names):
-        return (
-            f"The model's labels are placeholders that say nothing about the classes ({both}). "
-            "Set model.config.id2label, or name its classes in its order: --label-order "
-            f"{','.join(task_labels[: len(names)])}"
-        )
-    return (
-        f"The model's labels are not the task's ({both}). "
-        "If they mean the same, name the model's classes in its order with --label-order."
-    )
-
-
-def _listing(names: Sequence[str], most: int = 12) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
-
 
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
 
@@ -163,8 +27,8 @@ def read_examples(
 ) -> Iterator[Example | Reject]:
     """Examples from a file, a directory or standard input, as a stream; rows that cannot be used are Rejects.
 
-    Without `labels` no label is read. A row without an id is named by its place, 'reviews.csv:17'; `meta`
-    says file and line, and holds the layout's `meta` columns.
+    Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'. `meta` holds the
+    file, the line and the layout's `meta` columns.
     """
     index = label_index(labels) if labels is not None else None
     rows = require_columns(read_rows(source, format=format), layout, with_label=index is not None)
@@ -186,9 +50,9 @@ def example_of(
     *,
     unnamed: str | None = None,
 ) -> Example:
-    """The example that a row is, or an InputError with what is wrong with it. Without `index` no label is read.
+    """A row as an example, or an InputError with the reason. Without `index` no label is read.
 
-    A row without an id is called `unnamed`, or by the hash of its words.
+    The id of a row without one is `unnamed`, or else a hash of its words.
     """
     text = text_of(values, layout)
     label = label_of(values, layout, index) if index is not None else None
@@ -199,7 +63,7 @@ def example_of(
 
 
 def require_columns(rows: Iterable[Row | Reject], layout: Layout, *, with_label: bool = True) -> Iterator[Row | Reject]:
-    """The same rows; a column that none of the first of them has is an error that lists those there are."""
+    """The same rows; a column that none of the first rows has is an error that lists the columns."""
     needed = [layout.text, layout.pair, layout.options, layout.label if with_label else None, layout.group]
     missing = dict.fromkeys(column for column in needed if column is not None)
     there: dict[str, None] = {}
@@ -238,7 +102,7 @@ def value_at(values: Mapping[str, object], column: str) -> object:
 
 
 def text_of(values: Mapping[str, object], layout: Layout) -> Text:
-    """The text that the layout makes of a row: a string, a pair, or a question with its options."""
+    """The text of a row: a string, a pair, or a question with its options."""
     first = _string(values, layout.text, layout)
     if layout.options is not None:
         return Choices(first, _options(value_at(values, layout.options), layout))
@@ -284,16 +148,8 @@ def _options(value: object, layout: Layout) -> tuple[str, ...]:
     return tuple(_clean(option, f"an option in {place}", layout) for option in value)
 
 
-def label_index(labels: Sequence[str]) -> dict[str, int]:
-    """Folded label name -> class."""
-    index = {fold(label): position for position, label in enumerate(labels)}
-    if len(index) != len(labels):
-        raise DataError(f"Two of the labels are one name: {', '.join(labels)}.")
-    return index
-
-
 def label_of(values: Mapping[str, object], layout: Layout, index: Mapping[str, int]) -> int:
-    """The class of a row. An integer is looked up in the layout's codes where it has them, else a name."""
+    """The class of a row. An integer is looked up in the layout's codes where it has them, else it is a name."""
     if layout.label is None:
         raise InputError("no label column")
     value = value_at(values, layout.label)
@@ -334,15 +190,15 @@ def meta_of(values: Mapping[str, object], layout: Layout) -> dict[str, object]:
 
 
 def content_key(text: Text) -> str:
-    """32 hex digits that depend on the words of a text alone: not on its place, its file or its spacing."""
+    """32 hex digits that depend only on the words of a text, not on its place, its file or its spacing."""
     words = "\x1f".join(" ".join(part.split()) for part in strings(text))  # split() drops \x1f: it can mark the joints
     return hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
 def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None = None) -> list[Text]:
-    """The texts as a list, each of them one that the model can take; else an error that names the first that is not.
+    """The texts as a list, or an error that names the first that the model cannot take.
 
-    `chooses` says whether the model is one for multiple choice, `options` how many options its questions have.
+    `chooses` says whether the model is for multiple choice, and `options` how many options its questions have.
     """
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of texts, even of one: [text].")
@@ -373,10 +229,10 @@ def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) 
 
 
 def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
-    """One text that the model can take; else an error that says why it cannot."""
+    """The text, or an error that says why the model cannot take it."""
     one: Any = tuple(text) if isinstance(text, list) else text
     if fault := text_fault(one, chooses=chooses, options=options):
-        raise InputError(f"this is {fault}.")
+        raise InputError(f"the text cannot be used: {fault}.")
     found: Text = one
     return found
 
@@ -385,7 +241,7 @@ def text_fault(text: object, *, chooses: bool, options: int | None = None) -> st
     """Why the model cannot take this text, in a few words; None where it can."""
     if isinstance(text, Choices):
         if not chooses:
-            return "a question with options, and the model is none for multiple choice"
+            return "a question with options, and the model is not for multiple choice"
         if not 2 <= len(text.options) <= len(ascii_uppercase):
             return f"{len(text.options)} options, where 2 to {len(ascii_uppercase)} are allowed"
         if options is not None and len(text.options) != options:
@@ -395,48 +251,7 @@ def text_fault(text: object, *, chooses: bool, options: int | None = None) -> st
     ):
         return f"{text!r:.80} is not a text; allowed are a string, a pair of strings, or Choices(question, options)"
     elif chooses:
-        return "no options, and the model is one for multiple choice; give Choices(question, options)"
+        return "no options, and the model is for multiple choice; give Choices(question, options)"
     if not all(part.strip() for part in strings(text)):
-        return "an empty text; drop it, or say what stands for a missing text"
+        return "an empty text; drop it, or put a word for a missing text"
     return None
-
-
-def option_names(options: int) -> tuple[str, ...]:
-    """What the classes of a multiple choice are called: A, B, C, ..."""
-    return tuple(ascii_uppercase[:options])
-
-
-def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> NDArray[np.int64]:
-    """Labels (rows,) as columns of the model: whole numbers are columns, names are compared by `fold`."""
-    given = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
-    if given.ndim != 1:
-        raise InputError(f"labels have the shape {given.shape}; give one label for each text, (rows,).")
-    if given.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if given.dtype.kind in "iub":
-        indices = given.astype(np.int64)
-        outside = indices[(indices < 0) | (indices >= len(classes))]
-        if outside.size:
-            raise InputError(
-                f"label {outside[0]} is not a column of the model, 0 to {len(classes) - 1} ({_some(classes)})."
-            )
-        return indices
-    index = label_index(classes)
-    return np.array(
-        [_index_of(label, index, classes, place) for place, label in enumerate(given.tolist())], dtype=np.int64
-    )
-
-
-def _index_of(label: object, index: dict[str, int], classes: Sequence[str], place: int) -> int:
-    if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
-        return int(label)
-    if not isinstance(label, str) or fold(label) not in index:
-        raise InputError(
-            f"labels[{place}] is {label!r}; allowed are the model's classes ({_some(classes)}) "
-            f"or their columns, 0 to {len(classes) - 1}.{nearest(label, classes)}"
-        )
-    return index[fold(label)]
-
-
-def _some(classes: Sequence[str], most: int = 8) -> str:
-    return ", ".join(classes[:most]) + (", …" if len(classes) > most else "")

@@ -1,19 +1,44 @@
-"""Files elsewhere: any address that fsspec opens, as s3://bucket/rows or file:///data/rows.csv.
+"""Row files: their formats, the files that a path or an address stands for, and their bytes, unpacked.
 
-Row files: which formats there are, which files a path stands for, and their bytes, unpacked.
+An address is anything that fsspec opens, such as s3://bucket/rows or file:///data/rows.csv.
 """
 
 import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, check_choice
+
+# extension -> format. Each but Parquet, which packs itself, may be followed by .gz
+EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
+STDIN = "-"
+
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+UNPACK_ERRORS = (EOFError, zlib.error, OSError)  # raised while reading a broken gzip stream or a failing disk
+
+
+def format_of(file: str | Path) -> str | None:
+    """The format by a file's name: 'csv' for reviews.csv.gz; None where the extension is unknown."""
+    path = Path(file)
+    packed = path.suffix.lower() == ".gz"
+    name = EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
+    return None if packed and name == "parquet" else name
+
+
+def candidate_names(stem: str) -> Iterator[str]:
+    """Every file name that `stem` may have, in the order in which they are looked for."""
+    for extension, name in EXTENSIONS.items():
+        yield stem + extension
+        if name != "parquet":
+            yield f"{stem}{extension}.gz"
 
 
 @dataclass(frozen=True)
@@ -31,11 +56,11 @@ class RemoteFile:
 
 
 def is_remote(source: str | Path | RemoteFile) -> bool:
-    """Whether it is an address and no path."""
+    """Whether it is an address, not a path."""
     return "://" in str(source)
 
 
-def remote_files(source: str) -> list[RemoteFile]:
+def remote_files(source: str) -> Sequence[Path | RemoteFile]:
     """The file at an address, or all files in the directory there, by name; hidden ones left out."""
     system, path = _system(source)
     try:
@@ -52,7 +77,7 @@ def remote_files(source: str) -> list[RemoteFile]:
 
 @contextmanager
 def open_remote(source: str) -> Iterator[IO[bytes]]:
-    """The bytes at an address; they can be read in any order."""
+    """The bytes at an address, as a file that can seek."""
     system, path = _system(source)
     try:
         file = system.open(path, "rb")
@@ -74,73 +99,29 @@ def _system(source: str) -> tuple[Any, str]:
     return system, path
 
 
-# extension -> format. Each but Parquet, which packs itself, may be followed by .gz
-EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
-FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
-STDIN = "-"
-
-_GZIP = b"\x1f\x8b"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-UNPACK_ERRORS = (
-    EOFError,
-    zlib.error,
-    OSError,
-)  # what a broken gzip stream or a failing disk raises while read
-
-
-def format_of(path: Path) -> str | None:
-    """The format that a file's name promises: 'csv' for reviews.csv.gz; None where it promises none."""
-    packed = path.suffix.lower() == ".gz"
-    name = EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
-    return None if packed and name == "parquet" else name
-
-
-def candidate_names(stem: str) -> Iterator[str]:
-    """Every file name that `stem` may have, in the order in which they are looked for."""
-    for extension, name in EXTENSIONS.items():
-        yield stem + extension
-        if name != "parquet":
-            yield f"{stem}{extension}.gz"
-
-
 def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
-    """The files that `source` stands for, each with its format: a directory's row files, by name."""
+    """The files that `source` stands for, each with its format: one file, or the row files of a directory by name."""
     if format is not None:
         check_choice("format", format, FORMATS)
-    if is_remote(source):
-        return _remote_row_files(str(source), format)
-    path = Path(source)
-    if path.is_dir():
-        inside = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
-        found: list[tuple[Path | RemoteFile, str]] = [(entry, name) for entry in inside if (name := format_of(entry))]
-        if not found:
-            raise DataError(f"{path} has no file to read: {_expected()}.")
-        return found
-    if not path.exists():
-        raise DataError(f"{path} does not exist.{_neighbours(path)}")
-    name = format or format_of(path)
-    if name is None:
-        raise _unknown(path.name)
-    return [(path, name)]
-
-
-def _remote_row_files(source: str, format: str | None) -> list[tuple[Path | RemoteFile, str]]:
-    files = remote_files(source)
-    if [str(file) for file in files] == [source]:
-        name = format or format_of(Path(files[0].name))
+    files = remote_files(str(source)) if is_remote(source) else local_files(Path(source))
+    if list(files) == [RemoteFile(str(source)) if is_remote(source) else Path(source)]:
+        name = format or format_of(files[0].name)
         if name is None:
-            raise _unknown(files[0].name)
+            raise DataError(f"{files[0].name}: unknown kind of file; {_expected()}. Or say which: --format csv")
         return [(files[0], name)]
-    found: list[tuple[Path | RemoteFile, str]] = [
-        (file, name) for file in files if (name := format_of(Path(file.name)))
-    ]
+    found = [(file, name) for file in files if (name := format_of(file.name))]
     if not found:
         raise DataError(f"{source} has no file to read: {_expected()}.")
     return found
 
 
-def _unknown(name: str) -> DataError:
-    return DataError(f"{name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+def local_files(path: Path) -> Sequence[Path | RemoteFile]:
+    """The file at a path, or all files in the directory there, by name; hidden ones left out."""
+    if path.is_dir():
+        return sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+    if not path.exists():
+        raise DataError(f"{path} does not exist.{_neighbours(path)}")
+    return [path]
 
 
 @contextmanager

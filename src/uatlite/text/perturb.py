@@ -1,12 +1,10 @@
-"""Controlled damage to the texts of any task: labels, ids and the split stay as they are.
+"""Controlled damage to texts, and linguistic buckets of them.
 
-`swap` is typing noise and leaves the meaning; `negation` may well change the true label, so what it does to
-confidence, margin and entropy says more than what it does to accuracy.
+`swap` is typing noise and keeps the meaning. `negation` may change the true label, so its effect on confidence, margin
+and entropy says more than its effect on accuracy. Labels, ids and the split stay as they are.
 
-Linguistic buckets: the examples whose text negates, counts, hedges or talks medicine.
-
-The cues are these lists and nothing else. They are coarse on purpose, as the paper's are, and matched at word
-boundaries without regard to case. An example may be in several buckets, or in none.
+A text is in a bucket if it has one of the cues below: it negates, counts, hedges or uses medical terms. The cues are
+coarse on purpose, as the paper's are, and match whole words in any case. A text may be in several buckets, or in none.
 """
 
 import hashlib
@@ -17,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.values import Choices, Dataset, Example, Text, map_strings, strings
+from uatlite.values import Choices, Dataset, Text, map_strings, strings
 
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
@@ -72,7 +70,7 @@ def _swapped(string: str, seed: int, rate: float) -> str:
 def negate(text: Text, seed: int = 0) -> Text:
     """The text as a denial: "It is not true that …", of the one text, the hypothesis of a pair, or the question.
 
-    `seed` is there for the sake of a common signature; nothing is random.
+    `seed` is unused: all perturbations have the same signature.
     """
     if isinstance(text, Choices):
         return replace(text, question=_negated(text.question))
@@ -145,12 +143,3 @@ def buckets_of(text: Text) -> frozenset[str]:
     """The names of the buckets that a text is in; of a multiple choice only the question is read."""
     parts = (text.question,) if isinstance(text, Choices) else strings(text)
     return frozenset(name for name, cue in BUCKETS.items() if any(cue.search(part) for part in parts))
-
-
-def by_bucket(examples: Iterable[Example]) -> dict[str, list[int]]:
-    """For each bucket the positions of its examples: rows of the prediction arrays, to take metrics of."""
-    positions: dict[str, list[int]] = {name: [] for name in BUCKETS}
-    for position, example in enumerate(examples):
-        for name in buckets_of(example.text):
-            positions[name].append(position)
-    return positions

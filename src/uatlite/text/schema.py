@@ -1,4 +1,4 @@
-"""What a task is: data, not code. The table of them is in `tasks.py`.
+"""What a task is: data, not code. The tasks that ship are in `catalogue.py`.
 
 Task ── labels, splits, notes
  ├── Split       which files (or hub splits) hold it, and which share of their rows
@@ -107,7 +107,3 @@ class Task:
     @property
     def kind(self) -> Kind:
         return self.layout.kind
-
-    @property
-    def in_scope_labels(self) -> tuple[str, ...]:
-        return tuple(label for label in self.labels if label != self.out_of_scope)

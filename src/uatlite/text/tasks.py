@@ -1,21 +1,12 @@
-"""Rows from the Hugging Face hub, with `datasets`. The only importer of that package.
+"""Find, load, split and sample the rows of a task.
 
-Where the rows of a task are.
+Rows come from the first of these places that has them: the user's own file, if the task is one; the data directory
+(`data_dir`, else the variable UATLITE_DATA); the Python package that carries them; the Hugging Face hub. The hub is not
+asked where `data_dir` is given.
 
-The user's own file, if the task is one; the data directory (`data_dir`, else the variable UATLITE_DATA);
-the Python package that carries them; the hub. A directory that is given as `data_dir` is the user's word:
-the hub is not asked then.
-
-Splits and samples: which rows belong where, decided by what the rows say.
-
-A row's rank is the SHA-256 of a salt and of its words. So a split does not depend on the order of the file,
-on its format, on the platform or on a generator's state, and the hub's copy of a data set is cut as a local
-one is. Copies of one text have one rank and stay together, but for a pair that the cut itself falls
-between.
-
-Load a split of a task: find its rows, make examples of them, take the share and the sample.
-
-A user's own file as a task: `--data reviews.csv --text body --label stars`.
+A row's rank is the SHA-256 of a salt and of its words. So a split does not depend on the order of the file, its format,
+the platform or the state of a generator, and the hub's copy of a data set is cut as a local one is. Copies of one text
+have the same rank and stay together, except two that the cut falls between.
 """
 
 import hashlib
@@ -29,13 +20,14 @@ from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
 from uatlite.text.catalogue import TASKS, find_task
-from uatlite.text.examples import content_key, example_of, label_index, label_name, require_columns, value_at
+from uatlite.text.examples import content_key, example_of, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
+from uatlite.text.labels import label_index, listing
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
 from uatlite.values import Dataset, Example
 
-NO_GOLD = -1  # what the hub's data sets write where annotators found no majority, or a test label is kept back
+NO_GOLD = -1  # on the hub: annotators found no majority, or the test label is not published
 
 
 def hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
@@ -68,11 +60,11 @@ def _load(hub: Hub, split: str) -> Any:
 
 VARIABLE = "UATLITE_DATA"
 
-Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, how they are laid out, and where they are from
+Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, and where they come from
 
 
 def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
-    """The rows of a split from the first place that has them; an error that says what to put where if none has."""
+    """The rows of a split from the first place that has them; if none has, an error that says what to put where."""
     part = task.splits[split]
     if task.path is not None:
         return read_rows(task.path), task.layout, str(task.path)
@@ -96,7 +88,7 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
 
 
 def data_directory(given: Path | None = None) -> Path | None:
-    """The directory of data files: the one given, else the variable's, else none."""
+    """The directory of data files: the one given, else that of the variable, else none."""
     return given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
 
 
@@ -264,7 +256,7 @@ def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple
             example = example_of(row.values, layout, index)
         except InputError as error:
             raise DataError(
-                f"{row.file}, line {row.line}: {error}. {task.name} has the labels {_some(task.labels)}."
+                f"{row.file}, line {row.line}: {error}. {task.name} has the labels {listing(task.labels)}."
             ) from error
         seen[example.id] += 1
         copies = seen[example.id]
@@ -272,10 +264,6 @@ def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple
         if layout.group is not None:
             groups.append(str(value_at(row.values, layout.group)))
     return examples, groups if layout.group is not None else None
-
-
-def _some(labels: tuple[str, ...], most: int = 8) -> str:
-    return ", ".join(labels[:most]) + (", …" if len(labels) > most else "")
 
 
 def _describe(source: str, part: Split, held: int, shared: int, chosen: int, seed: int) -> str:

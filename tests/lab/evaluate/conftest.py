@@ -9,7 +9,7 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.evaluate.predict import Prepared, prepare
 from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.text.examples import Alignment
+from uatlite.text.labels import Alignment
 from uatlite.values import Dataset, Example
 
 LABELS = ("negative", "neutral", "positive")

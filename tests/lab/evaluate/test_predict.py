@@ -18,7 +18,7 @@ from uatlite.lab.evaluate.store import Store
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import Checkpoint
-from uatlite.text.examples import Alignment
+from uatlite.text.labels import Alignment
 from uatlite.values import Choices, Dataset, Example
 
 
@@ -118,7 +118,7 @@ sys.path.insert(0, sys.argv[3])
 import torch; torch.set_num_threads(1)
 from conftest import make_dataset, LABELS
 from uatlite.model.load import load_checkpoint
-from uatlite.text.examples import Alignment
+from uatlite.text.labels import Alignment
 from uatlite.lab.evaluate.predict import predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods import METHODS

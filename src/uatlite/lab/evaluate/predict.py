@@ -17,7 +17,7 @@ from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.methods.method import Method, Passes
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.text.examples import Alignment
+from uatlite.text.labels import Alignment
 from uatlite.values import Choices, Dataset
 
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from uatlite.errors import StoreError
-from uatlite.text.examples import Alignment
+from uatlite.text.labels import Alignment
 
 FORMAT = 1
 """The layout of a run in the store; a store of another one is not read."""

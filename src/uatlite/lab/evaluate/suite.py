@@ -20,7 +20,7 @@ from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint
-from uatlite.text.examples import align_task
+from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import Calibrator

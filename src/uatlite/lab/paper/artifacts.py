@@ -30,7 +30,7 @@ from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import PLAIN
 from uatlite.methods.registry import parse_method
 from uatlite.text.catalogue import find_task
-from uatlite.text.examples import align_task
+from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.pieces import Pieces
 from uatlite.text.schema import Task

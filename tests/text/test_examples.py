@@ -5,7 +5,8 @@ import json
 import pytest
 
 from uatlite.errors import DataError, InputError
-from uatlite.text.examples import content_key, label_index, label_of, read_examples, require_columns, text_of
+from uatlite.text.examples import content_key, label_of, read_examples, require_columns, text_of
+from uatlite.text.labels import label_index
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import Layout
 from uatlite.values import Choices, Example

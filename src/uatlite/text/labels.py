@@ -1,0 +1,188 @@
+"""Label names: which column of a model's output is which class of a task, and which class a given label is.
+
+Labels are matched by name, never by position. Two names are the same when they fold to the same form: case, '-', '_'
+and spaces do not count, and the synonyms below are one name. A permutation found by name is applied and reported;
+anything else is an error that shows both lists.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from string import ascii_uppercase
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import DataError, InputError, nearest
+from uatlite.text.schema import Task
+from uatlite.values import Integers
+
+# folded name -> the folded name that it means
+SYNONYMS = {
+    "neg": "negative",
+    "pos": "positive",
+    "entail": "entailment",
+    "entailed": "entailment",
+    "contradict": "contradiction",
+    "not entailment": "non entailment",
+    "not entailed": "non entailment",
+    "nonentailment": "non entailment",
+    "out of scope": "oos",
+    "has answer": "answerable",
+    "no answer": "unanswerable",
+    "not answerable": "unanswerable",
+}
+_PLACEHOLDER = re.compile(r"label[ _-]?(\d+)", re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)  # called for every row, on the few names that a task has
+def fold(name: str) -> str:
+    """The form by which names are compared: 'Not_Entailment' and 'non-entailment' both give 'non entailment'.
+
+    The placeholder of transformers, 'LABEL_3', gives '3', the number of the class.
+    """
+    if placeholder := _PLACEHOLDER.fullmatch(name.strip()):
+        return placeholder[1]
+    folded = " ".join(re.split(r"[\s_-]+", name.strip().casefold())).strip()
+    return SYNONYMS.get(folded, folded)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How a model's classes become a task's: class `labels[i]` is the sum of the model's columns `columns[i]`.
+
+    A permutation has one column each; HANS sums neutral and contradiction into non-entailment. `labels` are the
+    task's, without the out-of-scope one where the model does not know it.
+    """
+
+    columns: tuple[tuple[int, ...], ...]
+    labels: tuple[str, ...]
+    note: str
+
+    def apply(self, probabilities: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+        """Probabilities after softmax, (..., model classes), as (..., labels)."""
+        return np.stack([probabilities[..., list(columns)].sum(-1) for columns in self.columns], -1)
+
+
+def align_labels(
+    task_labels: Sequence[str],
+    id2label: Mapping[int, str],
+    *,
+    label_order: Sequence[str] | None = None,
+    out_of_scope: str | None = None,
+) -> tuple[int, ...]:
+    """The model's column for each task label, by name: `logits[..., list(order)]` is in the task's order.
+
+    `label_order` names the model's classes, in the model's order, where its own id2label does not (LABEL_0,
+    ...). `out_of_scope` is a task label that the model need not have; it is then left out of the result.
+    """
+    names = _model_names(id2label, label_order)
+    column = {fold(name): index for index, name in enumerate(names)}
+    wanted = [label for label in task_labels if label != out_of_scope or fold(label) in column]
+    if len(column) != len(names) or {fold(label) for label in wanted} != set(column):
+        raise DataError(_mismatch(task_labels, names))
+    return tuple(column[fold(label)] for label in wanted)
+
+
+def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence[str] | None = None) -> Alignment:
+    """How the model's classes become those of `task`, with a note to print: what was done and why."""
+    if task.kind == "choice":  # the classes are the options of each question: there are no names to compare
+        columns = tuple((index,) for index in range(len(task.labels)))
+        return Alignment(columns, task.labels, "options in the order of the question")
+    if task.collapse and len(id2label) == len(task.collapse):
+        order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
+        return _collapsed(task, order)
+    order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
+    known = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
+    columns = tuple((col,) for col in order)
+    if order == tuple(range(len(order))):
+        return Alignment(columns, known, "labels in the model's order")
+    moved = ", ".join(f"{label} = column {col}" for label, col in zip(known, order, strict=True))
+    return Alignment(columns, known, f"the model's columns are reordered by name: {moved}")
+
+
+def _collapsed(task: Task, order: Sequence[int]) -> Alignment:
+    """The finer classes of a model, at the columns `order`, summed into those of the task."""
+    column = dict(zip(task.collapse, order, strict=True))
+    finer = [[name for name, into in task.collapse.items() if into == label] for label in task.labels]
+    columns = tuple(tuple(column[name] for name in names) for names in finer)
+    sums = "; ".join(f"{' + '.join(names)} → {label}" for names, label in zip(finer, task.labels, strict=True))
+    return Alignment(columns, task.labels, f"classes summed after softmax: {sums}")
+
+
+def _model_names(id2label: Mapping[int, str], label_order: Sequence[str] | None) -> tuple[str, ...]:
+    """The model's class names by column. A config that went through JSON has its keys as strings."""
+    names = {int(key): str(name) for key, name in id2label.items()}
+    if sorted(names) != list(range(len(names))):
+        raise DataError(f"id2label has the keys {sorted(names)}; they must be 0 to {len(names) - 1}.")
+    if label_order is None:
+        return tuple(names[index] for index in range(len(names)))
+    if len(label_order) != len(names):
+        raise DataError(f"label_order={','.join(label_order)} names {len(label_order)} of {len(names)} classes.")
+    return tuple(label_order)
+
+
+def _mismatch(task_labels: Sequence[str], names: Sequence[str]) -> str:
+    both = f"task: {listing(task_labels, 12)}; model: {listing(names, 12)}"
+    if all(_PLACEHOLDER.fullmatch(name) for name in names):
+        return (
+            f"The model's labels are placeholders that do not name the classes ({both}). "
+            "Set model.config.id2label, or name its classes in its order: --label-order "
+            f"{','.join(task_labels[: len(names)])}"
+        )
+    return (
+        f"The model's labels are not the task's ({both}). "
+        "If they mean the same, name the model's classes in its order with --label-order."
+    )
+
+
+def listing(names: Sequence[str], most: int = 8) -> str:
+    """The first names, for an error: 'a, b, c, …'."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")
+
+
+def label_index(labels: Sequence[str]) -> dict[str, int]:
+    """Folded label name -> class."""
+    index = {fold(label): position for position, label in enumerate(labels)}
+    if len(index) != len(labels):
+        raise DataError(f"Two of the labels are one name: {', '.join(labels)}.")
+    return index
+
+
+def option_names(options: int) -> tuple[str, ...]:
+    """The names of the classes of a multiple choice: A, B, C, ..."""
+    return tuple(ascii_uppercase[:options])
+
+
+def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> Integers:
+    """Labels (rows,) as columns of the model: whole numbers are columns, names are compared by `fold`."""
+    given = np.asarray(labels if hasattr(labels, "__array__") else list(labels))
+    if given.ndim != 1:
+        raise InputError(f"labels have the shape {given.shape}; give one label for each text, (rows,).")
+    if given.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if given.dtype.kind in "iub":
+        indices = given.astype(np.int64)
+        outside = indices[(indices < 0) | (indices >= len(classes))]
+        if outside.size:
+            raise InputError(
+                f"label {outside[0]} is not a column of the model, 0 to {len(classes) - 1} ({listing(classes)})."
+            )
+        return indices
+    index = label_index(classes)
+    return np.array(
+        [_index_of(label, index, classes, place) for place, label in enumerate(given.tolist())], dtype=np.int64
+    )
+
+
+def _index_of(label: object, index: dict[str, int], classes: Sequence[str], place: int) -> int:
+    if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
+        return int(label)
+    if not isinstance(label, str) or fold(label) not in index:
+        raise InputError(
+            f"labels[{place}] is {label!r}; allowed are the model's classes ({listing(classes)}) "
+            f"or their columns, 0 to {len(classes) - 1}.{nearest(label, classes)}"
+        )
+    return index[fold(label)]

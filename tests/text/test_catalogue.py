@@ -1,0 +1,97 @@
+"""The table of tasks: what every entry must have, and what the documentation says of it."""
+
+from pathlib import Path
+
+import pytest
+
+from uatlite.errors import ConfigurationError
+from uatlite.text.catalogue import ROTTEN_TOMATOES, TASKS, find_task
+from uatlite.text.labels import fold
+from uatlite.text.schema import Layout, Split, Task
+
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tasks.md"
+
+
+def test_the_tasks_that_ship():
+    assert set(TASKS) == {
+        "rotten-tomatoes", "movie-reviews-imdb", "sst2", "mnli", "mnli-mismatched", "snli", "anli", "hans",
+        "squad2", "medqa", "pubmedqa", "imdb", "clinc150",
+    }  # fmt: skip
+    assert TASKS["rotten-tomatoes"] is ROTTEN_TOMATOES
+    assert ROTTEN_TOMATOES.package is not None
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_task_is_whole(task):
+    assert TASKS[task.name] is task
+    assert "test" in task.splits
+    assert len({fold(label) for label in task.labels}) == len(task.labels)
+    assert task.hub or task.package
+    assert task.licence
+    assert task.citation
+    for origin in (task.hub, task.package):
+        if origin is not None:
+            assert origin.layout.kind == task.kind
+            assert {fold(code) for code in origin.layout.codes} <= {fold(label) for label in task.labels}
+            assert bool(origin.layout.group) == bool(task.layout.group)
+    for split in task.splits.values():
+        assert split.files
+        assert all(stem.count("/") == 1 for stem in split.files)
+    stems = {stem for split in task.splits.values() for stem in split.files}
+    assert set(task.caveats) <= stems
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_splits_of_one_file_do_not_overlap(task):
+    parts = list(task.splits.items())
+    for i, (name, one) in enumerate(parts):
+        for other_name, other in parts[i + 1 :]:
+            if set(one.files) & set(other.files):
+                apart = one.share[1] <= other.share[0] or other.share[1] <= one.share[0]
+                assert apart, f"{name} and {other_name}"
+
+
+def test_hans_says_how_three_classes_become_two():
+    hans = TASKS["hans"]
+    assert hans.collapse == {
+        "entailment": "entailment",
+        "neutral": "non-entailment",
+        "contradiction": "non-entailment",
+    }
+    assert set(hans.collapse.values()) == set(hans.labels)
+    assert tuple(hans.collapse) == TASKS["mnli"].labels
+
+
+def test_clinc_says_which_class_is_out_of_scope():
+    clinc = TASKS["clinc150"]
+    assert clinc.out_of_scope == "oos"
+    assert clinc.labels[-1] == "oos"
+    intents = [label for label in clinc.labels if label != clinc.out_of_scope]
+    assert len(intents) == 150
+    assert intents == sorted(intents)
+
+
+def test_an_unknown_task_lists_them_all():
+    with pytest.raises(ConfigurationError, match=r"task='sst' is not one of: rotten-tomatoes.*Did you mean 'sst2'\?"):
+        find_task("sst")
+
+
+@pytest.mark.parametrize("share", [(50, 50), (-1, 50), (0, 101), (60, 40)])
+def test_a_share_lies_in_the_hundred(share):
+    with pytest.raises(ConfigurationError, match="is not within"):
+        Task("t", "t", ("a", "b"), {"test": Split(("t/a",), (), share)}, Layout())
+
+
+def test_groups_are_cut_only_once():
+    with pytest.raises(ConfigurationError, match="groups are cut once"):
+        Task("t", "t", ("a", "b"), {"test": Split(("t/a",), (), (20, 60))}, Layout(group="title"))
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_the_documentation_has_a_row_for_it(task):
+    [row] = [line for line in DOCS.read_text().splitlines() if line.startswith(f"| `{task.name}` |")]
+    assert f"| {task.kind} |" in row
+    for split in task.splits:
+        assert f"{split} " in row
+    if task.hub:
+        assert f"`{task.hub.id}`" in row
