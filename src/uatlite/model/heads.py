@@ -1,36 +1,10 @@
-"""Standard normal numbers that depend on a seed and a number and on nothing else.
+"""Heads and weights with a Gaussian posterior: the parts that trained methods put on a model.
 
-A linear layer with a Gaussian posterior over its weights: variational inference in the last layer.
+- `VariationalLinear`: variational inference in the last layer.
+- `GaussianProcessHead` and `bound_spectral_norm`: SNGP.
+- `empty_moments`, `add_to_moments`, `weight_posterior` and `draw_weights`: SWAG's Gaussian over all weights.
 
-q(w) = Π_j N(μ_j, σ_j²), p(w) = N(0, s²I), and training minimises the negative ELBO per row (Blundell et al., 2015),
-
-    E_q[cross-entropy] + KL(q ‖ p) / rows,   KL = Σ_j [log(s/σ_j) + (σ_j² + μ_j²)/(2s²) − ½].
-
-Spectral normalisation: a bound on how much a linear map stretches distances.
-
-The weights themselves are scaled after a step of the optimizer (projected gradient descent, Gouk et al., 2021), not
-behind a parametrisation, so that a trained model is a plain one. The bound is soft as in Liu et al. (2020): a map
-that stretches by less than it is left alone.
-
-The mean-field approximation of a softmax averaged over Gaussian logits.
-
-sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992).
-
-A Gaussian process as an output layer: random Fourier features and a Laplace posterior of their coefficients.
-
-The head of SNGP (Liu et al., 2020). With W and b fixed at random and x normalised to mean 0 and variance 1,
-
-    φ(x) = sqrt(2/D)·cos(Wx + b),   φ(x)ᵀφ(y) ≈ exp(−‖x − y‖² / 2ℓ²),   f_k(x) = φ(x)ᵀβ_k
-
-is to D features a Gaussian process with a Gaussian kernel. Training finds the β_k. What decides is the margin between
-two logits, and its coefficients β ~ N(0, s²I) have the Laplace posterior
-
-    Σ⁻¹ = I/s² + Σ_i p̂_i(1 − p̂_i)·φ(x_i)φ(x_i)ᵀ,   p̂_i = max_k p_ik,   var(x) = φ(x)ᵀΣφ(x),
-
-that of logistic regression with two classes, and one for all pairs with more. The variance tends to s² far from all
-training texts, and the logits shrink by it: f / sqrt(1 + π/8·var).
-
-The Gaussian that SWAG fits to the weights of a training's last steps: low rank plus diagonal.
+Draws of weights come from `normal`: they depend on a seed and a number, never on the device or the batch.
 """
 
 import math
@@ -47,18 +21,28 @@ from uatlite.predictive import PROBIT
 
 
 def normal(seed: int, number: int, *shape: int) -> Tensor:
-    """N(0, 1) in float32 from a counter-based generator (Philox) keyed by seed and number: one draw, one answer."""
+    """Standard normal float32 values from a counter-based generator (Philox) keyed by seed and number."""
     generator = np.random.Generator(np.random.Philox(key=[seed % 2**64, number]))
     return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
 
 
-class VariationalLinear(nn.Linear):
-    """Features (..., in) to logits (..., out). `weight` and `bias` are the posterior means, so that a saved layer is
-    also a plain linear one; the logarithms of the σ_j stand beside them.
+def _check_positive(head: nn.Module, **settings: float) -> None:
+    for name, value in settings.items():
+        if not value > 0:
+            raise ConfigurationError(f"{type(head).__name__}({name}={value!r}): {name} must be above 0.")
 
-    In training the logits are drawn, not the weights: given x they are Gaussian with mean μᵀx and variance Σ x_j²σ_j²
-    (local reparameterisation, Kingma et al., 2015), which gives each row noise of its own and a calmer gradient.
-    Outside training the logits are those of the posterior mean; `sample` draws weights.
+
+class VariationalLinear(nn.Linear):
+    """A linear layer with a Gaussian posterior over its weights: features (..., in) to logits (..., out).
+
+    q(w) = Π_j N(μ_j, σ_j²), p(w) = N(0, s²I). Training minimises the negative ELBO per row (Blundell et al., 2015),
+
+        E_q[cross-entropy] + KL(q ‖ p) / rows,   KL = Σ_j [log(s/σ_j) + (σ_j² + μ_j²)/(2s²) − ½].
+
+    `weight` and `bias` are the means μ, so a saved layer is also a plain linear one; log σ is kept beside them. In
+    training the logits are drawn instead of the weights, with mean μᵀx and variance Σ x_j²σ_j² (local
+    reparameterisation, Kingma et al., 2015): each row gets its own noise, and gradients vary less. Outside training
+    the logits are those of the mean; `sample` draws weights.
     """
 
     def __init__(
@@ -70,11 +54,9 @@ class VariationalLinear(nn.Linear):
         prior_scale: float = 1.0,
         initial_scale: float = 0.05,
     ) -> None:
-        """`prior_scale` is s; every σ_j begins at `initial_scale`."""
+        """`prior_scale` is s; every σ_j starts at `initial_scale`."""
         super().__init__(in_features, out_features, bias=bias)
-        for name, value in {"prior_scale": prior_scale, "initial_scale": initial_scale}.items():
-            if not value > 0:
-                raise ConfigurationError(f"VariationalLinear({name}={value!r}) is not allowed: above 0.")
+        _check_positive(self, prior_scale=prior_scale, initial_scale=initial_scale)
         self.prior_scale = prior_scale
         start = math.log(initial_scale)
         self.weight_log_scale = nn.Parameter(torch.full((out_features, in_features), start))
@@ -103,39 +85,32 @@ class VariationalLinear(nn.Linear):
         pairs = [(self.weight, self.weight_log_scale)]
         if self.bias_log_scale is not None:
             pairs.append((self.bias, self.bias_log_scale))
-        return torch.stack([_kl(mean, log_scale, self.prior_scale) for mean, log_scale in pairs]).sum()
+        return torch.stack([self._kl(mean, log_scale) for mean, log_scale in pairs]).sum()
+
+    def _kl(self, mean: Tensor, log_scale: Tensor) -> Tensor:
+        spread = ((2 * log_scale).exp() + mean.square()) / (2 * self.prior_scale**2)
+        return (math.log(self.prior_scale) - log_scale + spread - 0.5).sum()
 
     @torch.no_grad()
     def sample(self, x: Tensor, samples: int, seed: int) -> Tensor:
         """Logits of `samples` draws of the weights, each for all rows of x (rows, in): (samples, rows, out).
 
-        A draw is a pure function of seed and number, the same whatever rows it meets and on every device.
+        A draw depends on the seed and its number alone: it is the same for every batch and on every device.
         """
         logits = []
         for number in range(samples):
-            noise = _normal(seed, number, self.out_features, self.in_features + 1).to(x)
+            noise = normal(seed, number, self.out_features, self.in_features + 1).to(x)
             weight = self.weight + self.weight_log_scale.exp() * noise[:, :-1]
             bias = None if self.bias_log_scale is None else self.bias + self.bias_log_scale.exp() * noise[:, -1]
             logits.append(functional.linear(x, weight, bias))
         return torch.stack(logits)
 
 
-def _kl(mean: Tensor, log_scale: Tensor, prior_scale: float) -> Tensor:
-    spread = ((2 * log_scale).exp() + mean.square()) / (2 * prior_scale**2)
-    return (math.log(prior_scale) - log_scale + spread - 0.5).sum()
-
-
-def _normal(seed: int, number: int, *shape: int) -> Tensor:
-    """Standard normal numbers from a counter-based generator, keyed by seed and number."""
-    generator = np.random.Generator(np.random.Philox(key=[seed % 2**64, number]))
-    return torch.from_numpy(generator.standard_normal(shape, dtype=np.float32))
-
-
 def spectral_norm(weight: Tensor) -> Tensor:
     """The largest singular value of a matrix (out, in): sup ‖Wx − Wy‖ / ‖x − y‖.
 
-    The root of the largest eigenvalue of the smaller of WWᵀ and WᵀW. Exact, where power iteration tends to it from
-    below, and without state, so that a resumed training takes the same steps.
+    This is the root of the largest eigenvalue of the smaller of WWᵀ and WᵀW. Unlike power iteration it is exact and
+    keeps no state, so a resumed training takes the same steps.
     """
     gram = weight @ weight.T if weight.shape[0] <= weight.shape[1] else weight.T @ weight
     largest: Tensor = torch.linalg.eigvalsh(gram)[-1]
@@ -144,7 +119,12 @@ def spectral_norm(weight: Tensor) -> Tensor:
 
 @torch.no_grad()
 def bound_spectral_norm(weights: Iterable[Tensor], bound: float) -> None:
-    """Scale each matrix, in place, to a spectral norm of at most `bound`: W ← W·min(1, bound/σ(W))."""
+    """Scale each matrix, in place, to a spectral norm of at most `bound`: W ← W·min(1, bound/σ(W)).
+
+    This bounds how much a linear map stretches distances; a map below the bound is left alone (Liu et al., 2020). It
+    is called after a step of the optimizer (projected gradient descent, Gouk et al., 2021), not as a parametrisation,
+    so that the trained model is a plain one.
+    """
     for weight in weights:
         norm = float(spectral_norm(weight.float()))
         if norm > bound:
@@ -152,18 +132,29 @@ def bound_spectral_norm(weights: Iterable[Tensor], bound: float) -> None:
 
 
 def mean_field_logits(mean: Tensor, variance: Tensor) -> Tensor:
-    """Logits whose softmax stands for E[softmax(f)], f ~ N(mean, variance): mean / sqrt(1 + π/8·variance).
+    """Logits whose softmax approximates E[softmax(f)], f ~ N(mean, variance): mean / sqrt(1 + π/8·variance).
 
-    `variance` broadcasts against `mean` (..., classes). At variance 0 the logits are the mean itself.
+    This is the mean-field approximation (MacKay, 1992). `variance` broadcasts against `mean` (..., classes).
     """
     return mean / torch.sqrt(1.0 + PROBIT * variance)
 
 
 class GaussianProcessHead(nn.Module):
-    """Pooled features (..., width) to logits (..., classes); mean-field logits outside training.
+    """The head of SNGP (Liu et al., 2020): pooled features (..., width) to logits (..., classes).
 
-    Logits of several choices come from one function and so from one β: a head of one class over (rows · choices).
-    The covariance is 0, and the logits are the mean alone, until `condition` has seen the training rows.
+    It is a Gaussian process with a Gaussian kernel, approximated by D random Fourier features. With W and b fixed at
+    random and x normalised to mean 0 and variance 1,
+
+        φ(x) = sqrt(2/D)·cos(Wx + b),   φ(x)ᵀφ(y) ≈ exp(−‖x − y‖² / 2ℓ²),   f_k(x) = φ(x)ᵀβ_k.
+
+    Training finds the β_k. The margin between two logits decides; its coefficients β ~ N(0, s²I) have the Laplace
+    posterior of logistic regression, one for all pairs of classes,
+
+        Σ⁻¹ = I/s² + Σ_i p̂_i(1 − p̂_i)·φ(x_i)φ(x_i)ᵀ,   p̂_i = max_k p_ik,   var(x) = φ(x)ᵀΣφ(x).
+
+    The variance tends to s² far from the training texts. Outside training the logits are `mean_field_logits` of it.
+    Σ is 0, and the logits are the mean alone, until `condition` was called. Multiple choice uses a head of one class
+    over (rows · choices), so that all choices share one β.
     """
 
     def __init__(
@@ -175,15 +166,9 @@ class GaussianProcessHead(nn.Module):
         length_scale: float = 1.0,
         prior_variance: float = 30.0,
     ) -> None:
-        """`features` is D, `prior_variance` s²; ℓ = length_scale·sqrt(width), about the distance of unlike texts."""
+        """`features` is D, `prior_variance` s²; ℓ = length_scale·sqrt(width), a typical distance between texts."""
         super().__init__()
-        for name, value in {
-            "features": features,
-            "length_scale": length_scale,
-            "prior_variance": prior_variance,
-        }.items():
-            if not value > 0:
-                raise ConfigurationError(f"GaussianProcessHead({name}={value!r}) is not allowed: above 0.")
+        _check_positive(self, features=features, length_scale=length_scale, prior_variance=prior_variance)
         self.width, self.classes = width, classes
         self.length_scale, self.prior_variance = length_scale, prior_variance
         self.frequencies: Tensor
@@ -192,7 +177,7 @@ class GaussianProcessHead(nn.Module):
         self.register_buffer("frequencies", torch.zeros(features, width))
         self.register_buffer("phases", torch.zeros(features))
         self.register_buffer("covariance", torch.zeros(features, features))
-        # √(2/D)·β: on features of size 1 an optimizer's step moves the logits as far as in a linear head.
+        # These are √(2/D)·β: on features of size 1 an optimizer's step moves the logits as far as in a linear head.
         self.coefficients = nn.Parameter(torch.zeros(classes, features))
 
     @classmethod
@@ -205,7 +190,7 @@ class GaussianProcessHead(nn.Module):
 
     @torch.no_grad()
     def draw(self, seed: int) -> None:
-        """Draw the random features, W ~ N(0, 1/ℓ²) and b ~ U(0, 2π); the coefficients begin at the prior's mean, 0."""
+        """Draw the random features, W ~ N(0, 1/ℓ²) and b ~ U(0, 2π); set the coefficients to the prior's mean, 0."""
         generator = torch.Generator().manual_seed(seed)
         scale = self.length_scale * math.sqrt(self.width)
         self.frequencies.copy_(torch.randn(self.frequencies.shape, generator=generator) / scale)
@@ -238,10 +223,10 @@ class GaussianProcessHead(nn.Module):
 
     @torch.no_grad()
     def information(self, x: Tensor, choices: int | None = None) -> Tensor:
-        """What rows x (rows, width) say about β: the curvature of their negative log-likelihood, (D, D), in float64.
+        """The curvature in β of the negative log-likelihood of rows x (rows, width): (D, D), in float64.
 
-        Σ_i p̂_i(1 − p̂_i)·φ_iφ_iᵀ. With `choices`, each run of so many rows is one question, and the curvature in the
-        one β is exact: Σ_j p_j·(φ_j − φ̄)(φ_j − φ̄)ᵀ with φ̄ = Σ_j p_jφ_j for each question.
+        Σ_i p̂_i(1 − p̂_i)·φ_iφ_iᵀ. With `choices`, every `choices` rows are one question, and the curvature is exact:
+        Σ_j p_j·(φ_j − φ̄)(φ_j − φ̄)ᵀ with φ̄ = Σ_j p_jφ_j for each question.
         """
         features, logits = self.features(x).double(), self.mean(x).double()
         if choices is None:
@@ -264,7 +249,7 @@ class GaussianProcessHead(nn.Module):
 
 
 def empty(parameters: int, rank: int, device: torch.device | None = None) -> dict[str, Tensor]:
-    """Room for the moments of no weights yet."""
+    """The moments of no weights yet, for SWAG's Gaussian of low rank plus diagonal."""
     return {
         "count": torch.zeros((), dtype=torch.int64, device=device),
         "mean": torch.zeros(parameters, device=device),
@@ -276,8 +261,8 @@ def empty(parameters: int, rank: int, device: torch.device | None = None) -> dic
 def collect(moments: Mapping[str, Tensor], weights: Tensor) -> None:
     """Add weights (parameters,) to the moments, in place.
 
-    `mean` is the running average and `squares` the sum of squared differences from it (Welford's update, which loses
-    no digits); `deviations` are those of the last weights from the average that they made.
+    `mean` is the running average and `squares` the sum of squared differences from it (Welford's update, which is
+    numerically stable). `deviations` holds the last weights, each minus the average after adding it.
     """
     before = weights - moments["mean"]
     moments["count"].add_(1)
@@ -290,7 +275,7 @@ def collect(moments: Mapping[str, Tensor], weights: Tensor) -> None:
 
 
 def posterior(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a draw needs beside the mean, of two weights or more: `variance` (parameters,), `deviations` (K, ...)."""
+    """The `variance` (parameters,) and `deviations` (rank, parameters) of two or more weights."""
     count = int(moments["count"])
     rank = min(count, len(moments["deviations"]))
     return {
@@ -300,7 +285,7 @@ def posterior(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def draw(mean: Tensor, spread: Mapping[str, Tensor], seed: int, number: int, scale: float = 1.0) -> Tensor:
-    """One draw of the weights (parameters,), a pure function of seed and number."""
+    """One draw of the weights (parameters,); it depends on the seed and the number alone."""
     variance, deviations = spread["variance"], spread["deviations"]
     rank, parameters = deviations.shape
     noise = normal(seed, number, parameters + rank).to(mean.device)
