@@ -98,7 +98,7 @@ class Case:
                 "there is no variance to attribute: every dropout rate is 0, so the model is deterministic. Set rates, "
                 "for instance UATConfig(rates=DropoutRates()) for the paper's or DropoutRates.uniform(0.1)."
             )
-        return cls(view, check_encoded(encoded, unwrap(model), view.architecture), config)
+        return cls(view, check_encoded(encoded, unwrap(model)), config)
 
     @property
     def real(self) -> Tensor:

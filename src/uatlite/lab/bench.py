@@ -61,7 +61,7 @@ def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     """UAT-Lite as in Algorithm 1 of the paper: a forward over the whole batch for each pass."""
     view, config = view_of(model), UATConfig(samples=passes)
     for batch in batches:
-        inputs = check_encoded(batch, model, view.architecture)
+        inputs = check_encoded(batch, model)
         for number in range(passes):
             run_passes(view, inputs, config, range(number, number + 1), len(batch["input_ids"]), MEMORY_BUDGET)
 

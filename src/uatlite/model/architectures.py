@@ -1,17 +1,11 @@
-"""The architecture table: where each model family drops, attends and classifies.
+"""The architecture table: where each model family drops, attends and classifies; and what a model can take.
 
-A row names module paths. `{base}` is the encoder inside the classifier and `{layer}` one of its layers. To add an
-architecture, add a row here and its tiny configuration to `tests/conftest.py`; every engine test then
-runs on it.
-
-A component without a live site of its own (Llama's embedding, ALBERT's feed-forward) gets one at the natural
-place; such rows put the path in `added`.
-
-What a model and its input must be before anything runs.
+To add an architecture, add a row to `ARCHITECTURES` and its tiny configuration to `tests/conftest.py`; every engine
+test then runs on it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,26 +17,26 @@ from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, near
 
 @dataclass(frozen=True)
 class Architecture:
-    """Where one family keeps its dropout sites; paths as `named_modules` spells them."""
+    """Module paths of one family, as `named_modules` spells them. The defaults are BERT's."""
 
     base: str
     """The encoder, an attribute of the classifier."""
-    embedding: str
+    embedding: str = "embeddings.dropout"
     """The module whose output is the embedding block's, relative to the base."""
-    layers: str
-    """The list of layers, relative to the base."""
-    attention: str
+    layers: str = "encoder.layer"
+    """The list of layers, relative to the base; `*` stands for each group of a list of groups."""
+    attention: str = "attention.self"
     """The module that computes self-attention, relative to a layer."""
-    attention_rate: str
+    attention_rate: str = "dropout"
     """The attribute of `attention` with its own rate: a float, or a Dropout module."""
-    attention_output: str | None
-    """The site after the attention's output projection, relative to a layer; None where there is none."""
-    feed_forward: str
-    """The site at the feed-forward output, relative to a layer."""
-    head: tuple[str, ...] = ()
-    """The sites of the classification head, relative to the model; one may be called more than once."""
+    attention_output: str | None = "attention.output.dropout"
+    """The dropout after the attention's output projection, relative to a layer; None if there is none."""
+    feed_forward: str = "output.dropout"
+    """The dropout of the feed-forward output, relative to a layer."""
+    head: tuple[str, ...] = ("dropout",)
+    """Dropouts of the classification head, relative to the model; a model may lack some of them."""
     added: frozenset[str] = frozenset()
-    """Components that have no live dropout: their path names the module whose output we drop."""
+    """Components without dropout in the model: their path names the module whose output the engine drops."""
     interface: bool = True
     """Whether attention runs through transformers' AttentionInterface."""
     value: str | None = None
@@ -52,32 +46,18 @@ class Architecture:
     convolution: str | None = None
     """A dropout of a convolution beside the first layer, relative to the base; a checkpoint may lack it."""
     narrow: str | None = None
-    """In the last layer, the module from whose inputs on only the first token counts, as the head reads no other;
-    relative to a layer, None where the head reads more."""
+    """The module of the last layer from which on only the first token matters, relative to the layer.
+
+    None where the head reads more than the first token of the last layer.
+    """
     reads_last: bool = False
-    """Whether the head reads the last real token, as decoders' do; others read the first, or a pooler's output."""
+    """Whether the head reads the last real token, as in decoders; others read the first, or a pooler's output."""
     reserved_positions: int = 0
     """Position embeddings that no token can use: RoBERTa counts positions from padding_idx + 1."""
 
 
-BERT = Architecture(
-    base="bert",
-    embedding="embeddings.dropout",
-    layers="encoder.layer",
-    attention="attention.self",
-    attention_rate="dropout",
-    attention_output="attention.output.dropout",
-    feed_forward="output.dropout",
-    head=("dropout",),
-    narrow="attention.output",
-)
-
-
-def _like_bert(base: str, **changes: object) -> Architecture:
-    return Architecture(**{**BERT.__dict__, "base": base, **changes})
-
-
-_ROBERTA_HEAD = {"head": ("classifier.dropout", "dropout")}  # sequence classification, multiple choice
+BERT = Architecture("bert", narrow="attention.output")
+_ROBERTA = replace(BERT, base="roberta", head=("classifier.dropout", "dropout"), reserved_positions=2)
 _LLAMA = Architecture(
     base="model",
     embedding="embed_tokens",
@@ -86,6 +66,7 @@ _LLAMA = Architecture(
     attention_rate="attention_dropout",
     attention_output=None,
     feed_forward="mlp",
+    head=(),
     added=frozenset({"embedding", "feed_forward"}),
     reads_last=True,
 )
@@ -93,49 +74,42 @@ _LLAMA = Architecture(
 # config.model_type -> row
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": BERT,
-    "roberta": _like_bert("roberta", reserved_positions=2, **_ROBERTA_HEAD),
-    "xlm-roberta": _like_bert("roberta", reserved_positions=2, **_ROBERTA_HEAD),
-    "electra": _like_bert("electra", **_ROBERTA_HEAD),
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "electra": replace(_ROBERTA, base="electra", reserved_positions=0),
     "distilbert": Architecture(
         base="distilbert",
-        embedding="embeddings.dropout",
         layers="transformer.layer",
         attention="attention",
-        attention_rate="dropout",
         attention_output=None,
         feed_forward="ffn.dropout",
-        head=("dropout",),
         narrow="sa_layer_norm",
     ),
     "albert": Architecture(
         base="albert",
-        embedding="embeddings.dropout",
         layers="encoder.albert_layer_groups.*.albert_layers",
         attention="attention",
         attention_rate="attention_dropout",
         attention_output="attention.output_dropout",
         feed_forward="ffn_output",
-        head=("dropout",),
         added=frozenset({"feed_forward"}),
     ),
-    "deberta-v2": _like_bert(
-        "deberta",
+    "deberta-v2": Architecture(
+        base="deberta",
         head=("pooler.dropout", "dropout"),
         interface=False,
         value="attention.self.value_proj",
         position="attention.self.pos_dropout",
         convolution="encoder.conv.dropout",
-        narrow=None,
     ),
-    "mpnet": _like_bert(
-        "mpnet",
+    "mpnet": replace(
+        _ROBERTA,
+        base="mpnet",
         attention="attention.attn",
         attention_output="attention.dropout",
         interface=False,
         value="attention.attn.v",
         narrow="attention.LayerNorm",
-        reserved_positions=2,
-        **_ROBERTA_HEAD,
     ),
     "modernbert": Architecture(
         base="model",
@@ -155,6 +129,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_rate="attn_dropout",
         attention_output="attn.resid_dropout",
         feed_forward="mlp.dropout",
+        head=(),
         reads_last=True,
     ),
     "llama": _LLAMA,
@@ -165,11 +140,11 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-"""What of a tokenizer's output goes into a model."""
+"""The parts of a tokenizer's output that a model takes."""
 
 
 def unwrap(model: PreTrainedModel) -> PreTrainedModel:
-    """The module itself, out of the wrapper that `torch.compile` puts around it."""
+    """The model inside the wrapper of `torch.compile`; other models as they are."""
     return getattr(model, "_orig_mod", model)
 
 
@@ -196,16 +171,21 @@ def architecture_of(model: PreTrainedModel) -> Architecture:
     if kind not in ARCHITECTURES:
         raise UnknownArchitecture(
             f"model_type {kind!r} is not in the architecture table; it has {', '.join(ARCHITECTURES)}."
-            f"{nearest(kind, ARCHITECTURES)} To add it, write one row in uatlite/backbone/architectures.py: "
+            f"{nearest(kind, ARCHITECTURES)} To add it, write one row in uatlite/model/architectures.py: "
             "CONTRIBUTING.md shows how."
         )
     return ARCHITECTURES[kind]
 
 
-def check_encoded(
-    encoded: Mapping[str, Tensor], model: PreTrainedModel, architecture: Architecture
-) -> dict[str, Tensor]:
-    """The model's inputs as tensors on its device, with an attention mask; raise where they cannot be used."""
+def longest_input(model: PreTrainedModel) -> int | None:
+    """The most tokens that a model has positions for; None if it has no limit."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    row = ARCHITECTURES.get(model.config.model_type)
+    return None if positions is None else int(positions - (row.reserved_positions if row else 0))
+
+
+def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
+    """The model's inputs as tensors on its device, with an attention mask; raise if they cannot be used."""
     if not isinstance(encoded, Mapping) or "input_ids" not in encoded:
         keys = list(encoded) if isinstance(encoded, Mapping) else type(encoded).__name__
         raise InputError(f"encoded has no input_ids (it is {keys}); pass what the tokenizer returns.")
@@ -219,7 +199,12 @@ def check_encoded(
     wanted = "(batch, choices, tokens)" if _chooses(model) else "(batch, tokens)"
     if ids.ndim != wanted.count(",") + 1 or ids.shape[-1] == 0:
         raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {wanted}, with a token or more.")
-    _check_length(ids, model, architecture)
+    limit = longest_input(model)
+    if limit is not None and ids.shape[-1] > limit:
+        raise InputError(
+            f"the sequences have {ids.shape[-1]} tokens and this model takes at most {limit}; "
+            f"call the tokenizer with truncation=True, max_length={limit}."
+        )
     device = next(model.parameters()).device
     inputs = {name: encoded[name].to(device) for name in MODEL_INPUTS if name in encoded}
     inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
@@ -229,30 +214,15 @@ def check_encoded(
         if value.shape != ids.shape:
             got, needed = tuple(value.shape), tuple(ids.shape)
             raise InputError(f"{name} has shape {got}; it must be that of input_ids, {needed}.")
-    _check_tokens(inputs["attention_mask"])
-    return inputs
-
-
-def _chooses(model: PreTrainedModel) -> bool:
-    return any(base.__name__.endswith("ForMultipleChoice") for base in type(model).__mro__)
-
-
-def _check_tokens(attention_mask: Tensor) -> None:
-    empty = (~attention_mask.bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
+    empty = (~inputs["attention_mask"].bool().flatten(1).any(dim=1)).nonzero().flatten().tolist()
     if empty:
         raise InputError(
             f"text {empty[0]} of the batch has no tokens: its attention_mask is 0 everywhere. Leave it out, or "
             "tokenize it with special tokens."
         )
+    return inputs
 
 
-def _check_length(ids: Tensor, model: PreTrainedModel, architecture: Architecture) -> None:
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is None:
-        return
-    limit = positions - architecture.reserved_positions
-    if ids.shape[-1] > limit:
-        raise InputError(
-            f"the sequences have {ids.shape[-1]} tokens and this model takes at most {limit}; "
-            f"call the tokenizer with truncation=True, max_length={limit}."
-        )
+def _chooses(model: PreTrainedModel) -> bool:
+    """Whether a model is for multiple choice."""
+    return any(base.__name__.endswith("ForMultipleChoice") for base in type(model).__mro__)

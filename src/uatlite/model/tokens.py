@@ -1,10 +1,8 @@
-"""Texts to the tensors that a classifier takes: tokens, a count of what was cut, batches of like length.
+"""Texts to the tensors that a classifier takes: tokens, batches of similar length, windows of long texts.
 
 tokens = tokenize(tokenizer, texts, longest(model, tokenizer))
 for batch in tokens.batches():
     logits[list(batch.rows)] = model(**batch.inputs).logits
-
-Texts that are longer than the model takes: overlapping windows of them.
 """
 
 import hashlib
@@ -13,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,23 +19,32 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.model.architectures import ARCHITECTURES
+from uatlite.model.architectures import longest_input
 from uatlite.predictive import mean_logits
 from uatlite.values import Choices, Text
 
 BATCH_TOKENS = 4096
-"""Tokens of a padded batch, choices included; the engine cuts it further, to what the caches like."""
+"""Most tokens of a padded batch, choices included; the engine cuts it further, to fit the caches."""
 BATCH_TEXTS = 64
 BATCH_PADDING = 128
-"""Tokens of padding in a batch that cost more than a forward of its own would."""
+"""Most tokens of padding in a batch; with more, a separate forward is cheaper."""
+OVERLAP = 0.25
+"""The share of a window that the next one repeats, so that no sentence is only seen in halves."""
+LEAST_ROOM = 0.25
+"""The smallest share of a sequence for the windowed part of a pair; with less, the pair is cut instead."""
+
+TOKENIZING = threading.Lock()
+"""Truncation is a state of a fast tokenizer, so two threads must not use one at the same time."""
 
 Features = Mapping[str, list[int]]
-"""What a tokenizer says of one sequence: input_ids, attention_mask and, for some, token_type_ids."""
+"""A tokenizer's output for one sequence: input_ids, attention_mask and, for some, token_type_ids."""
+Pair = tuple[str, str | None]
+"""What is encoded together: a text alone, or two."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some texts as padded tensors, and their places among all texts."""
+    """Some texts as padded tensors, and their indices among all texts."""
 
     rows: tuple[int, ...]
     inputs: dict[str, Tensor]
@@ -47,26 +53,26 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """Tokenized texts, not yet padded: one sequence for each text, or one for each of its options."""
+    """Tokenized texts, not yet padded: one sequence per text, or one per option."""
 
     tokenizer: PreTrainedTokenizerBase
     rows: tuple[tuple[Features, ...], ...]
     truncated_texts: int
-    """how many texts were cut to fit"""
+    """texts that were cut to fit"""
     truncated_tokens: int
-    """how many tokens they lost, all together"""
+    """tokens that were cut off, in all texts together"""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """The longest sequence of each text."""
+        """The length of the longest sequence of each text."""
         return tuple(max(len(sequence["input_ids"]) for sequence in row) for row in self.rows)
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all token ids and types, in order: the tokenizer and the cut, as far as the model can tell."""
+        """SHA-256 of all token ids and types, in order: what the model sees of the texts."""
         digest = hashlib.sha256()
         for row in self.rows:
             for sequence in row:
@@ -74,7 +80,7 @@ class Tokens:
         return digest.hexdigest()
 
     def by_length(self) -> list[int]:
-        """The places of all texts, those with few choices and tokens first; equals keep their order."""
+        """The indices of all texts, sorted by number of choices, then by length; equals keep their order."""
         return sorted(range(len(self.rows)), key=lambda place: (len(self.rows[place]), self.lengths[place]))
 
     def batches(
@@ -85,7 +91,7 @@ class Tokens:
         most_texts: int = BATCH_TEXTS,
         most_padding: int = BATCH_PADDING,
     ) -> Iterator[Batch]:
-        """All texts (or those at `rows`) in batches of like length, each of at most so many tokens, texts and padding.
+        """All texts (or those at `rows`) in batches of similar length, within these bounds.
 
         A single text that is longer than `most_tokens` is a batch of its own.
         """
@@ -98,7 +104,7 @@ class Tokens:
     def _cut(self, order: list[int], most_tokens: int, most_texts: int, most_padding: int) -> Iterator[list[int]]:
         part: list[int] = []
         filled = 0
-        for place in order:  # ever longer, so the newest decides how wide the padded batch is
+        for place in order:  # sorted by length, so the latest is the width of the padded batch
             own = len(self.rows[place]) * self.lengths[place]
             padded = (len(part) + 1) * own
             if part and (padded > most_tokens or len(part) == most_texts or padded - own - filled > most_padding):
@@ -110,7 +116,7 @@ class Tokens:
             yield part
 
     def pad(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """The texts at these places as one padded batch."""
+        """The texts at these indices as one padded batch."""
         sequences = [dict(sequence) for row in rows for sequence in self.rows[row]]
         padded: Mapping[str, Tensor] = self.tokenizer.pad(sequences, padding=True, return_tensors="pt", verbose=False)
         choices = len(self.rows[rows[0]])
@@ -120,16 +126,11 @@ class Tokens:
 
 
 def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, limit: int | None = None) -> int:
-    """The most tokens that a sequence may have: by the model's positions, the tokenizer's own limit, and `limit`."""
-    config: Any = model.config
-    row = ARCHITECTURES.get(config.model_type)
-    positions = getattr(config, "max_position_embeddings", None)
-    limits = [] if positions is None else [positions - (row.reserved_positions if row else 0)]
-    if limit is not None:
-        if limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
-            raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
-        limits.append(limit)
-    return int(min([*limits, tokenizer.model_max_length]))  # a tokenizer without a limit says 1e30
+    """The most tokens of a sequence: the least of the model's positions, the tokenizer's limit, and `limit`."""
+    if limit is not None and limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
+        raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
+    limits = (longest_input(model), limit, tokenizer.model_max_length)  # a tokenizer without a limit says 1e30
+    return int(min(found for found in limits if found is not None))
 
 
 def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], max_length: int) -> Tokens:
@@ -148,8 +149,8 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], max_leng
     return Tokens(tokenizer, rows, len({owner[place] for place in too_long}), lost)
 
 
-def _sequences(text: Text, place: int) -> list[tuple[str, str | None]]:
-    """What is encoded together: the text, the pair, or the question with each option."""
+def _sequences(text: Text, place: int) -> list[Pair]:
+    """The sequences of a text: the text, the pair, or the question with each option."""
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
     if isinstance(text, str):
@@ -161,9 +162,7 @@ def _sequences(text: Text, place: int) -> list[tuple[str, str | None]]:
     )
 
 
-def _encode(
-    tokenizer: PreTrainedTokenizerBase, pairs: Sequence[tuple[str, str | None]], max_length: int | None
-) -> list[Features]:
+def _encode(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], max_length: int | None) -> list[Features]:
     """Token features of each sequence, in order; single texts and pairs may be mixed."""
     encoded: list[Features] = [{} for _ in pairs]
     for is_pair in (False, True):
@@ -181,32 +180,22 @@ def _encode(
 
 
 def in_order(batches: Sequence[Batch], outputs: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """What the batches gave, joined along `dim` and put back in the order of the texts."""
+    """The outputs of all batches, joined along `dim` and put back in the order of the texts."""
     rows = torch.tensor([row for batch in batches for row in batch.rows])
     return torch.cat(list(outputs), dim=dim).index_select(dim, torch.argsort(rows).to(outputs[0].device))
 
 
-OVERLAP = 0.25
-"""The share of a window that the next one repeats, so that no sentence is read only in halves."""
-
-TOKENIZING = threading.Lock()
-"""A fast tokenizer is set to cut and then asked to, so two threads must not use one at the same time."""
-
-LEAST_ROOM = 0.25
-"""The share of a sequence that the windowed part of a pair must have, or the pair is cut and not windowed."""
-
-
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Tokens of every window; the windows of one text stand together."""
+    """Tokens of every window; the windows of a text are consecutive."""
 
     tokens: Tokens
     counts: NDArray[np.int64]
-    """(texts,): how many windows each text has, 1 or more"""
+    """(texts,): windows per text, 1 or more"""
 
     @property
     def _starts(self) -> NDArray[np.int64]:
-        """(texts,): where the windows of each text begin."""
+        """(texts,): the first window of each text."""
         return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
 
     def most(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -214,10 +203,10 @@ class Windows:
         return np.asarray(np.maximum.reduceat(values, self._starts))
 
     def mean_passes(self, logits: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The mean over windows of logits (passes, windows, classes) of which each window ran the first `counts`.
+        """The mean over windows of logits (passes, windows, classes) with `counts` valid passes per window.
 
-        A text has as many passes as its window with the most. In those that another of its windows did not run, that
-        window stands with its mean, so that the mean over passes is the mean over windows of their means.
+        A text has as many passes as its window with the most; later entries are NaN. A window with fewer passes
+        enters the others with its mean, so that the mean over passes is the mean over windows of their means.
         """
         whole = np.where(np.isnan(logits), mean_logits(logits.astype(np.float64), counts), logits)
         result = self.mean(whole, axis=1)
@@ -243,50 +232,39 @@ def truncated(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length:
 def windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
     """As many overlapping windows as each text needs.
 
-    Of a pair the longer part is windowed and the shorter stands whole in every window. A question with options is
+    In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
     windowed option by option; an option with fewer windows than another repeats its last.
     """
     if not tokenizer.is_fast:
         raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
-    with TOKENIZING:
-        return _windowed(tokenizer, texts, max_length)
-
-
-def _windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
-    whole = tokenize(tokenizer, texts, 1 << 30)
     rows: list[tuple[Features, ...]] = []
     counts: list[int] = []
     lost: list[int] = []
-    for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
-        windows = [row] if length <= max_length else _windows(tokenizer, text, max_length)
-        if not windows:
-            cut = tokenize(tokenizer, [text], max_length)
-            windows = list(cut.rows)
-            lost.append(cut.truncated_tokens)
-        rows += windows
-        counts.append(len(windows))
+    with TOKENIZING:
+        whole = tokenize(tokenizer, texts, 1 << 30)
+        for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
+            windows = [row] if length <= max_length else _windows(tokenizer, text, max_length)
+            if not windows:
+                cut = tokenize(tokenizer, [text], max_length)
+                windows = list(cut.rows)
+                lost.append(cut.truncated_tokens)
+            rows += windows
+            counts.append(len(windows))
     return Windows(Tokens(tokenizer, tuple(rows), len(lost), sum(lost)), np.array(counts, dtype=np.int64))
 
 
 def _windows(tokenizer: PreTrainedTokenizerBase, text: Text, max_length: int) -> list[tuple[Features, ...]]:
-    """The windows of a text, each a sequence for every option; empty where a pair leaves no room for them."""
-    if isinstance(text, Choices):
-        pairs: list[tuple[str, str | None]] = [(text.question, option) for option in text.options]
-    else:
-        pairs = [(text, None)] if isinstance(text, str) else [text]
-    options = [_sequence_windows(tokenizer, first, second, max_length) for first, second in pairs]
+    """The windows of a text, each with a sequence for every option; none if a pair leaves no room for them."""
+    options = [_sequence_windows(tokenizer, pair, max_length) for pair in _sequences(text, 0)]
     if not all(options):
         return []
     most = max(len(windows) for windows in options)
     return [tuple(windows[min(index, len(windows) - 1)] for windows in options) for index in range(most)]
 
 
-def _sequence_windows(
-    tokenizer: PreTrainedTokenizerBase, first: str, second: str | None, max_length: int
-) -> list[Features]:
-    sizes = [
-        len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) for part in (first, second or "")
-    ]
+def _sequence_windows(tokenizer: PreTrainedTokenizerBase, pair: Pair, max_length: int) -> list[Features]:
+    first, second = pair
+    sizes = [len(tokenizer(part or "", add_special_tokens=False, verbose=False)["input_ids"]) for part in pair]
     room = max_length - tokenizer.num_special_tokens_to_add(pair=second is not None) - min(sizes)
     if room < LEAST_ROOM * max_length:
         return []

@@ -1,15 +1,13 @@
-"""The weights that a method was trained to have beside the model's own, and the file that holds them.
+"""Weights beyond a model's own: those of a trained method, the file that holds them, and copies of the model.
 
 DIR/model.safetensors, config.json …    the model as transformers saves and loads it: the mean, or the first member
-    uatlite-method.safetensors          tensors of the method, and in the file's header whose they are
+    uatlite-method.safetensors          tensors of the method; the file's header names the method
 
-They are attached to the model as buffers that its state does not list. So they move with the model and `model_hash`
-covers them, and what transformers saves is the plain model.
+Method weights are buffers of the model that its state dict does not list. They move with the model and `model_hash`
+covers them, while transformers saves the plain model.
 
-Models that share the parameters of another one, or have its structure around other parameters.
-
-A copy and its original do not disturb each other: no hook, no swapped parameter, so another thread's use of the
-original runs as ever. A copy takes some ten milliseconds; whoever needs one for every batch keeps it.
+A copy shares parameters with its original, or has its structure around other parameters. It has no hooks and swaps
+nothing, so another thread may use the original meanwhile. A copy takes about ten milliseconds; keep it (`made`).
 """
 
 import copy
@@ -37,8 +35,8 @@ Made = TypeVar("Made")
 class MethodWeights(nn.Module):
     """Tensors by name, and the method that they belong to.
 
-    A model that is `headless` has no linear last layer of its own: the method's tensors are its head. While a method
-    is trained its tensors are `persistent`: they are in the checkpoints that a run is resumed from.
+    `headless`: the model has no linear last layer, the method's tensors are its head. `persistent`: the tensors are
+    saved with the model's state, so that a training run can be resumed.
     """
 
     def __init__(
@@ -56,9 +54,9 @@ class MethodWeights(nn.Module):
         return dict(self.named_buffers())
 
     def made(self, model: PreTrainedModel, key: object, make: Callable[[], Made]) -> Made:
-        """What `make` makes of these weights and the model's, kept until the key or one of them changes.
+        """The result of `make()`, cached until the key, these weights or the model's change.
 
-        Weights that are drawn once for all batches (a sample of a posterior, a copy of the model) are kept here.
+        It holds what all batches share: a draw from a posterior, a copy of the model.
         """
         own = (*model.parameters(), *self.buffers())
         state = (key, tuple((tensor.data_ptr(), tensor._version) for tensor in own))
@@ -75,7 +73,7 @@ class MethodWeights(nn.Module):
 
 
 def attach(model: PreTrainedModel, weights: MethodWeights | None) -> None:
-    """Make these the method weights of a model, in place of others that it had; None takes them away."""
+    """Set the method weights of a model, replacing others; None removes them."""
     model = unwrap(model)
     if weights is not None:
         setattr(model, ATTRIBUTE, weights.to(model.device))
@@ -84,25 +82,25 @@ def attach(model: PreTrainedModel, weights: MethodWeights | None) -> None:
 
 
 def attached(model: PreTrainedModel) -> MethodWeights | None:
-    """The method weights that a model has, if it has some."""
+    """The method weights of a model; None if it has none."""
     found = getattr(unwrap(model), ATTRIBUTE, None)
     return found if isinstance(found, MethodWeights) else None
 
 
 def weights_for(model: PreTrainedModel, method: str) -> MethodWeights:
-    """The weights of this method, or an error that says how to train them."""
+    """The weights of this method; raise, saying how to train them, if the model has none."""
     weights = attached(model)
     if weights is None or weights.method != method:
         other = "" if weights is None else f" (it has those of {weights.method})"
         raise ModelError(
-            f"{method} needs weights of its own, and this model has none{other}. Train them and name the directory: "
+            f"{method} needs weights of its own, and this model has none{other}. Train them and use that directory: "
             f"uatlite train --method {method} --task TASK -o DIR."
         )
     return weights
 
 
 def write(model: PreTrainedModel, directory: Path) -> None:
-    """Write the method weights of a model beside it; where it has none, one of an earlier model is removed."""
+    """Write the method weights of a model beside it; without any, the file of an earlier model is removed."""
     weights, path = attached(model), directory / FILE
     path.unlink(missing_ok=True)
     if weights is not None:
@@ -112,7 +110,7 @@ def write(model: PreTrainedModel, directory: Path) -> None:
 
 
 def read(name: str | Path) -> MethodWeights | None:
-    """The method weights beside the model in a directory or on the hub, if there are some."""
+    """The method weights beside the model in a directory or on the hub; None if there are none."""
     path = file_beside(name, FILE)
     if path is None:
         return None
@@ -131,7 +129,7 @@ def read(name: str | Path) -> MethodWeights | None:
 
 
 def file_beside(name: str | Path, file: str) -> Path | None:
-    """The path of a file beside a model, downloaded from the hub if need be; None where there is none."""
+    """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
     local = Path(name).expanduser()
     if local.exists():
         return local / file if (local / file).is_file() else None
@@ -151,19 +149,19 @@ def flat_parameters(model: PreTrainedModel) -> Tensor:
 
 
 def load_flat(model: PreTrainedModel, vector: Tensor) -> None:
-    """Set a model's parameters to those of a vector, in place."""
+    """Set a model's parameters to those of a vector (parameters,), in place."""
     with torch.no_grad():
-        for (_, part), parameter in zip(_parts(model, vector).items(), unwrap(model).parameters(), strict=True):
+        for part, parameter in zip(_parts(model, vector).values(), unwrap(model).parameters(), strict=True):
             parameter.copy_(part)
 
 
 def with_parameters(model: PreTrainedModel, vector: Tensor) -> PreTrainedModel:
-    """The model around other parameters, given as one vector (parameters,); they are not copied."""
+    """A copy of the model around other parameters, given as one vector (parameters,), which is not copied."""
     return _copy(model, _parts(model, vector))
 
 
 def without_last_layer(model: PreTrainedModel) -> PreTrainedModel:
-    """The model up to its last layer, sharing its parameters: its `logits` are what that layer would read."""
+    """A copy of the model up to its last layer, sharing its parameters: its `logits` are that layer's input."""
     name = next((name for name, module in unwrap(model).named_modules() if isinstance(module, AbsentHead)), None)
     name = last_layer(model)[0] if name is None else name
     body = _copy(model, {})
@@ -172,16 +170,16 @@ def without_last_layer(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def features(body: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Tensor:
-    """What the last layer reads of each text, from a model `without_last_layer`: (batch, [choices,] units)."""
+    """The last layer's input for each text, from a model `without_last_layer`: (batch, [choices,] units)."""
     device = next(body.parameters()).device
     inputs = {name: value.to(device) for name, value in encoded.items() if name in MODEL_INPUTS}
     found: Tensor = body(**inputs).logits
     *batch, _ = inputs["input_ids"].shape
-    return found.float().reshape(*batch, -1)  # a multiple-choice model has put the options last: put them back
+    return found.float().reshape(*batch, -1)  # a multiple-choice model puts the options last
 
 
 def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:
-    """The name and the module of the linear layer that gives the logits: the last one outside the encoder."""
+    """The name and module of the linear layer that gives the logits: the last one outside the encoder."""
     model = unwrap(model)
     encoder = {id(module) for module in model.base_model.modules()}
     outside = [
@@ -195,13 +193,13 @@ def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:
 
 
 def replace_module(model: PreTrainedModel, name: str, module: nn.Module) -> None:
-    """Put a module in the place of the one that `named_modules` calls by this name."""
+    """Replace the module of this name in `named_modules`."""
     parent, _, attribute = name.rpartition(".")
     setattr(unwrap(model).get_submodule(parent), attribute, module)
 
 
 class AbsentHead(nn.Module):
-    """Stands where the last layer of a model was whose head is a method's: whoever runs it is told so."""
+    """A placeholder for the last layer of a model whose head belongs to a method; running it raises."""
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -215,7 +213,7 @@ class AbsentHead(nn.Module):
 
 
 def behead(model: PreTrainedModel, method: str) -> set[str]:
-    """Put `AbsentHead` in the place of the last layer; returns the names of the weights that are gone with it."""
+    """Replace the last layer by an `AbsentHead`; return the names of the weights that this removed."""
     name, layer = last_layer(model)
     replace_module(model, name, AbsentHead(method))
     return {f"{name}.{parameter}" for parameter, _ in layer.named_parameters()}
@@ -229,7 +227,7 @@ def _parts(model: PreTrainedModel, vector: Tensor) -> dict[str, Tensor]:
 
 
 def _copy(model: PreTrainedModel, parameters: Mapping[str, Tensor]) -> PreTrainedModel:
-    """The model's structure in evaluation mode, around the parameters given and its own for the others."""
+    """A copy of the model in evaluation mode around the given parameters; it shares the others and all buffers."""
     model = unwrap(model)
     memo: dict[int, object] = {id(buffer): buffer for buffer in model.buffers()}
     memo[id(model.config)] = model.config

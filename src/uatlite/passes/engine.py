@@ -150,7 +150,7 @@ def sample(
     config = UATConfig() if config is None else config
     view = view_of(model)
     check_samples(view, config)
-    inputs = check_encoded(encoded, unwrap(model), view.architecture)
+    inputs = check_encoded(encoded, unwrap(model))
     keep_freed_memory()
     results = _Results(inputs["input_ids"], view, config)
     one_pass = position_rate(view, config) > 0
@@ -288,7 +288,7 @@ def sample_adaptively(
     check_adaptive(config)
     view = view_of(model)
     check_samples(view, config)
-    inputs = check_encoded(encoded, unwrap(model), view.architecture)
+    inputs = check_encoded(encoded, unwrap(model))
     keep_freed_memory()
     cap, batch = config.samples, len(inputs["input_ids"])
     ends = (*stopping.looks(cap), cap)
