@@ -21,7 +21,8 @@ from uatlite.attribution.first_order import (
     without_noise,
 )
 from uatlite.attribution.layers import attribute, propagate
-from uatlite.model.view import intervene, view_of
+from uatlite.model.intervention import intervene
+from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import Fired, Texts

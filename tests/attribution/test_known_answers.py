@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from uatlite.attribution import layers
 from uatlite.attribution.first_order import Case
 from uatlite.model.architectures import BERT
-from uatlite.model.view import EMBEDDINGS, HEAD, Site, Sites, View, current
+from uatlite.model.intervention import EMBEDDINGS, HEAD, Site, Sites, current
+from uatlite.model.view import View
 from uatlite.passes.config import DropoutRates, UATConfig
 
 LAYERS = 2

@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
 from uatlite.errors import ConfigurationError
-from uatlite.model.view import EMBEDDINGS, Site, dropout_sites
+from uatlite.model.intervention import EMBEDDINGS, Site
+from uatlite.model.view import dropout_sites
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import sample
 from uatlite.passes.masks import DropoutNoise, Fired, Texts

@@ -10,7 +10,7 @@ from transformers.masking_utils import eager_mask
 
 from uatlite import dropout_sites
 from uatlite.model.architectures import ARCHITECTURES
-from uatlite.model.view import EMBEDDINGS, HEAD, Sites
+from uatlite.model.intervention import EMBEDDINGS, HEAD, Sites
 
 RATE = 0.125
 ADDED = {

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from uatlite import DropoutRates, UATConfig, dropout_sites, sample
-from uatlite.model.view import ATTENTION_KEY, current, intervene, view_of
+from uatlite.model.intervention import current, intervene
+from uatlite.model.view import ATTENTION_KEY, view_of
 
 OWN = UATConfig(samples=3, gate="none", rates=DropoutRates.own())
 

@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from uatlite import UATConfig, dropout_sites, sample
-from uatlite.model.view import current
+from uatlite.model.intervention import current
 
 CONFIG = UATConfig(samples=3)
 

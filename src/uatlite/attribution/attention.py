@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from uatlite.attribution.first_order import Case, Silent, forwards
 from uatlite.errors import ConfigurationError
-from uatlite.model.view import Site
+from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import DropoutNoise, Fired, Noise, Texts
 

@@ -41,18 +41,8 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_encoded, unwrap
-from uatlite.model.view import (
-    ATTENTION,
-    CLASSIFIER,
-    EMBEDDING,
-    EMBEDDINGS,
-    FEED_FORWARD,
-    HEAD,
-    Site,
-    View,
-    intervene,
-    view_of,
-)
+from uatlite.model.intervention import ATTENTION, CLASSIFIER, EMBEDDING, EMBEDDINGS, FEED_FORWARD, HEAD, Site, intervene
+from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import (
     MEMORY_BUDGET,

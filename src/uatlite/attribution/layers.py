@@ -43,7 +43,7 @@ from uatlite.attribution.first_order import (
     without_noise,
 )
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.model.view import Site
+from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import DropoutNoise, Fired, Texts
 

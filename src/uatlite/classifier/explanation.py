@@ -20,8 +20,8 @@ from uatlite.classifier.run import Outputs, gather, over_windows, run_batch, tok
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.methods.method import Method
+from uatlite.model.intervention import CLASSIFIER, EMBEDDING
 from uatlite.model.tokens import TOKENIZING
-from uatlite.model.view import CLASSIFIER, EMBEDDING
 from uatlite.passes.config import UATConfig
 from uatlite.values import Choices, Text, WordAttribution, strings
 

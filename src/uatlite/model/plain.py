@@ -15,7 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from uatlite.model.architectures import ARCHITECTURES, unwrap
-from uatlite.model.view import EMBEDDINGS, AttentionInput, Site, View, intervene, is_known, view_of
+from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Site, intervene
+from uatlite.model.view import View, is_known, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """What a model may attend by for PyTorch's fused attention to stand in for it; others run as they are."""

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.model.architectures import check_encoded, unwrap
-from uatlite.model.view import View, intervene, view_of
+from uatlite.model.intervention import intervene
+from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface

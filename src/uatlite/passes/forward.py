@@ -5,7 +5,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from uatlite.model.view import EMBEDDINGS, HEAD, AttentionInput, Site
+from uatlite.model.intervention import EMBEDDINGS, HEAD, AttentionInput, Site
 from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities

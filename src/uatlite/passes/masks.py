@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from uatlite.errors import InputError
-from uatlite.model.view import Site
+from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import running_moments
 
