@@ -155,7 +155,7 @@ def test_spellings_have_one_canonical_form(spelt: str, canonical: str) -> None:
         ("uat:samples=few", "samples='few' is not a whole number"),
         ("uat:penalty=big", "penalty='big' is not a number"),
         ("uat:per_input=1", "not true or false"),
-        ("uat:embedding=x", "not a rate"),
+        ("uat:embedding=x", "embedding='x' is not a number or 'own'"),
         ("base:gate=k", "base has no settings"),
     ],
 )

@@ -252,7 +252,7 @@ def methods() -> None:
     """List the methods, their settings, and the calibrators that can follow them."""
     from uatlite.lab.evaluate.contenders import CALIBRATOR_ALIASES
     from uatlite.methods.registry import METHOD_ALIASES, METHODS
-    from uatlite.passes.config import RATES, SCALARS
+    from uatlite.passes.config import SETTINGS
     from uatlite.trust.auto import CALIBRATORS
 
     console = Console()
@@ -264,7 +264,7 @@ def methods() -> None:
     console.print(listed)
     short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
     names = [f"{name} ({short[name]})" if name in short else name for name in CALIBRATORS if name != "none"]
-    console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join((*SCALARS, *RATES))}.", highlight=False)
+    console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join(SETTINGS)}.", highlight=False)
     console.print(
         "Methods trained 'for it' need their own model: uatlite train --method NAME --task TASK -o DIR; give DIR after "
         "the plain model in uatlite evaluate.",

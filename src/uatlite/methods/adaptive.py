@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
 from uatlite.methods.one_pass import without_seed
 from uatlite.methods.sampling import FAST, Sampling
-from uatlite.passes.config import RATES, SCALARS, UATConfig, change, differences, spell, take
+from uatlite.passes.config import UATConfig, change, change_known, differences, spelling
 from uatlite.passes.stopping import Stopping, fit_prior
 from uatlite.predictive import PassLogits, softmax
 from uatlite.trust.calibrators import best_temperature
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 CAP = 10
 STANDARD = UATConfig.fast(samples=CAP)
 BY_LABEL = Stopping()
-STOPPING_SETTINGS = tuple(field.name for field in fields(Stopping))
 DIGITS = 6
 """Of learned settings, which are spelt out in the method's name."""
 
@@ -44,8 +43,7 @@ class Adaptive(MethodDefaults):
 
     @property
     def name(self) -> str:
-        settings = [*differences(self.stopping, BY_LABEL), *filter(None, [spell(self.config, STANDARD)])]
-        return f"adaptive:{','.join(settings)}" if settings else "adaptive"
+        return spelling("adaptive", differences(self.stopping, BY_LABEL) + differences(self.config, STANDARD))
 
     @property
     def seed(self) -> int:
@@ -65,9 +63,8 @@ class Adaptive(MethodDefaults):
         return FAST.with_config(self.config)
 
     def changed(self, **settings: str) -> Self:
-        stopping, others = take(self.stopping, settings, STOPPING_SETTINGS)
-        config = change(self.config, others, (*SCALARS, *RATES), "adaptive")
-        return replace(self, config=config, stopping=stopping)
+        stopping, others = change_known(self.stopping, settings)
+        return replace(self, config=change(self.config, others, "adaptive"), stopping=stopping)
 
     def seeded(self, seed: int) -> Self:
         return self.with_config(replace(self.config, seed=seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, 
 from uatlite.metrics.bootstrap import Interval, paired_bootstrap
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.selective import aurc
-from uatlite.passes.config import UATConfig, differences, take
+from uatlite.passes.config import UATConfig, change_known, differences, spelling
 from uatlite.predictive import PassLogits, margin_variance, softmax, widened
 from uatlite.trust.calibrators import InputTemperature, best_temperature
 from uatlite.values import Floats
@@ -70,7 +70,6 @@ class Escalation:
 
 
 PLAIN = Escalation()
-ESCALATION_SETTINGS = tuple(field.name for field in fields(Escalation))
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Cascade(MethodDefaults):
         key, _, settings = self.then.name.partition(":")
         parts = [*([] if key == "fast" else [f"then={key}"]), *differences(self.escalation, PLAIN)]
         parts += [settings] if settings else []
-        return f"cascade:{','.join(parts)}" if parts else "cascade"
+        return spelling("cascade", parts)
 
     @property
     def stochastic(self) -> bool:
@@ -117,7 +116,7 @@ class Cascade(MethodDefaults):
         return self == self.untuned()
 
     def changed(self, **settings: str) -> Self:
-        escalation, others = take(self.escalation, settings, ESCALATION_SETTINGS)
+        escalation, others = change_known(self.escalation, settings)
         then = self.then
         if "then" in others:
             key = others.pop("then")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import MethodDefaults, Passes
-from uatlite.passes.config import RATES, UATConfig, change, spell
+from uatlite.passes.config import RATES, UATConfig, change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +64,10 @@ class Analytic(MethodDefaults):
 
     @property
     def name(self) -> str:
-        settings = spell(self.config, STANDARD)
-        return f"analytic:{settings}" if settings else "analytic"
+        return spelling("analytic", differences(self.config, STANDARD))
 
     def changed(self, **settings: str) -> Self:
-        return self.with_config(change(self.config, settings, SETTINGS, "analytic"))
+        return self.with_config(change(self.config, settings, "analytic", SETTINGS))
 
     def with_config(self, config: UATConfig) -> Self:
         return replace(self, config=config)

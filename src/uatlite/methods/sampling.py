@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.methods.one_pass import without_seed
-from uatlite.passes.config import RATES, SCALARS, DropoutRates, UATConfig, change, spell
+from uatlite.passes.config import DropoutRates, UATConfig, change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +38,7 @@ class Sampling(MethodDefaults):
 
     @property
     def name(self) -> str:
-        settings = spell(self.config, self.standard)
-        return f"{self.key}:{settings}" if settings else self.key
+        return spelling(self.key, differences(self.config, self.standard))
 
     @property
     def seed(self) -> int:
@@ -50,7 +49,7 @@ class Sampling(MethodDefaults):
         return self.config.samples
 
     def changed(self, **settings: str) -> Self:
-        return self.with_config(change(self.config, settings, (*SCALARS, *RATES), self.key))
+        return self.with_config(change(self.config, settings, self.key))
 
     def seeded(self, seed: int) -> Self:
         return self.with_config(replace(self.config, seed=seed))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.methods.one_pass import BASE
-from uatlite.passes.config import change_fields, field_names, spell_fields
+from uatlite.passes.config import change, differences, settings_of, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,17 +43,16 @@ class TrainedMethod(MethodDefaults):
 
     @property
     def name(self) -> str:
-        settings = spell_fields(self)
-        return f"{self.key}:{settings}" if settings else self.key
+        return spelling(self.key, differences(self, type(self)()))
 
     def changed(self, **settings: str) -> Self:
-        return change_fields(self, settings, self.key)
+        return change(self, settings, self.key)
 
     def seeded(self, seed: int) -> Self:
         return replace(self, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"method": self.key, **{name: getattr(self, name) for name in field_names(self)}}
+        return {"method": self.key, **settings_of(self)}
 
     def as_trained(self, weights: MethodWeights) -> Self:
         return self

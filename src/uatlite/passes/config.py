@@ -1,13 +1,12 @@
-"""The settings of a stochastic run, as frozen values that serialise to JSON and back.
+"""The settings of a stochastic run, and settings as spelt on a command line: 'gate=k,penalty=1.0,embedding=own'.
 
-A configuration's settings by name, as spelt on a command line: 'gate=k,penalty=1.0,embedding=own'.
-
-Settings of a method beyond those of its configuration: the fields of a frozen value, as spelt on a command line.
+`UATConfig` and `DropoutRates` are frozen values that serialise to JSON and back. `change`, `differences` and
+`spelling` read and write the settings of these and of any other frozen dataclass.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
@@ -24,9 +23,13 @@ ESTIMATES = ("lagged", "closed-form", "layerwise")
 MASKS = ("independent", "stratified")
 COMPONENTS = ("embedding", "attention", "feed_forward", "classifier")
 
-# Passes of stratified masks whose mean logits are as precise as those of ten independent passes as far as could be
-# measured on real weights and text: docs/reference/engine.md, "Stratified masks".
+# Passes of stratified masks whose mean logits are as precise as those of ten independent passes, measured on real
+# weights and texts: docs/reference/engine.md, "Stratified masks".
 FAST_SAMPLES = 5
+
+OWN, NONE = "own", "none"  # how None is spelt: for a rate, which is then the checkpoint's own, and for other settings
+EVERY_RATE = "rate"  # sets the rates of all components
+RATES = (EVERY_RATE, *COMPONENTS)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class DropoutRates:
 
 @dataclass(frozen=True)
 class UATConfig:
-    """One setting of UAT-Lite. The defaults are the paper's; `UATConfig.fast()` is ours."""
+    """The configuration of UAT-Lite. The defaults are the paper's; `UATConfig.fast()` is ours."""
 
     samples: int = 10
     penalty: float = 0.5
@@ -147,21 +150,6 @@ class UATConfig:
             values = {**values, "rates": DropoutRates(**rates)}
         return cls(**values)
 
-    def to_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> "UATConfig":
-        """The inverse of `to_json`."""
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(f"this is not JSON ({error}): {text[:80]!r}") from error
-        if not isinstance(values, dict):
-            raise ConfigurationError(f"a configuration is a JSON object, not {text[:80]!r}")
-        return cls.from_dict(values)
-
 
 def _check(name: str, value: object, kind: Any, allowed: Callable[[Any], bool], what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kind) or not allowed(value):
@@ -176,123 +164,91 @@ def _check_names(cls: type, values: Mapping[str, Any]) -> None:
             raise ConfigurationError(f"{cls.__name__} has no setting {name!r}; it has {', '.join(known)}.{hint}")
 
 
-OWN = "own"  # how a rate is spelt that the checkpoint decides
-EVERY_RATE = "rate"  # stands for the rates of all components
-RATES = (EVERY_RATE, *COMPONENTS)
-SCALARS = tuple(f.name for f in fields(UATConfig) if f.name not in ("rates", "seed"))
+SETTINGS = (*(f.name for f in fields(UATConfig) if f.name not in ("rates", "seed")), *RATES)
+"""The settings of a `UATConfig` on a command line."""
 
-Settable = TypeVar("Settable", bound="DataclassInstance")
+Value = TypeVar("Value", bound="DataclassInstance")
 
 
-def change(config: UATConfig, settings: Mapping[str, str], allowed: Collection[str], method: str) -> UATConfig:
-    """The configuration with some settings replaced; only those in `allowed` do anything in `method`."""
-    values: dict[str, Any] = {}
-    rates: dict[str, float | None] = {}
-    for setting, text in settings.items():
-        if setting not in allowed:
-            raise ConfigurationError(_no_such(method, setting, allowed))
-        if setting == EVERY_RATE:
-            rates = {**dict.fromkeys(COMPONENTS, _rate(setting, text)), **rates}
-        elif setting in COMPONENTS:
-            rates[setting] = _rate(setting, text)
-        else:
-            values[setting] = _value(UATConfig, setting, text)
-    return replace(config, rates=replace(config.rates, **rates), **values)
+def settings_of(value: "DataclassInstance") -> dict[str, Any]:
+    """The settings of a frozen dataclass by name: all fields but the seed, and rates by component."""
+    settings = {f.name: getattr(value, f.name) for f in fields(value) if f.name not in ("rates", "seed")}
+    return settings | asdict(value.rates) if isinstance(value, UATConfig) else settings
 
 
-def spell(config: UATConfig, standard: UATConfig) -> str:
-    """What `change` has to be told to make the configuration of the standard one; empty where they are the same."""
-    flat, usual = ({name: getattr(c, name) for name in SCALARS} | asdict(c.rates) for c in (config, standard))
-    differs = {name: value for name, value in flat.items() if value != usual[name]}
-    if all(name in differs for name in COMPONENTS) and len({flat[name] for name in COMPONENTS}) == 1:
-        differs = {name: value for name, value in differs.items() if name not in COMPONENTS}
-        differs[EVERY_RATE] = config.rates.embedding
-    return ",".join(f"{name}={_spelt(value)}" for name, value in differs.items())
+def differences(value: "DataclassInstance", standard: "DataclassInstance | None") -> list[str]:
+    """The settings that differ from the standard value, spelt as in ['gate=k', 'rate=0.1']; without one, all."""
+    settings = settings_of(value)
+    usual = {} if standard is None else settings_of(standard)
+    differs = {name: own for name, own in settings.items() if name not in usual or own != usual[name]}
+    if differs.keys() >= set(COMPONENTS) and len({differs[name] for name in COMPONENTS}) == 1:
+        (differs[EVERY_RATE],) = {differs.pop(name) for name in COMPONENTS}
+    return [f"{name}={_spelt(name, own)}" for name, own in differs.items()]
 
 
-def change_fields(value: Settable, settings: Mapping[str, str], what: str) -> Settable:
-    """A frozen dataclass with some of its fields but the seed replaced, their values as spelt on a command line."""
-    allowed = field_names(value)
-    for setting in settings:
-        if setting not in allowed:
-            raise ConfigurationError(_no_such(what, setting, allowed))
-    return replace(value, **{setting: _value(type(value), setting, text) for setting, text in settings.items()})
+def spelling(key: str, settings: Collection[str]) -> str:
+    """A name with its settings, as in 'uat:gate=k,penalty=1.0'; the name alone without any."""
+    return f"{key}:{','.join(settings)}" if settings else key
 
 
-def spell_fields(value: "DataclassInstance", *, all_of_them: bool = False) -> str:
-    """What `change_fields` has to be told to make the value of the one with all defaults; or all its settings."""
-    usual = type(value)()
-    own = {name: getattr(value, name) for name in field_names(value)}
-    spelt = {name: setting for name, setting in own.items() if all_of_them or setting != getattr(usual, name)}
-    return ",".join(f"{name}={_spelt(setting)}" for name, setting in spelt.items())
+def change(value: Value, settings: Mapping[str, str], what: str, allowed: Collection[str] | None = None) -> Value:
+    """A frozen dataclass with some settings replaced, given as spelt; `what` names its owner in errors.
+
+    `allowed` restricts the settings to those that have an effect.
+    """
+    changed, rest = change_known(value, settings, allowed)
+    if rest:
+        setting = next(iter(rest))
+        allowed = _names(value) if allowed is None else allowed
+        if setting == "seed":
+            raise ConfigurationError(
+                f"{what}: the seed is not a setting of a method; it is given beside it (--seeds, or seeded(seed))."
+            )
+        if not allowed:
+            raise ConfigurationError(f"{what} has no settings; drop {setting!r}.")
+        hint = nearest(setting, allowed)
+        raise ConfigurationError(f"{what} has no setting {setting!r}; it has {', '.join(allowed)}.{hint}")
+    return changed
 
 
-def field_names(value: "DataclassInstance") -> tuple[str, ...]:
-    """The fields that are settings: all but the seed."""
-    return tuple(field.name for field in fields(value) if field.name != "seed")
+def change_known(
+    value: Value, settings: Mapping[str, str], allowed: Collection[str] | None = None
+) -> tuple[Value, dict[str, str]]:
+    """`change` by the settings that the value has; and the other settings."""
+    allowed = _names(value) if allowed is None else allowed
+    hints = {**get_type_hints(type(value)), **dict.fromkeys(RATES, float | None)}
+    changes = {name: _parsed(name, text, hints[name]) for name, text in settings.items() if name in allowed}
+    rest = {name: text for name, text in settings.items() if name not in allowed}
+    if isinstance(value, UATConfig):
+        rates = dict.fromkeys(COMPONENTS, changes.pop(EVERY_RATE)) if EVERY_RATE in changes else {}
+        rates |= {name: changes.pop(name) for name in COMPONENTS if name in changes}
+        changes["rates"] = replace(value.rates, **rates)
+    return replace(value, **changes), rest
 
 
-def _spelt(value: Any) -> str:
+def _names(value: "DataclassInstance") -> Collection[str]:
+    return SETTINGS if isinstance(value, UATConfig) else settings_of(value)
+
+
+def _spelt(name: str, value: Any) -> str:
     if value is None:
-        return OWN
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, float) else str(value)
+        return OWN if name in RATES else NONE
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _value(owner: type, setting: str, text: str) -> Any:
-    """A setting of a dataclass from its spelling, by the type that the field has."""
-    kind = get_type_hints(owner)[setting]
+def _parsed(name: str, text: str, hint: Any) -> Any:
+    """A setting from its spelling, by the type of its field."""
+    kinds = get_args(hint) or (hint,)
+    none = (OWN if name in RATES else NONE) if NoneType in kinds else None
+    if text == none:
+        return None
+    kind = next(kind for kind in kinds if kind is not NoneType)
     if kind is bool:
         if text.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{setting}={text!r} is not true or false.")
+            raise ConfigurationError(f"{name}={text!r} is not true or false.")
         return text.lower() == "true"
     try:
         return kind(text)
     except ValueError:
         what = "a whole number" if kind is int else "a number"
-        raise ConfigurationError(f"{setting}={text!r} is not {what}.") from None
-
-
-def _rate(setting: str, text: str) -> float | None:
-    try:
-        return None if text == OWN else float(text)
-    except ValueError:
-        raise ConfigurationError(f"{setting}={text!r} is not a rate in [0, 1) or {OWN!r}.") from None
-
-
-def _no_such(method: str, setting: str, allowed: Collection[str]) -> str:
-    if setting == "seed":
-        return f"{method}: the seed is not a setting of a method; it is given beside it (--seeds, or seeded(seed))."
-    if not allowed:
-        return f"{method} has no settings; drop {setting!r}."
-    return f"{method} has no setting {setting!r}; it has {', '.join(allowed)}.{nearest(setting, allowed)}"
-
-
-NONE = "none"
-Value = TypeVar("Value")
-
-
-def take(value: Value, settings: Mapping[str, str], names: tuple[str, ...]) -> tuple[Value, dict[str, str]]:
-    """The value with those of `names` replaced that the settings have, and the settings that are left."""
-    hints = get_type_hints(type(value))
-    own = {name: _parsed(name, settings[name], hints[name]) for name in names if name in settings}
-    rest = {name: text for name, text in settings.items() if name not in names}
-    return replace(value, **own), rest  # type: ignore[type-var]
-
-
-def differences(value: Any, standard: Any) -> list[str]:
-    """What `take` has to be told to make the value of the standard one: ['block=3']; fields in their order."""
-    pairs = ((field.name, getattr(value, field.name), getattr(standard, field.name)) for field in fields(value))
-    return [f"{name}={NONE if own is None else own}" for name, own, usual in pairs if own != usual]
-
-
-def _parsed(name: str, text: str, hint: Any) -> Any:
-    kinds = get_args(hint) or (hint,)
-    if text == NONE and type(None) in kinds:
-        return None
-    kind = next(kind for kind in kinds if kind is not type(None))
-    try:
-        return kind(text)
-    except ValueError:
-        raise ConfigurationError(f"{name}={text!r} is not a {'whole ' if kind is int else ''}number.") from None
+        raise ConfigurationError(f"{name}={text!r} is not {what}{f' or {none!r}' if none else ''}.") from None

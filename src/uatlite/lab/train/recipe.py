@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
-from uatlite.passes.config import change_fields, spell_fields
+from uatlite.passes.config import change, differences, spelling
 
 
 def _check(name: str, value: object, allowed: bool, what: str) -> None:
@@ -82,25 +82,21 @@ class MethodTraining:
     @property
     def name(self) -> str:
         """The short spelling, as in 'swag:rank=20': only settings that are not the default."""
-        return self._spelling(all_of_them=False)
+        return spelling(self.key, differences(self, type(self)()))
 
     @property
     def identity(self) -> str:
         """The spelling with every setting, also defaults: a run stays the same when a default changes."""
-        return self._spelling(all_of_them=True)
+        return spelling(self.key, differences(self, None))
 
     @property
     def fine_tunings(self) -> int:
         """How many models are fine-tuned, each with its own seed."""
         return 1
 
-    def _spelling(self, *, all_of_them: bool) -> str:
-        settings = spell_fields(self, all_of_them=all_of_them)
-        return f"{self.key}:{settings}" if settings else self.key
-
     def changed(self, **settings: str) -> Self:
         """A copy with some settings replaced; values as spelt on a command line."""
-        return change_fields(self, settings, f"the training of {self.key}")
+        return change(self, settings, f"the training of {self.key}")
 
     def check_positive(self, *names: str) -> None:
         """Raise unless these settings are above 0."""
