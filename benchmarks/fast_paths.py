@@ -46,14 +46,14 @@ def forward_of(kind: str, change: Callable[[torch.nn.Module], torch.nn.Module]) 
                 return changed(**batch).logits.float()
 
         return run
-    config, real = UATConfig.fast(), batch["attention_mask"]
+    config = UATConfig.fast()
     view = view_of(model)
     changed_view = replace(view, model=change(view.model))
-    texts = Texts.of(batch["input_ids"], real, per_input=False)
+    texts = Texts.of(batch, per_input=False)
 
     def run_folded() -> torch.Tensor:
         passes = range(config.samples)
-        folded = FoldedPasses(config, texts, real.bool(), passes, narrow_layer=view.layers - 1)
+        folded = FoldedPasses(config, texts, passes, narrow_layer=view.layers - 1)
         return forward_folded(changed_view, batch, folded, config.samples)
 
     return run_folded

@@ -8,24 +8,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution import first_order as case_module
+from uatlite.attribution import case as case_module
 from uatlite.attribution import first_order as first_order_module
-from uatlite.attribution.first_order import (
-    Case,
-    Recorder,
-    Silent,
-    first_order,
-    forwards,
-    output_weights,
-    part_index,
-    without_noise,
-)
+from uatlite.attribution.case import Case, NoDropout, forwards, output_weights, part_index, without_noise
+from uatlite.attribution.first_order import Recorder, first_order
 from uatlite.attribution.layers import attribute, propagate
 from uatlite.model.intervention import intervene
 from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import Fired, Texts
+from uatlite.passes.masks import SiteCall, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]
@@ -34,14 +26,14 @@ STEP = 1e-3
 """Large enough for the norms and rotations that transformers computes in single precision whatever the model's."""
 
 
-class _Nudge(Silent):
+class _Nudge(NoDropout):
     """Multiplies one element of one call by 1 + step: in pass n the n-th element, so that one forward does them all."""
 
     def __init__(self, config: UATConfig, name: str, elements: range, step: float) -> None:
         super().__init__(config)
         self._name, self._elements, self._step = name, elements, step
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.name != self._name:
             return x
         shared = call.site.role == "position"
@@ -51,7 +43,7 @@ class _Nudge(Silent):
         return nudged
 
 
-def _numerical_terms(case: Case, call: Fired, elements: int, weights: Tensor) -> float:
+def _numerical_terms(case: Case, call: SiteCall, elements: int, weights: Tensor) -> float:
     """Σ over elements of (∂y/∂m)²·p/(1-p), by central differences of the model in double precision."""
     total = 0.0
     together = 1 if call.site.role == "position" else elements  # a table is one for all rows of a forward
@@ -61,7 +53,7 @@ def _numerical_terms(case: Case, call: Fired, elements: int, weights: Tensor) ->
         y = []
         for step in (STEP, -STEP):
             noise = _Nudge(case.config, call.name, block, step)
-            run = FoldedPasses(case.config, Texts.of(ids, mask, False), mask.bool(), range(together), noise=noise)
+            run = FoldedPasses(case.config, Texts.of(case.inputs, False), range(together), noise=noise)
             with torch.inference_mode(), intervene(run):
                 inputs = {"input_ids": ids.repeat(together, 1), "attention_mask": mask.repeat(together, 1)}
                 y.append((case.view.model(**inputs).logits * weights).sum(dim=-1))
@@ -69,13 +61,13 @@ def _numerical_terms(case: Case, call: Fired, elements: int, weights: Tensor) ->
     return total * call.rate / (1 - call.rate)
 
 
-def _sizes(case: Case) -> Iterator[tuple[Fired, int]]:
+def _sizes(case: Case) -> Iterator[tuple[SiteCall, int]]:
     """Every call and how many elements it has for one text."""
 
-    class Sizes(Silent):
-        found: list[tuple[Fired, int]] = []  # noqa: RUF012
+    class Sizes(NoDropout):
+        found: list[tuple[SiteCall, int]] = []  # noqa: RUF012
 
-        def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
             self.found.append((call, x.numel()))
             return x
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uatlite.attribution import layers
-from uatlite.attribution.first_order import Case
+from uatlite.attribution.case import Case
 from uatlite.model.architectures import BERT
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Site, Sites, current
 from uatlite.model.view import View

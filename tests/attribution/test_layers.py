@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
+from uatlite.attribution.case import Case, forwards, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import EMBEDDINGS, Site
 from uatlite.model.view import dropout_sites
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import sample
-from uatlite.passes.masks import DropoutNoise, Fired, Texts
+from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]
@@ -104,7 +104,7 @@ class _Prefix:
     def rate(self, site: Site, layer: int) -> float:
         return self._above.rate(site, layer)
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         below = EMBEDDINGS <= call.layer <= self._last
         return (self._below if below else self._above).perturb(call, x)
 

@@ -23,7 +23,7 @@ from transformers.masking_utils import eager_mask
 from uatlite import UATConfig
 from uatlite.passes import engine
 from uatlite.passes.engine import Chunk
-from uatlite.passes.masks import MASKS, Draw, DropoutNoise, Fired
+from uatlite.passes.masks import MASKS, Draw, DropoutNoise, SiteCall
 
 KEY = "plain_reference"
 _BERT = {
@@ -319,7 +319,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> Masks:
         return run_chunk(view, inputs, part, *args, **kwargs)
 
     class Recorded(DropoutNoise):
-        def perturb(self, call: Fired, x: Tensor) -> Tensor:
+        def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
             ones = super().perturb(call, torch.ones_like(x))
             for at, number in enumerate(self._passes):
                 for row, text in enumerate(chunk["texts"]):

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.first_order import Case, Silent, forwards
+from uatlite.attribution.case import Case, NoDropout, forwards
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.masks import DropoutNoise, Fired, Noise, Texts
+from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _place(name: str, number: int | None, count: int) -> slice:
     return slice(number - 1, number)
 
 
-class Watcher:
+class AttentionRecorder:
     """A noise, with the attention weights that reach it on record."""
 
     def __init__(self, noise: Noise, passes: int) -> None:
@@ -75,7 +75,7 @@ class Watcher:
     def rate(self, site: Site, layer: int) -> float:
         return self._noise.rate(site, layer)
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.site.role == "probabilities":
             self.weights.append(x.reshape(self._passes, -1, *x.shape[1:]).sum(dim=0).float())
         return self._noise.perturb(call, x)
@@ -107,14 +107,14 @@ def _mean_attention(case: Case, sampled: bool) -> Tensor:
     """(layers, batch, [choices,] heads, tokens, tokens) over all passes of the configuration."""
     config, real = case.config, case.real
 
-    def watch(texts: Texts, passes: range) -> Watcher:
-        return Watcher(DropoutNoise(config, texts, passes) if sampled else Silent(config), len(passes))
+    def recorded(texts: Texts, passes: range) -> AttentionRecorder:
+        return AttentionRecorder(DropoutNoise(config, texts, passes) if sampled else NoDropout(config), len(passes))
 
     heads = int(case.view.model.config.num_attention_heads)
     tokens = real.shape[-1]
     mean = torch.zeros((case.view.layers, *real.shape[:-1], heads, tokens, tokens), device=real.device)
-    for forward in forwards(case, range(config.samples), watch):
-        assert isinstance(forward.noise, Watcher)
+    for forward in forwards(case, range(config.samples), recorded):
+        assert isinstance(forward.noise, AttentionRecorder)
         rows, length = forward.chunk.rows, forward.chunk.tokens
         weights = torch.stack(forward.noise.weights) / config.samples
         shape = (len(weights), len(rows), *real.shape[1:-1], *weights.shape[2:])

@@ -26,13 +26,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.first_order import (
-    COMPONENTS,
+from uatlite.attribution.case import (
+    LAYER_COMPONENTS,
     Case,
     MakeNoise,
     Part,
     components_of,
-    first_order,
     layer_names,
     output_weights,
     pair_up,
@@ -42,10 +41,11 @@ from uatlite.attribution.first_order import (
     whole_layers,
     without_noise,
 )
+from uatlite.attribution.first_order import first_order
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.masks import DropoutNoise, Fired, Texts
+from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
 
 BLOCK = 10
 """Passes that run in one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
@@ -86,7 +86,7 @@ class SharedUpTo:
     def rate(self, site: Site, layer: int) -> float:
         return self._a.rate(site, layer)
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         is_shared = any(part.holds(call.site.component, call.layer) for part in self._shared)
         return (self._a if is_shared else self._b).perturb(call, x)
 
@@ -101,7 +101,7 @@ class Isolated:
     def rate(self, site: Site, layer: int) -> float:
         return self._dropout.rate(site, layer) if self._part.holds(site.component, layer) else 0.0
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         return self._dropout.perturb(call, x)
 
 
@@ -222,7 +222,7 @@ class Attribution:
         return {
             **plain,
             "layers": list(self.layers),
-            "component_names": list(COMPONENTS),
+            "component_names": list(LAYER_COMPONENTS),
             "shares": self.shares.tolist(),
         }
 
@@ -334,7 +334,7 @@ class Propagation:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         plain = {name: value.tolist() for name, value in self.__dict__.items()}
-        return {**plain, "layers": list(self.layers), "component_names": list(COMPONENTS)}
+        return {**plain, "layers": list(self.layers), "component_names": list(LAYER_COMPONENTS)}
 
 
 def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None) -> Propagation:

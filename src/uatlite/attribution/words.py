@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.attribution.first_order import Case, first_order, without_noise
+from uatlite.attribution.case import Case, without_noise
+from uatlite.attribution.first_order import first_order
 from uatlite.attribution.layers import Propagation
 from uatlite.errors import InputError
 from uatlite.passes.config import UATConfig

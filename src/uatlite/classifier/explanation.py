@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.attribution.attention import AttentionShift, attention_shift
-from uatlite.attribution.first_order import COMPONENTS
+from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute, propagate
 from uatlite.attribution.words import TokenAttribution, tokens_of
 from uatlite.classifier.predictions import Prediction, excerpt
@@ -25,7 +25,7 @@ from uatlite.model.tokens import TOKENIZING
 from uatlite.passes.config import UATConfig
 from uatlite.values import Choices, Text, WordAttribution, strings
 
-COMPONENT_NAMES = (EMBEDDING, *COMPONENTS, CLASSIFIER)
+COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
 """The components of a model in forward order."""
 
 

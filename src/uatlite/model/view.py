@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import nn
+from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
@@ -49,6 +49,10 @@ class View:
     """layers of one forward pass, counting shared ones each time"""
     narrows: bool
     """whether only the head reads the last layer's output, and only its first token"""
+
+    def classes(self, input_ids: Tensor) -> int:
+        """The number of logits of a text: the labels, or the choices of (batch, choices, tokens)."""
+        return int(input_ids.shape[1] if input_ids.ndim == 3 else self.model.config.num_labels)
 
     def narrow_layer(self, *, from_the_left: bool) -> int | None:
         """The layer that may run for the first token alone; it needs texts that start at the left. None otherwise."""

@@ -1,11 +1,8 @@
-"""Which texts and passes run together: as many as the caches like, never more than the memory budget.
+"""The engine: stochastic passes over a batch of texts, folded into chunks that fit the caches and a memory budget.
 
-The engine: M stochastic passes over a batch of texts, folded, in chunks that fit the caches and a memory budget.
-
-Adaptive sampling: passes come in blocks, and a text that is settled leaves the batch.
-
-A mask is a function of pass, site and position, never of who else is in the batch, so the first k passes of a text are
-the first k of `sample` under the same configuration, and what its neighbours do changes nothing.
+`sample` runs all passes of a configuration. `sample_adaptively` runs them in blocks, and a text whose decision is
+settled leaves the batch. A mask depends on pass, site and position, never on the other texts of the batch, so the
+first k passes of a text are the same in both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +19,15 @@ from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
-from uatlite.passes.masks import Fired, Texts
+from uatlite.passes.masks import SiteCall, Texts
 from uatlite.passes.stopping import Stopping
 
 MEMORY_BUDGET = 2**30
-"""Bytes of activations that a chunk may take."""
+"""Most bytes of activations of a chunk."""
 CACHED_BYTES = 64 * 2**20
-"""Activations of a folded batch beyond which it falls out of the caches and of the memory that is kept."""
+"""Most bytes of activations of a folded batch that stays in the caches and in memory that the C library keeps."""
 MOST_PADDING = 256
-"""Tokens of padding, over all passes of a chunk, for which a forward of its own costs less."""
+"""Most tokens of padding over all passes of a chunk; with more, a separate forward is cheaper."""
 _BYTES = 4
 _LARGEST_KEPT = 2**25 - 2**16
 
@@ -47,13 +44,29 @@ class Chunk:
         """This chunk's part of an input (batch, ..., tokens)."""
         return value[self.rows][..., : self.tokens]
 
+    def inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This chunk's part of all inputs."""
+        return {name: self.take(value) for name, value in inputs.items()}
+
+
+def chunks_of(
+    inputs: Mapping[str, Tensor], view: View, config: UATConfig, passes: range, texts: int | None, budget: int
+) -> Iterator[Chunk]:
+    """The chunks in which some passes of a configuration run over a batch; `texts` sets the rows of a chunk."""
+    one_pass = position_rate(view, config) > 0
+    if one_pass and config.per_input:
+        texts = 1  # a mask that a whole forward shares can then only be one text's
+    plan = replace(config, samples=len(passes))
+    for chunk in plan_chunks(inputs["attention_mask"], view, plan, texts, budget, one_pass):
+        yield replace(chunk, blocks=tuple(passes[block.start : block.stop] for block in chunk.blocks))
+
 
 def plan_chunks(
     attention_mask: Tensor, view: View, config: UATConfig, texts: int | None, budget: int, one_pass: bool
 ) -> Iterator[Chunk]:
-    """Cut a batch into chunks of rows of like length, all passes of a text together where they fit.
+    """Cut a batch into chunks of rows of similar length, all passes of a text together if they fit.
 
-    `texts` sets the rows of a chunk; `one_pass` keeps each pass in a forward of its own.
+    `texts` sets the rows of a chunk; `one_pass` runs each pass in a separate forward.
     """
     if texts is not None and texts < 1:
         raise ConfigurationError(f"chunk={texts!r} is not a number of texts, 1 or more.")
@@ -68,7 +81,7 @@ def plan_chunks(
 
 
 def _ends(attention_mask: Tensor) -> Tensor:
-    """Where each row's last real token ends, over all of its choices: (batch,)."""
+    """The end of each row's last real token, over all of its choices: (batch,)."""
     places = torch.arange(1, attention_mask.shape[-1] + 1, device=attention_mask.device)
     return (attention_mask.bool() * places).flatten(1).amax(dim=1).clamp_min(1)
 
@@ -76,7 +89,7 @@ def _ends(attention_mask: Tensor) -> Tensor:
 def _grow(
     ends: Tensor, mask: Tensor, view: View, config: UATConfig, texts: int | None, budget: int, one_pass: bool
 ) -> tuple[int, int]:
-    """The length and number of the rows that begin with the shortest of `ends` and fit in one chunk."""
+    """The length and number of the first rows, sorted by `ends`, that fit in one chunk."""
     together = 1 if one_pass else config.samples
     choices = mask[0].numel() // mask.shape[-1]
     rows, longest, filled = 0, 0, 0
@@ -112,18 +125,18 @@ def token_bytes(view: View, tokens: int) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what a layer frees for the next one, by showing it that large blocks come and go.
+    """Let the C library keep what a layer frees for the next one, by freeing a large block once.
 
-    glibc gives freed memory back to the system above a threshold that grows with the largest block it has seen freed,
-    up to 32 MiB. Below it, each layer's tensors are taken page by page anew, at a fifth of the run time of small
-    batches. The block is never touched, so this costs microseconds; elsewhere it does nothing.
+    glibc returns freed blocks to the system above a threshold, which grows with the largest block freed so far, up to
+    32 MiB. With a low threshold every layer's tensors are paged in anew, which takes a fifth of the run time of small
+    batches. The block is never touched, so this costs microseconds. With other C libraries it has no effect.
     """
     torch.empty(_LARGEST_KEPT, dtype=torch.uint8)
 
 
 @dataclass(frozen=True)
 class Samples:
-    """What M stochastic passes over a batch gave."""
+    """The results of M stochastic passes over a batch, or over a chunk of it."""
 
     logits: Tensor
     """(passes, batch, classes)"""
@@ -131,7 +144,7 @@ class Samples:
     """U from all passes (batch, tokens), or (batch, choices, tokens) for multiple choice; 0 at padding"""
     layer_uncertainty: Tensor | None
     """with estimate='layerwise', U at the entrance of each layer: (layers, batch, tokens)"""
-    fired: tuple[Fired, ...]
+    fired: tuple[SiteCall, ...]
     """which sites dropped units, in forward order, and at which rate"""
 
 
@@ -149,21 +162,36 @@ def sample(
     caches like); `memory_budget`, in bytes, bounds the activations whatever the batch.
     """
     config = UATConfig() if config is None else config
+    view, inputs = _prepare(model, encoded, config)
+    ids = inputs["input_ids"]
+    logits = torch.zeros((config.samples, len(ids), view.classes(ids)), device=ids.device)
+    tokens = torch.zeros(ids.shape, device=ids.device)
+    layers: Tensor | None = None
+    fired: tuple[SiteCall, ...] = ()
+    for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
+        found = run_chunk(view, inputs, part, config)
+        logits[:, part.rows] = found.logits
+        tokens[part.rows, ..., : part.tokens] = found.token_uncertainty
+        if found.layer_uncertainty is not None:
+            layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layers is None else layers
+            layers[:, part.rows, ..., : part.tokens] = found.layer_uncertainty
+        fired = found.fired
+    return Samples(logits, tokens, layers, fired)
+
+
+def _prepare(
+    model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig
+) -> tuple[View, dict[str, Tensor]]:
+    """The view and the inputs of a run, checked before anything runs."""
     view = view_of(model)
     check_samples(view, config)
     inputs = check_encoded(encoded, unwrap(model))
     keep_freed_memory()
-    results = _Results(inputs["input_ids"], view, config)
-    one_pass = position_rate(view, config) > 0
-    if one_pass and config.per_input:
-        chunk = 1  # a mask that a whole forward shares can then only be one text's
-    for part in plan_chunks(inputs["attention_mask"], view, config, chunk, memory_budget, one_pass):
-        results.add(part, run_chunk(view, inputs, part, config))
-    return results.whole()
+    return view, inputs
 
 
 def check_samples(view: View, config: UATConfig) -> None:
-    """Raise where the configuration would give something else than it says on this model."""
+    """Raise if the configuration cannot be run on this model as it is written."""
     name = view.model.config.model_type
     if not view.architecture.interface and config.modulates:
         check_outside_interface(config.gate, config.form, name)
@@ -188,38 +216,27 @@ def check_samples(view: View, config: UATConfig) -> None:
 
 
 def position_rate(view: View, config: UATConfig) -> float:
-    """The rate of the dropout that a whole forward shares, so that passes with it cannot be folded; 0 without one."""
+    """The rate of the dropout whose mask a whole forward shares, so that passes cannot be folded; 0 without one."""
     rates = [config.rates.of(site.component, site.own_rate) for site in view.sites if site.role == "position"]
     return max(rates, default=0.0)
 
 
-@dataclass(frozen=True)
-class Part:
-    """What a chunk gave: logits (passes, texts, classes), U (rows, tokens), layerwise U, sites."""
-
-    logits: Tensor
-    token_uncertainty: Tensor
-    layer_uncertainty: Tensor | None
-    fired: tuple[Fired, ...]
-
-
-def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UATConfig) -> Part:
+def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UATConfig) -> Samples:
     """The blocks of passes of one chunk of texts."""
-    texts_inputs = {name: part.take(value) for name, value in inputs.items()}
-    ids = texts_inputs["input_ids"].flatten(0, -2)
-    real = texts_inputs["attention_mask"].flatten(0, -2)
-    texts = Texts.of(ids, real, config.per_input)
+    inputs = part.inputs(inputs)
+    texts = Texts.of(inputs, config.per_input)
     narrow_layer = view.narrow_layer(from_the_left=texts.positions is None)
     logits: list[Tensor] = []
     estimates: Tensor | None = None
     for passes in part.blocks:
-        run = FoldedPasses(config, texts, real.bool(), passes, estimates, narrow_layer=narrow_layer)
-        logits.append(forward_folded(view, texts_inputs, run, len(passes)))
+        run = FoldedPasses(config, texts, passes, estimates, narrow_layer=narrow_layer)
+        logits.append(forward_folded(view, inputs, run, len(passes)))
         estimates = run.estimates
     check_fired(view, config, run)
     assert estimates is not None
-    layerwise = torch.stack(run.layer_uncertainty) if run.layer_uncertainty else None
-    return Part(torch.cat(logits), estimates[-1], layerwise, tuple(run.fired))
+    shape = inputs["input_ids"].shape
+    layerwise = torch.stack(run.layer_uncertainty).view(-1, *shape) if run.layer_uncertainty else None
+    return Samples(torch.cat(logits), estimates[-1].view(shape), layerwise, tuple(run.fired))
 
 
 def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int) -> Tensor:
@@ -231,49 +248,24 @@ def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, 
 
 
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
-    """Raise if the view's sites were not all reached: a row of the table that does not fit the checkpoint."""
-    asked = sum(site.calls for site in view.sites if config.rates.of(site.component, site.own_rate) > 0)
-    if len(run.fired) != asked or run.attended != view.layers:
+    """Raise unless all sites of the view were reached, as its row in the table says."""
+    expected = sum(site.calls for site in view.sites if config.rates.of(site.component, site.own_rate) > 0)
+    if len(run.fired) != expected or run.attended != view.layers:
         raise ModelError(
-            f"{type(view.model).__name__} reached {len(run.fired)} of {asked} dropout sites and {run.attended} of "
+            f"{type(view.model).__name__} reached {len(run.fired)} of {expected} dropout sites and {run.attended} of "
             f"{view.layers} attentions: its row in the architecture table does not fit this checkpoint. "
             "Please report it with the output of uatlite.dropout_sites(model)."
         )
 
 
-class _Results:
-    """Collects the chunks' results in the order of the batch."""
-
-    def __init__(self, input_ids: Tensor, view: View, config: UATConfig) -> None:
-        batch = input_ids.shape[0]
-        classes = input_ids.shape[1] if input_ids.ndim == 3 else view.model.config.num_labels
-        device = input_ids.device
-        self._logits = torch.zeros((config.samples, batch, classes), device=device)
-        self._tokens = torch.zeros(input_ids.shape, device=device)
-        layerwise = config.estimate == "layerwise" and config.modulates
-        self._layers = torch.zeros((view.layers, *input_ids.shape), device=device) if layerwise else None
-        self._fired: tuple[Fired, ...] = ()
-
-    def add(self, part: Chunk, result: Part) -> None:
-        self._logits[:, part.rows] = result.logits
-        shape = (len(part.rows), *self._tokens.shape[1:-1], part.tokens)
-        self._tokens[part.rows, ..., : part.tokens] = result.token_uncertainty.view(shape)
-        if self._layers is not None and result.layer_uncertainty is not None:
-            self._layers[:, part.rows, ..., : part.tokens] = result.layer_uncertainty.view(-1, *shape)
-        self._fired = result.fired
-
-    def whole(self) -> Samples:
-        return Samples(self._logits, self._tokens, self._layers, self._fired)
-
-
 @dataclass(frozen=True)
 class AdaptiveSamples:
-    """What as many passes as each text needed gave."""
+    """The results of as many passes as each text needed."""
 
     logits: Tensor
-    """(passes of the configuration, batch, classes); NaN where a text did not run a pass"""
+    """(passes of the configuration, batch, classes); NaN in passes that a text did not run"""
     counts: Tensor
-    """(batch,): how many passes each text ran, the first so many"""
+    """(batch,): valid passes per text; later entries are NaN"""
 
 
 def sample_adaptively(
@@ -286,11 +278,12 @@ def sample_adaptively(
     memory_budget: int = MEMORY_BUDGET,
 ) -> AdaptiveSamples:
     """Run passes in blocks, each over the texts that are not settled yet, up to `config.samples`."""
-    check_adaptive(config)
-    view = view_of(model)
-    check_samples(view, config)
-    inputs = check_encoded(encoded, unwrap(model))
-    keep_freed_memory()
+    if config.estimate == "layerwise" and config.modulates:
+        raise ConfigurationError(
+            "estimate='layerwise' needs all passes of a text in one batch, and adaptive sampling runs them in blocks. "
+            "Use estimate='lagged' or 'closed-form'."
+        )
+    view, inputs = _prepare(model, encoded, config)
     cap, batch = config.samples, len(inputs["input_ids"])
     ends = (*stopping.looks(cap), cap)
     active = torch.arange(batch, device=inputs["input_ids"].device)
@@ -314,27 +307,13 @@ def sample_adaptively(
     return AdaptiveSamples(logits, counts)
 
 
-def check_adaptive(config: UATConfig) -> None:
-    """Raise where passes cannot come in blocks."""
-    if config.estimate == "layerwise" and config.modulates:
-        raise ConfigurationError(
-            "estimate='layerwise' needs all passes of a text in one batch, and adaptive sampling runs them in blocks. "
-            "Use estimate='lagged' or 'closed-form'."
-        )
-
-
 def run_passes(
     view: View, inputs: Mapping[str, Tensor], config: UATConfig, passes: range, chunk: int | None, memory_budget: int
 ) -> Tensor:
     """Logits (passes, batch, classes) of some of the configuration's passes."""
-    one_pass = position_rate(view, config) > 0
-    if one_pass and config.per_input:
-        chunk = 1
-    plan = replace(config, samples=len(passes))
-    parts = []
-    order = []
-    for part in plan_chunks(inputs["attention_mask"], view, plan, chunk, memory_budget, one_pass):
-        blocks = tuple(passes[block.start : block.stop] for block in part.blocks)
-        parts.append(run_chunk(view, inputs, replace(part, blocks=blocks), config).logits)
-        order.append(part.rows)
-    return torch.cat(parts, dim=1)[:, torch.argsort(torch.cat(order))]
+    found = [
+        (part.rows, run_chunk(view, inputs, part, config).logits)
+        for part in chunks_of(inputs, view, config, passes, chunk, memory_budget)
+    ]
+    rows, logits = zip(*found, strict=True)
+    return torch.cat(logits, dim=1)[:, torch.argsort(torch.cat(rows))]

@@ -1,4 +1,4 @@
-"""One folded forward: what happens at the seams while M passes of some texts run as one batch."""
+"""One folded forward: M passes over some texts run as one batch."""
 
 from collections import Counter
 
@@ -9,21 +9,20 @@ from uatlite.model.intervention import EMBEDDINGS, HEAD, AttentionInput, Site
 from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
-from uatlite.passes.masks import DropoutNoise, Fired, Noise, Texts
+from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
 
 
 class FoldedPasses:
     """The intervention of a forward over rows = passes × texts, pass by pass.
 
-    `noise` is what happens at the sites: by default the configuration's dropout. Token uncertainty and gates are those
-    of the configuration whatever the noise. `narrow_layer` goes on with the first token of each row alone.
+    `noise` acts at the sites; by default it is the configuration's dropout. Token uncertainty and gates are those of
+    the configuration whatever the noise. `narrow_layer` continues with the first token of each row alone.
     """
 
     def __init__(
         self,
         config: UATConfig,
         texts: Texts,
-        real: Tensor,
         passes: range,
         estimates: Tensor | None = None,
         noise: Noise | None = None,
@@ -32,7 +31,7 @@ class FoldedPasses:
         self._config = config
         self._dropout = DropoutNoise(config, texts, passes)
         self._noise: Noise = self._dropout if noise is None else noise
-        self._real = real
+        self._real = texts.real
         self._passes = passes
         self._layer = EMBEDDINGS
         self._narrow_layer = narrow_layer
@@ -42,7 +41,7 @@ class FoldedPasses:
         """the embedding block's U: (passes + 1, texts, tokens) lagged, else (1, texts, tokens)"""
         self.layer_uncertainty: list[Tensor] = []
         """with estimate='layerwise', U (texts, tokens) at the entrance of each layer"""
-        self.fired: list[Fired] = []
+        self.fired: list[SiteCall] = []
         self.attended = 0
 
     def enter_layer(self, hidden: Tensor) -> None:
@@ -65,7 +64,7 @@ class FoldedPasses:
         if not self.narrows():
             return self._attend(site, inputs, self._gates)
         context, probabilities = self._attend(site, inputs.of_first_token(), self._gates.of_first_token())
-        return context.expand_as(inputs.query), probabilities  # the model wants all tokens, and drops them next
+        return context.expand_as(inputs.query), probabilities  # the model expects all tokens, and drops the others next
 
     def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor]:
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
@@ -88,7 +87,7 @@ class FoldedPasses:
 
     def _perturb(self, site: Site, x: Tensor) -> Tensor:
         layer = HEAD if site.layer == HEAD else self._layer
-        call = Fired(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
+        call = SiteCall(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
         self._calls[layer, site.role] += 1
         if call.rate > 0:
             self.fired.append(call)
@@ -114,7 +113,8 @@ class FoldedPasses:
             return embedding.new_zeros((self._config.samples + 1, *embedding.shape[:-1]), dtype=torch.float32)
         site, name = f"{EMBEDDINGS}.embedding.0", self._config.uncertainty
         if u.normalises(name):
-            return u.lagged_normalised(embedding, self._dropout.every_pass(site, rate, embedding), name)
+            every = range(self._config.samples)
+            return u.lagged_normalised(embedding, self._dropout.hidden(site, rate, embedding, every), name)
         return u.lagged(embedding, self._dropout.moments(site, rate, embedding), name)
 
     def _set_gates(self, estimates: Tensor, dtype: torch.dtype) -> None:
@@ -133,7 +133,7 @@ def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:
 
 
 def _contiguous_product(projection: Tensor, scale: float | Tensor) -> Tensor:
-    """Scale and lay out for the matrix product in one go: projections come as transposed views."""
+    """Scale and make contiguous for the matrix product in one step: projections are transposed views."""
     if torch.is_grad_enabled():
         return projection * scale
     factor = torch.as_tensor(scale, dtype=projection.dtype, device=projection.device)
@@ -141,7 +141,7 @@ def _contiguous_product(projection: Tensor, scale: float | Tensor) -> Tensor:
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """In place where no gradient is wanted: the logits of all passes are the largest tensor of a forward."""
+    """In place if no gradient is needed: the logits of all passes are the largest tensor of a forward."""
     if torch.is_grad_enabled():
         return torch.softmax(logits, dim=-1)
     return torch.softmax(logits, dim=-1, out=logits)

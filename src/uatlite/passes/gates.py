@@ -1,15 +1,16 @@
-"""Token uncertainty U(x_j) from samples of a token's hidden vector.
+"""Token uncertainty U, and how it modulates attention.
 
-With s_k the standard deviation over passes (ddof 1; 0 for fewer than two samples) and m_k the mean of unit k:
+U(x_j) is taken over samples of a token's hidden vector. With s_k the standard deviation over passes (ddof 1; 0 for
+fewer than two samples) and m_k the mean of unit k:
 
     mean-std    mean_k s_k            rms-std    sqrt(mean_k s_k²)       median-std    median_k s_k
     cov-trace   mean_k s_k²           cv         mean_k s_k/(|m_k|+1e-6) norm-cv       ‖s‖/‖m‖
 
 The embedding block's samples are its dropout-free output e times a mask, z_k = e_k·w_k. So s_k = |e_k|·std(w_k) and
-m_k = e_k·mean(w_k): what the passes do is known from the masks alone, for all texts at once. Only `+ln`, a
-parameter-free LayerNorm of z, needs the samples themselves.
+m_k = e_k·mean(w_k): the moments of the masks are enough, for all texts at once. Only `+ln`, a parameter-free LayerNorm
+of z, needs the samples themselves.
 
-How token uncertainty modulates attention.
+Modulation scales logits and values,
 
     logits   a_ij · g(λ·u_ij)     u_ij = U_i (q), U_j (k) or U_i + U_j (qk, qkv)
     values   V_j · g(λ·U_j)       (v, qkv)
@@ -18,8 +19,8 @@ with g(x) = e^{-x} (exp), max(0, 1 - x) (linear) or 1/(1 + x) (reciprocal). This
 attention. `additive` adds -λ·U_j to the logits instead, which multiplies the attention weight by e^{-λU_j}; a row
 term would cancel in the softmax, so q, k and qk are the same there, and its factor on the values is e^{-λU_j}.
 
-A row factor is a scaling of Q_i and a column factor one of K_j, and e^{-λ(U_i+U_j)} is both, so the ordinary kernel
-runs on scaled projections. Only `linear` and `reciprocal` with both need the logits themselves.
+A row factor scales Q_i and a column factor scales K_j, and e^{-λ(U_i+U_j)} is both, so the ordinary kernel runs on
+scaled projections. Only `linear` and `reciprocal` with both need the logits themselves.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,6 @@ from uatlite.errors import ConfigurationError
 
 _EPSILON = 1e-6
 
-
 Lazy = Callable[[], Tensor]
 
 
@@ -42,13 +42,13 @@ def _norm_cv(std: Tensor, mean: Lazy) -> Tensor:
 
 
 def _median(std: Tensor) -> Tensor:
-    """The mean of the middle two where there is no middle one. (`quantile` refuses more than 2^24 values.)"""
+    """The median of the last dimension. (`torch.quantile` refuses more than 2^24 values.)"""
     ordered = std.sort(dim=-1).values
     width = std.shape[-1]
     return (ordered[..., (width - 1) // 2] + ordered[..., width // 2]) / 2
 
 
-# name -> U (..., tokens) from the standard deviation of each unit (..., tokens, width) and, where asked for, the mean
+# name -> U (..., tokens) from the standard deviation of each unit (..., tokens, width) and, if needed, its mean
 STATISTICS: dict[str, Callable[[Tensor, Lazy], Tensor]] = {
     "mean-std": lambda std, mean: std.mean(dim=-1),
     "rms-std": lambda std, mean: std.square().mean(dim=-1).sqrt(),
@@ -81,7 +81,7 @@ def running_moments(keep: Tensor, rate: float) -> tuple[Tensor, Tensor]:
 
 
 def lagged(embedding: Tensor, moments: tuple[Tensor, Tensor], name: str) -> Tensor:
-    """The running estimates of every pass: entry m is U from the first m passes, by which pass m (from 0) is modulated.
+    """The running estimates: entry m is U from the first m passes, which modulates pass m (counted from 0).
 
     `embedding` (rows, tokens, width) is the block's output without dropout, `moments` are `running_moments` of its
     masks (passes + 1, rows or 1, tokens, width). Returns (passes + 1, rows, tokens).
@@ -119,7 +119,7 @@ def closed_form(embedding: Tensor, rate: float, name: str) -> Tensor:
 
 
 def normalises(name: str) -> bool:
-    """Whether a statistic is taken after LayerNorm, so that it needs the samples themselves."""
+    """Whether a statistic is taken after LayerNorm and so needs the samples themselves."""
     return _parse(name)[1]
 
 
@@ -147,7 +147,7 @@ class Gates:
     column: Tensor | None = None
     """scales logits by key token"""
     pair: Tensor | None = None
-    """scales logits by both, (rows, tokens, tokens), where the factor is no product"""
+    """scales logits by both, (rows, tokens, tokens), if the factor is no product"""
     bias: Tensor | None = None
     """is added to logits by key token"""
     value: Tensor | None = None
@@ -179,10 +179,10 @@ def gates(uncertainty: Tensor, gate: str, form: str, penalty: float) -> Gates:
 
 
 def check_outside_interface(gate: str, form: str, architecture: str) -> None:
-    """Raise where a gate cannot be applied to attention whose logits are out of reach.
+    """Raise if a gate cannot be applied to attention outside the interface, whose logits are not accessible.
 
-    There only the probabilities p are to be had. Scaling a row of logits by g is p^g, renormalised, and adding to the
-    logits multiplies p. Scaling logits by column is neither: it needs their absolute height, which softmax forgot.
+    Only the probabilities p are known there. Scaling a row of logits by g gives p^g, renormalised, and adding to the
+    logits multiplies p. Scaling logits by column needs their absolute values, which the softmax loses.
     """
     if form != "additive" and gate in _COLUMN:
         raise ConfigurationError(
@@ -193,10 +193,10 @@ def check_outside_interface(gate: str, form: str, architecture: str) -> None:
 
 
 def modulate_probabilities(probabilities: Tensor, gates: Gates) -> Tensor:
-    """What the softmax would have given for modulated logits, from its probabilities (rows, heads, tokens, tokens)."""
+    """The softmax of modulated logits, from the probabilities without modulation (rows, heads, tokens, tokens)."""
     if gates.row is None and gates.bias is None:
         return probabilities
-    # The logarithm of a probability is its logit less a constant of the row, which the softmax cancels again.
+    # The logarithm of a probability is its logit minus a constant of the row, which the softmax cancels.
     logits = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
     if gates.row is not None:
         logits = logits * gates.row[:, None, :, None]

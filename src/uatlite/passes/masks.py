@@ -1,20 +1,19 @@
-"""Counter-based dropout masks: a bit is a pure function of (seed, pass, site, token position, unit).
+"""Counter-based dropout masks, and the multipliers that a folded batch gets from them.
 
-No generator state, so one text gets one answer whatever batch, order, padding, chunk, thread or device it runs
-on. A unit's 32 random bits are
+A mask bit is a pure function of (seed, pass, site, token position, unit). There is no generator state, so a text gets
+the same answer in any batch, order, padding, chunk, thread and on any device. A unit's 32 random bits are
 
     bits = mix(mix(counter ^ key_0) ^ key_1),   counter = position · 2^16 + unit,
 
-with `mix` a bijection of 32-bit words and the two keys from BLAKE2 of everything else. Attention takes the query
-position, the key position as the unit, and the head as a part of the key.
-
-Dropout multipliers for a folded batch, from counter-based masks: 0 where a unit is dropped, 1/(1-p) where kept.
+with `mix` a bijection of 32-bit words and the two keys from BLAKE2 of everything else. For attention the position is
+the query's, the unit is the key's position, and the head is part of the key. A multiplier is 0 where a unit is dropped
+and 1/(1-p) where it is kept.
 """
 
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,12 +31,12 @@ Words = NDArray[np.uint32]
 Keep = NDArray[np.bool_]
 
 WIDEST = 1 << 16
-"""Positions and units share a 32-bit counter."""
+"""Most positions, and most units: they share a 32-bit counter."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Everything that decides a mask but pass, position and unit."""
+    """Everything that a mask depends on besides pass, position and unit."""
 
     seed: int
     site: str
@@ -64,11 +63,11 @@ def independent(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
 def stratified(draw: Draw, passes: range, total: int, shape: Shape) -> Keep:
     """As `independent`, but each unit is dropped in exactly floor or ceil(rate·total) of the `total` passes.
 
-    One uniform u per unit serves all passes. With u·M = phase + fraction, the unit is dropped
+    One uniform u per unit is used for all passes. With u·M = phase + fraction, the unit is dropped
     n = floor(pM) + [fraction < frac(pM)] times, in the passes m with (phase + π(m)) mod M < n. Each pass then
-    drops it with probability p. π is a permutation of the passes, another one at each site.
+    drops it with probability p. π is a permutation of the passes, drawn anew at each site.
     """
-    word = np.uint16 if total <= 2**15 else np.uint32  # which holds the sum of a phase and an order
+    word = np.uint16 if total <= 2**15 else np.uint32  # holds the sum of a phase and an order
     phase = np.empty(shape, dtype=word)
     drops = np.empty(shape, dtype=word)
     whole, fraction = divmod(round(draw.rate * total * 2**32), 2**32)
@@ -128,49 +127,49 @@ def _mix(words: Words) -> None:
 
 
 def _permutation(draw: Draw, total: int) -> NDArray[np.intp]:
-    """A permutation of the passes, another for each seed and site."""
+    """A permutation of the passes, drawn from the seed and the site."""
     ranks = _bits(draw, "order", 0, np.arange(total, dtype=np.uint32))
     return np.argsort(ranks, kind="stable").argsort()
 
 
 CACHE_BYTES = 512 * 2**20
 _SMALLEST_BUCKET = 16
-# Roles whose input is a fresh tensor that nobody else reads, so that it may be overwritten.
+# Roles whose input is a fresh tensor that nothing else reads, so that it may be overwritten.
 _FRESH = ("embedding", "probabilities", "output", "feed_forward")
 
 
 @dataclass(frozen=True)
-class Fired:
+class SiteCall:
     """One call of a dropout site in a forward, and its rate."""
 
     site: Site
     layer: int
-    """EMBEDDINGS, HEAD, or which of the layers that the forward goes through, also where layers share a site"""
+    """EMBEDDINGS, HEAD, or the number of the layer in the forward, also if layers share a site"""
     call: int
-    """how often the layer called a site of this role before"""
+    """earlier calls of a site of this role by the same layer"""
     rate: float
 
     @property
     def name(self) -> str:
-        """What the masks of this call hang on."""
+        """The name that the masks of this call depend on."""
         return f"{self.layer}.{self.site.role}.{self.call}"
 
 
 class Noise(Protocol):
-    """What happens to the values at each call of a site while some passes run folded."""
+    """What is done to the values at each call of a site while some passes run folded."""
 
     def rate(self, site: Site, layer: int) -> float:
         """The drop probability of a site when `layer` calls it; 0 where nothing is dropped."""
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
-        """The values (passes · texts, ...) at a call, or the table that a forward shares, after the noise."""
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
+        """The new values (passes · texts, ...) at a call, or the new table that a forward shares."""
 
 
 class MultiplierCache:
-    """The multipliers used last, up to a number of bytes; shared by all calls, as they are pure values.
+    """The most recently used multipliers, up to a number of bytes; all calls share them, as they are pure values.
 
-    When they are too many, the largest are kept as bits, a quarter of their size, before any is dropped: the passes of
-    long texts take more than there is room for, and finding their masks anew costs as much as the passes.
+    Over the limit the largest are stored as bits, a quarter of their size, before any is dropped: the masks of long
+    texts exceed the limit, and computing them again costs as much as the passes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -181,14 +180,14 @@ class MultiplierCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable) -> Tensor | None:
-        """The value as it was put, or where it is not 0."""
+        """The value, or if it was shrunk the bits where it is not 0; None if it is not there."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
             return self._entries.get(key)
 
     def put(self, key: Hashable, value: Tensor, *, shrinks: bool = False) -> None:
-        """Keep a value; with `shrinks` its zeros say all that one needs to know."""
+        """Store a value; with `shrinks` it may be stored as the bits where it is not 0."""
         with self._lock:
             if key not in self._entries and value.nbytes <= self._limit:
                 self._entries[key] = value
@@ -221,26 +220,28 @@ CACHE = MultiplierCache(CACHE_BYTES)
 
 @dataclass(frozen=True)
 class Texts:
-    """What the masks of a chunk depend on besides the configuration: where each text begins, and what it says."""
+    """The rows of a chunk, as far as masks and gates depend on them."""
 
+    real: Tensor
+    """(rows, tokens): which tokens are not padding"""
     positions: Tensor | None
-    """(rows, tokens): each token's position counted from the text's first; None where every text begins at 0"""
+    """(rows, tokens): each token's position counted from the text's first; None if every text starts at 0"""
     hashes: tuple[bytes, ...] | None
-    """one digest a row for draws per input; None for masks that all texts share"""
+    """one digest per row for draws per input; None for masks that all texts share"""
 
     @classmethod
-    def of(cls, input_ids: Tensor, attention_mask: Tensor, per_input: bool) -> "Texts":
-        """From (rows, tokens) ids and mask."""
-        tokens = attention_mask.shape[-1]
-        starts = attention_mask.bool().int().argmax(dim=-1)
+    def of(cls, inputs: Mapping[str, Tensor], per_input: bool) -> "Texts":
+        """From `input_ids` and `attention_mask` (batch, [choices,] tokens); a choice is a row."""
+        ids, real = inputs["input_ids"].flatten(0, -2), inputs["attention_mask"].flatten(0, -2).bool()
+        starts = real.int().argmax(dim=-1)
         positions = None
         if bool(starts.any()):
-            positions = (torch.arange(tokens, device=starts.device) - starts[:, None]).clamp_min(0)
+            positions = (torch.arange(real.shape[-1], device=starts.device) - starts[:, None]).clamp_min(0)
         hashes = None
         if per_input:
-            rows = zip(input_ids.cpu(), attention_mask.cpu().bool(), strict=True)
-            hashes = tuple(text_hash(ids[real].numpy()) for ids, real in rows)
-        return cls(positions, hashes)
+            rows = zip(ids.cpu(), real.cpu(), strict=True)
+            hashes = tuple(text_hash(row[kept].numpy()) for row, kept in rows)
+        return cls(real, positions, hashes)
 
 
 class DropoutNoise:
@@ -254,7 +255,7 @@ class DropoutNoise:
     def rate(self, site: Site, layer: int) -> float:
         return self._config.rates.of(site.component, site.own_rate)
 
-    def perturb(self, call: Fired, x: Tensor) -> Tensor:
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.rate == 0:
             return x
         multiplier = self._multiplier_at(call, x)
@@ -266,25 +267,21 @@ class DropoutNoise:
             return x
         return (unfolded * multiplier).reshape(x.shape)
 
-    def _multiplier_at(self, call: Fired, x: Tensor) -> Tensor:
+    def _multiplier_at(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.site.role == "position":
             return self.table(call.name, call.rate, x)
         if call.site.role == "probabilities":
             return self.attention(call.name, call.rate, x)
         return self.pooled(call.name, call.rate, x) if x.ndim == 2 else self.hidden(call.name, call.rate, x)
 
-    def hidden(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For values (rows, tokens, width): (passes, rows or 1, tokens, width)."""
-        whole = self._multiplier(site, rate, _hidden_shape(like), like, self._passes)[:, :, 0]
-        return _scaled(self._place(whole, like), rate, like)
-
-    def every_pass(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """As `hidden`, but of all passes of the configuration, not only of those of this forward."""
-        whole = self._multiplier(site, rate, _hidden_shape(like), like, range(self._config.samples))[:, :, 0]
+    def hidden(self, site: str, rate: float, like: Tensor, passes: range | None = None) -> Tensor:
+        """For values (rows, tokens, width): (passes, rows or 1, tokens, width); by default of this forward's passes."""
+        passes = self._passes if passes is None else passes
+        whole = self._multiplier(site, rate, _hidden_shape(like), like, passes)[:, :, 0]
         return _scaled(self._place(whole, like), rate, like)
 
     def moments(self, site: str, rate: float, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The `running_moments` of `every_pass`: each (passes + 1, rows or 1, tokens, width)."""
+        """The `running_moments` over all passes of the configuration: each (passes + 1, rows or 1, tokens, width)."""
         shape, every = _hidden_shape(like), range(self._config.samples)
         key = ("moments", *self._key(Draw(self._config.seed, site, rate), shape, like, every))
         known = None if self._texts.hashes else CACHE.get(key)
@@ -317,16 +314,16 @@ class DropoutNoise:
         return _scaled(torch.stack(chosen, dim=1), rate, like)
 
     def pooled(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For one vector a text (rows, width): (passes, rows or 1, width)."""
+        """For one vector per text (rows, width): (passes, rows or 1, width)."""
         return _scaled(self._multiplier(site, rate, (1, 1, like.shape[-1]), like, self._passes)[:, :, 0, 0], rate, like)
 
     def table(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For a table that a whole forward shares (entries, width): one pass, and one text if draws are per input."""
+        """For a table that a forward of one pass shares (entries, width), with one text if draws are per input."""
         text = b"".join(self._texts.hashes or ())
         return self._one(Draw(self._config.seed, site, rate, text), (1, *like.shape), like, self._passes)[0, 0, 0]
 
     def _multiplier(self, site: str, rate: float, shape: Shape, like: Tensor, passes: range) -> Tensor:
-        """(passes, rows or 1, streams, positions, units), or which of them are kept, to be `_scaled` once cut."""
+        """(passes, rows or 1, streams, positions, units): multipliers, or bits to be `_scaled` after cutting."""
         if self._texts.hashes is not None:
             draws = (Draw(self._config.seed, site, rate, text) for text in self._texts.hashes)
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
@@ -349,7 +346,7 @@ class DropoutNoise:
 
 
 def _scaled(multiplier: Tensor, rate: float, like: Tensor) -> Tensor:
-    """A multiplier as it is, or made of the bits that are left of it."""
+    """A multiplier as it is, or from its bits."""
     return multiplier if multiplier.dtype != torch.bool else multiplier.to(like.dtype).div_(1 - rate)
 
 
@@ -358,5 +355,5 @@ def _hidden_shape(like: Tensor) -> Shape:
 
 
 def _bucket(tokens: int) -> int:
-    """Lengths share the masks of the next power of two, so that few shapes are cached."""
+    """The length of the masks: the next power of two, so that few shapes are cached."""
     return max(_SMALLEST_BUCKET, 1 << (tokens - 1).bit_length())

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 import uatlite
-from uatlite.attribution.first_order import COMPONENTS
+from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.lab.report.build import style_sheet, template
@@ -53,7 +53,7 @@ def to_html(explanation: Explanation, maps: Heatmaps | None) -> str:
         masked=masked(explanation),
         notes=notes(explanation),
         labels=LABELS,
-        split=COMPONENTS,
+        split=LAYER_COMPONENTS,
         bars=_bars(explanation),
         heatmaps=None if maps is None else _heatmaps(maps),
         which=None if maps is None else maps.which,
