@@ -59,8 +59,8 @@ def test_the_mean_over_layers_and_heads_is_one_map(
     shared: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
 ) -> None:
     found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=3))
-    assert found.over_heads().difference.shape == (1, 2, 1, 5, 5)
-    torch.testing.assert_close(found.over_heads().difference[0, :, 0], found.difference.mean(dim=(0, 2)))
+    assert found.chosen().difference.shape == (1, 2, 1, 5, 5)
+    torch.testing.assert_close(found.chosen().difference[0, :, 0], found.difference.mean(dim=(0, 2)))
     assert set(json.loads(json.dumps(found.to_dict()))) == {"plain", "modulated", "difference"}
 
 

@@ -1,6 +1,6 @@
-"""What modulation does to attention: the mean attention weights with and without it, on the same masks."""
+"""Attention maps: the mean attention weights with and without modulation, on the same masks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,25 +19,21 @@ from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
 class AttentionShift:
     """Attention weights, before their dropout, averaged over passes; 0 to and from padding.
 
-    All are (layers, batch, [choices,] heads, tokens, tokens): a row is a query token, a column a key token.
+    Maps are (layers, batch, [choices,] heads, tokens, tokens): a row is a query token, a column a key token.
     """
 
     plain: Tensor
     """without modulation"""
     modulated: Tensor
-    """with the configuration's"""
+    """with the configuration's modulation"""
 
     @property
     def difference(self) -> Tensor:
         """Modulated minus plain; each row sums to 0."""
         return self.modulated - self.plain
 
-    def over_heads(self) -> "AttentionShift":
-        """Averaged over layers and heads: (1, batch, [choices,] 1, tokens, tokens)."""
-        return self.chosen()
-
     def chosen(self, layer: int | None = None, head: int | None = None) -> "AttentionShift":
-        """One layer and head, counted from 1, or the mean over all: (1, batch, [choices,] 1, tokens, tokens)."""
+        """One layer and head, counted from 1, or the mean over all; both dimensions stay, with size 1."""
         layers = _place("layer", layer, self.plain.shape[0])
         heads = _place("head", head, self.plain.shape[-3])
 
@@ -45,6 +41,15 @@ class AttentionShift:
             return weights[layers][..., heads, :, :].mean(dim=(0, -3)).unsqueeze(0).unsqueeze(-3)
 
         return AttentionShift(mean(self.plain), mean(self.modulated))
+
+    def between(self, tokens: Sequence[int], choice: int = 0) -> "AttentionShift":
+        """Maps between some tokens of one text, or of one of its choices: (layers, heads, tokens, tokens)."""
+
+        def cut(weights: Tensor) -> Tensor:
+            chosen = weights[:, 0] if weights.ndim == 5 else weights[:, 0, choice]
+            return chosen[..., tokens, :][..., tokens]
+
+        return AttentionShift(cut(self.plain), cut(self.modulated))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -64,13 +69,13 @@ def _place(name: str, number: int | None, count: int) -> slice:
 
 
 class AttentionRecorder:
-    """A noise, with the attention weights that reach it on record."""
+    """A noise that records the attention weights it gets."""
 
     def __init__(self, noise: Noise, passes: int) -> None:
         self._noise = noise
         self._passes = passes
         self.weights: list[Tensor] = []
-        """sums over passes, a layer each: (rows, heads, tokens, tokens)"""
+        """per layer, the sum over passes: (rows, heads, tokens, tokens)"""
 
     def rate(self, site: Site, layer: int) -> float:
         return self._noise.rate(site, layer)
@@ -84,11 +89,11 @@ class AttentionRecorder:
 def attention_shift(
     model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None, *, sampled: bool = True
 ) -> AttentionShift:
-    """Mean attention over the passes of a configuration, and over the same passes with modulation switched off.
+    """Mean attention over the passes of a configuration, and over the same passes without modulation.
 
-    Both use the same masks, so their difference is the modulation's alone; for the lagged estimate that is the mean
-    over passes of which the first two are unmodulated. Where it is not `sampled`, both are single passes without
-    dropout, gated by the closed-form U: what the analytic method sees.
+    Both use the same masks, so their difference is due to modulation alone. With the lagged estimate the first two
+    passes are unmodulated in both. With `sampled=False` both are single passes without dropout, gated by the
+    closed-form U, as in the analytic method.
     """
     config = UATConfig() if config is None else config
     if not config.modulates:

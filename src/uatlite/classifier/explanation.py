@@ -130,6 +130,18 @@ class Explanation:
         return [{first: float(layers[0, 0])}, *middle, {last: float(layers[0, -1])}]
 
     @property
+    def chosen_tokens(self) -> tuple[ExplainedToken, ...]:
+        """The tokens of the text, or of the option that the pass without dropout predicts."""
+        first = self.chosen_sequence * self.sequence_length
+        return tuple(token for token in self.tokens if 0 <= token.place - first < self.sequence_length)
+
+    @property
+    def token_attention(self) -> AttentionShift | None:
+        """Attention between `chosen_tokens`, (layers, heads, tokens, tokens); None without `attention`."""
+        places = [token.place % self.sequence_length for token in self.chosen_tokens]
+        return None if self.attention is None else self.attention.between(places, self.chosen_sequence)
+
+    @property
     def segments(self) -> tuple[tuple[WordAttribution, ...], ...]:
         """The words in runs that no special token parts: a text, the parts of a pair, a question and an option."""
         found: list[list[WordAttribution]] = []

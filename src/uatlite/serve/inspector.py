@@ -100,17 +100,14 @@ def _word(word: WordAttribution) -> ExplainedWord:
 
 
 def _attention(explanation: Explanation) -> Attention | None:
-    """Attention of each layer, averaged over heads, of the predicted sequence; None where the text is too long."""
-    found, length = explanation.attention, explanation.sequence_length
-    if found is None or length > MOST_MAPPED:
+    """The mean over heads, layer by layer; None for a method that modulates nothing, or a text of many tokens."""
+    found = explanation.token_attention
+    if found is None or explanation.sequence_length > MOST_MAPPED:
         return None
-    first = explanation.chosen_sequence * length
-    tokens = [token for token in explanation.tokens if first <= token.place < first + length]
-    places = [token.place - first for token in tokens]
 
     def maps(weights: Any) -> list[Any]:
-        chosen = weights[:, 0] if weights.ndim == 5 else weights[:, 0, explanation.chosen_sequence]
-        mean = chosen.mean(dim=1)[:, places][:, :, places]  # (layers, tokens, tokens)
-        return np.round(mean.numpy().astype(np.float64), DIGITS).tolist()  # type: ignore[no-any-return]
+        mean = weights.mean(dim=1).cpu().numpy().astype(np.float64)  # (layers, tokens, tokens)
+        return np.round(mean, DIGITS).tolist()  # type: ignore[no-any-return]
 
-    return Attention(tokens=[token.text for token in tokens], plain=maps(found.plain), modulated=maps(found.modulated))
+    tokens = [token.text for token in explanation.chosen_tokens]
+    return Attention(tokens=tokens, plain=maps(found.plain), modulated=maps(found.modulated))

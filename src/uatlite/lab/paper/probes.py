@@ -79,7 +79,7 @@ def attention_maps(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arr
     def compute() -> Arrays:
         checkpoint = artifacts.models.load(fit)
         inputs = text_tokens(spec, checkpoint).pad([0])
-        shift = attention_shift(checkpoint.model, inputs, config).over_heads()
+        shift = attention_shift(checkpoint.model, inputs, config).chosen()
         names = checkpoint.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
         return {
             "plain": shift.plain[0, 0, 0].double().cpu().numpy(),

@@ -77,20 +77,11 @@ class Heatmaps:
     @classmethod
     def of(cls, explanation: Explanation, layer: int | None = None, head: int | None = None) -> "Heatmaps | None":
         """The maps of one layer and head, counted from 1, or their mean; of a question, those of the chosen option."""
-        if explanation.attention is None:
+        if explanation.token_attention is None:
             return None
-        chosen = explanation.attention.chosen(layer, head)
-        length, sequence = explanation.sequence_length, explanation.chosen_sequence
-        begin = sequence * length
-        tokens = [token for token in explanation.tokens if begin <= token.place < begin + length]
-        real = [token.place - begin for token in tokens]
-
-        def crop(maps: object) -> Floats:
-            weights = np.asarray(maps, dtype=np.float64).reshape(-1, length, length)[sequence]
-            return np.asarray(weights[np.ix_(real, real)])
-
-        names = tuple(token.text for token in tokens)
-        maps = (crop(values.cpu().numpy()) for values in (chosen.modulated, chosen.plain, chosen.difference))
+        found = explanation.token_attention.chosen(layer, head)
+        names = tuple(token.text for token in explanation.chosen_tokens)
+        maps = (values[0, 0].double().cpu().numpy() for values in (found.modulated, found.plain, found.difference))
         return cls(names, _which(layer, head), *maps)
 
     @property
