@@ -1,18 +1,20 @@
 """The architecture table: where each model family drops, attends and classifies; and what a model can take.
 
 To add an architecture, add a row to `ARCHITECTURES` and its tiny configuration to `tests/conftest.py`; every engine
-test then runs on it.
+test then runs on it. Importing the table does not import torch.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ def unwrap(model: PreTrainedModel) -> PreTrainedModel:
 
 def check_classifier(model: PreTrainedModel) -> None:
     """Raise unless the model returns the logits of two or more exclusive classes."""
+    from torch import nn
+
     names = [base.__name__ for base in type(model).__mro__]
     if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
         raise NotAClassifier(
@@ -186,6 +190,8 @@ def longest_input(model: PreTrainedModel) -> int | None:
 
 def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
     """The model's inputs as tensors on its device, with an attention mask; raise if they cannot be used."""
+    from torch import Tensor, ones_like
+
     if not isinstance(encoded, Mapping) or "input_ids" not in encoded:
         keys = list(encoded) if isinstance(encoded, Mapping) else type(encoded).__name__
         raise InputError(f"encoded has no input_ids (it is {keys}); pass what the tokenizer returns.")
@@ -207,7 +213,7 @@ def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict
         )
     device = next(model.parameters()).device
     inputs = {name: encoded[name].to(device) for name in MODEL_INPUTS if name in encoded}
-    inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
+    inputs.setdefault("attention_mask", ones_like(inputs["input_ids"]))
     if "position_ids" in inputs and inputs["position_ids"].numel() == ids.shape[-1]:  # one row for all texts
         inputs["position_ids"] = inputs["position_ids"].expand(ids.shape)
     for name, value in inputs.items():
