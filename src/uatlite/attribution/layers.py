@@ -1,24 +1,23 @@
-"""The sampled estimators of where Var(y) comes from, over parts of the network in forward order.
+"""Which layers and components the variance of a classifier's output comes from.
 
-`total_variance` is the law of total variance. With S_k = Var(E[y | masks of parts 0..k]) part k contributes
+`propagate` and the estimator `delta` are first order, from one forward and one backward pass. Two estimators are
+sampled, over the parts of the network in forward order:
+
+`total-variance` is the law of total variance. With S_k = Var(E[y | masks of parts 0..k]) part k contributes
 S_k - S_(k-1), and the contributions sum to Var(y). Take two independent sets of masks A and B, and let y_k be the
-output under A's masks in parts 0..k and B's above. y = y_last and y_k share all masks up to part k and no other, so
+output under A's masks in parts 0..k and B's above. y = y_last and y_k share the masks up to part k and no others, so
 Cov(y, y_k) = S_k, and
 
-    S_k - S_(k-1) = Cov(y, y_k - y_(k-1))
+    S_k - S_(k-1) = Cov(y, y_k - y_(k-1)).
 
-where the difference, both terms of which have B's masks above, takes most of the sampling error away. y_(-1) is B
-alone: S_(-1) = 0, and its term is kept because it takes the same error from the first part.
+Both terms of the difference have B's masks above, which cancels most of the sampling error. y_(-1) is B alone:
+S_(-1) = 0, and its term is kept because it cancels the same error of the first part.
 
 `isolated` is the paper's V^(l): the variance of y when only one part drops anything.
-
-Which layers and components the variance of a classifier's output comes from.
-
-UAT-Lite without sampling: logits, their margin's variance and its sources from one forward and backward pass.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -41,14 +40,14 @@ from uatlite.attribution.case import (
     whole_layers,
     without_noise,
 )
-from uatlite.attribution.first_order import first_order
+from uatlite.attribution.first_order import FirstOrder, first_order
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
 
 BLOCK = 10
-"""Passes that run in one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
+"""Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
 
 
 @dataclass(frozen=True)
@@ -59,24 +58,24 @@ class Estimate:
     error: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Estimate":
-        """Both of them rearranged."""
+        """The same rearrangement of both."""
         return Estimate(change(self.value), change(self.error))
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Where Var(y) comes from."""
+    """The sources of Var(y), sampled."""
 
     layers: Estimate
     """(batch, layers + 2)"""
     components: Estimate | None
-    """(batch, layers, 2); None where they were not asked for"""
+    """(batch, layers, 2); None if not asked for"""
     total: Estimate
     """Var(y) with all noise on: (batch,)"""
 
 
-class SharedUpTo:
-    """Dropout whose masks are those of passes A in the parts that are shared and those of passes B elsewhere."""
+class SharedDropout:
+    """Dropout with the masks of passes A in the shared parts and those of passes B elsewhere."""
 
     def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[Part]) -> None:
         self._a = DropoutNoise(config, texts, a)
@@ -91,7 +90,7 @@ class SharedUpTo:
         return (self._a if is_shared else self._b).perturb(call, x)
 
 
-class Isolated:
+class IsolatedDropout:
     """Dropout in one part alone."""
 
     def __init__(self, config: UATConfig, texts: Texts, passes: range, part: Part) -> None:
@@ -106,31 +105,31 @@ class Isolated:
 
 
 def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
-    """The contributions to Var(y), which they sum to, from `samples` pairs of passes for each part that is live."""
+    """Contributions that sum to Var(y), from `samples` pairs of passes for each live part."""
 
     def sharing(shared: Sequence[Part]) -> MakeNoise:
-        return lambda texts, a: SharedUpTo(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
+        return lambda texts, a: SharedDropout(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
 
     parts = split_layers(case.view.layers) if split else whole_layers(case.view.layers)
     lives = _lives(parts, live)
     prefixes = [parts[:end] for end, alive in enumerate(lives, start=1) if alive]
     y = _sample(case, weights, samples, [sharing(()), *(sharing(prefix) for prefix in prefixes)])
-    # A part without noise has the y_k of the part before it: its contribution is exactly 0, and nothing was run for it.
+    # A part without noise has the y_k of the part before it: its contribution is exactly 0, and it needs no passes.
     y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
     steps = covariance(y[-1], y[1:] - y[:-1]).map(torch.t)
     both = torch.cat([y[0], y[-1]])
     total = covariance(both, both)
     if not split:
         return Sampled(steps, None, total)
-    y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # where the embedding block, each layer and the head end
+    y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # at the ends of the embedding block, each layer and the head
     return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
 
 
 def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
-    """The variance of y with only one layer, or one component of one, stochastic; `samples` passes for each."""
+    """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
     def alone(part: Part) -> MakeNoise:
-        return lambda texts, passes: Isolated(case.config, texts, passes, part)
+        return lambda texts, passes: IsolatedDropout(case.config, texts, passes, part)
 
     layers = case.view.layers
     parts = [*whole_layers(layers), *(split_layers(layers)[1:-1] if split else ())]
@@ -171,7 +170,7 @@ def _blocks(samples: int) -> Iterator[range]:
 
 
 def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Tensor:
-    """y = Σ_c w_c·logit_c of some passes: (passes, batch), in double precision for the sums to come."""
+    """y = Σ_c w_c·logit_c of some passes, in double precision: (passes, batch)."""
     return (run(case, passes, noise).double() * weights).sum(dim=-1)
 
 
@@ -192,7 +191,7 @@ class Attribution:
     estimator: str
     output: str | int
     samples: int
-    """passes of each kind that were sampled; 0 for the delta method"""
+    """sampled passes of each kind; 0 for the delta method"""
     predicted: Tensor
     """the class that the pass without dropout predicts: (batch,)"""
     contributions: Tensor
@@ -200,9 +199,9 @@ class Attribution:
     total: Tensor
     """Var(y) with all noise on, sampled; for delta its first-order value, the sum of the contributions: (batch,)"""
     components: Tensor | None = None
-    """of attention and of feed-forward within each layer: (batch, layers, 2); None where not asked for"""
+    """of attention and of feed-forward within each layer: (batch, layers, 2); None if not asked for"""
     contribution_errors: Tensor | None = None
-    """standard errors of what was sampled, in the shapes of the values; None for delta"""
+    """standard errors of sampled values, in the same shapes; None for delta"""
     component_errors: Tensor | None = None
     total_error: Tensor | None = None
 
@@ -243,15 +242,15 @@ def attribute(
     2·layers + 3 times `samples` passes) or 'isolated' (the paper's V^(l), each layer and component alone;
     3·layers + 3 times `samples` passes). Without `components` both take layers + 3 times `samples` passes.
 
-    `output` names y: 'predicted', 'margin' or a class, see `uatlite.attribution.output`. Of the configuration,
-    `samples` and `masks` are not used, and gates are set by the closed-form U, see `uatlite.attribution.case`.
+    `output` names y: 'predicted', 'margin' or a class. Of the configuration, `samples` and `masks` are not used, and
+    gates are set by the closed-form U; see `uatlite.attribution.case`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
     if estimator == "delta":
-        return _delta(case, output)
+        return replace(Propagation.of(first_order(case, output)).attribution(), output=output)
     return _sampled(case, estimator, output, samples, components)
 
 
@@ -259,19 +258,6 @@ def shares_of(contributions: Tensor) -> Tensor:
     """Contributions (batch, n) over their sum; 0 where that is 0."""
     whole = contributions.sum(dim=-1, keepdim=True)
     return (contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
-
-
-def _delta(case: Case, output: str | int) -> Attribution:
-    found = first_order(case, output)
-    return Attribution(
-        estimator="delta",
-        output=output,
-        samples=0,
-        predicted=found.logits.argmax(dim=-1),
-        contributions=sum_by_layer(found.parts),
-        components=components_of(found.parts),
-        total=found.parts.sum(dim=-1),
-    )
 
 
 def _sampled(case: Case, estimator: str, output: str | int, samples: int, split: bool) -> Attribution:
@@ -309,6 +295,18 @@ class Propagation:
     token_uncertainty: Tensor
     """closed-form U of each token: (batch, [choices,] tokens)"""
 
+    @classmethod
+    def of(cls, found: FirstOrder) -> "Propagation":
+        """The first-order variance of an output, summed by layer."""
+        return cls(
+            logits=found.logits,
+            variance=found.parts.sum(dim=-1),
+            contributions=sum_by_layer(found.parts),
+            components=components_of(found.parts),
+            tokens=found.tokens,
+            token_uncertainty=found.token_uncertainty,
+        )
+
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the columns of `contributions`."""
@@ -345,14 +343,6 @@ def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UAT
         σ² = Σ over sites Σ g²·p/(1-p)
 
     is the first-order variance of the margin under the configuration's dropout. The model is left untouched, and no
-    gradient is left on it. `samples`, `masks` and `seed` of the configuration do nothing here.
+    gradient is left on it. `samples`, `masks` and `seed` of the configuration have no effect.
     """
-    found = first_order(Case.of(model, encoded, config), "margin")
-    return Propagation(
-        logits=found.logits,
-        variance=found.parts.sum(dim=-1),
-        contributions=sum_by_layer(found.parts),
-        components=components_of(found.parts),
-        tokens=found.tokens,
-        token_uncertainty=found.token_uncertainty,
-    )
+    return Propagation.of(first_order(Case.of(model, encoded, config), "margin"))

@@ -1,7 +1,4 @@
-"""Word pieces merged to words, special tokens kept apart.
-
-What each token and word does: its uncertainty, its share of the variance, what masking it does to the confidence.
-"""
+"""Uncertainty, variance and occlusion by token and word; word pieces merged to words, special tokens kept apart."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,9 +17,9 @@ from uatlite.passes.config import UATConfig
 from uatlite.values import Word, WordAttribution
 
 _STARTS = ("▁", "Ġ")
-"""What SentencePiece and byte-level BPE put before a piece that begins a word."""
+"""The mark of SentencePiece and of byte-level BPE before a piece that begins a word."""
 _CONTINUES = "##"
-"""What WordPiece puts before a piece that does not."""
+"""The mark of WordPiece before a piece that continues a word."""
 
 Key = tuple[int | None, int | None]
 
@@ -30,8 +27,8 @@ Key = tuple[int | None, int | None]
 def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) -> list[tuple[Word, ...]]:
     """The words of each text of a batch (batch, [choices,] tokens), in order; padding is left out.
 
-    What the tokenizer called a word is one word. Where it did not say (a slow tokenizer, choices), the pieces' own
-    marks decide: '##' continues a word, '▁' and 'Ġ' begin one.
+    The tokenizer says what a word is. If it does not (a slow tokenizer, choices), the marks of the pieces decide: '##'
+    continues a word, '▁' and 'Ġ' begin one.
     """
     ids, mask = encoded["input_ids"], encoded.get("attention_mask")
     real = ids.new_ones(ids.shape).bool() if mask is None else mask.bool()
@@ -50,7 +47,7 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
 
 
 def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list[Key] | None:
-    """Which sequence and word each token is of, where the tokenizer says so for these very rows."""
+    """The sequence and word of each token, if the tokenizer knows them for these rows."""
     if not isinstance(encoded, BatchEncoding) or encoded.encodings is None or row >= len(encoded.encodings):
         return None
     keys = list(zip(encoded.sequence_ids(row), encoded.word_ids(row), strict=True))
@@ -90,7 +87,7 @@ def _words(
 
 @dataclass(frozen=True)
 class TokenAttribution:
-    """What the tokens and words of each text of a batch do."""
+    """Uncertainty and variance of the tokens and words of each text of a batch."""
 
     predicted: Tensor
     """the class that the pass without dropout predicts: (batch,)"""
@@ -101,7 +98,7 @@ class TokenAttribution:
     variance: Tensor
     """the first-order variance of y by token: (batch, [choices,] tokens)"""
     total: Tensor
-    """the first-order Var(y), the head's part, which belongs to no token, included: (batch,)"""
+    """the first-order Var(y), with the head's part, which belongs to no token: (batch,)"""
     words: tuple[tuple[WordAttribution, ...], ...]
     """the words of each text in order"""
 
@@ -123,13 +120,11 @@ def attribute_tokens(
     """Attribute uncertainty to tokens and words by one forward and one backward pass; the model is left untouched.
 
     A token's variance is the sum of its terms of the delta method; those of attention belong to the query token (see
-    `uatlite.attribution.first_order`). With `occlusion`, a forward pass for each word, all pieces of which are
-    replaced by the mask token, says how the predicted class's probability changes.
+    `uatlite.attribution.first_order`). With `occlusion`, one more forward pass per word, with all its pieces replaced
+    by the mask token, measures the change of the predicted class's probability.
     """
     case = Case.of(model, encoded, config)
-    found = first_order(case, output)
-    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.parts.sum(dim=-1))
-    return _attribute(case, tokenizer, encoded, sources, occlusion)
+    return _attribute(case, tokenizer, encoded, Propagation.of(first_order(case, output)), occlusion)
 
 
 def tokens_of(
@@ -141,35 +136,19 @@ def tokens_of(
     *,
     occlusion: bool = True,
 ) -> TokenAttribution:
-    """`attribute_tokens` of the margin from what `propagate` found: no pass but those of occlusion."""
-    found = propagation
-    sources = Sources(found.logits, found.tokens, found.token_uncertainty, found.variance)
-    return _attribute(Case.of(model, encoded, config), tokenizer, encoded, sources, occlusion)
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What one forward and one backward pass say of tokens."""
-
-    logits: Tensor
-    """(batch, classes)"""
-    variance: Tensor
-    """(batch, [choices,] tokens)"""
-    uncertainty: Tensor
-    """(batch, [choices,] tokens)"""
-    total: Tensor
-    """(batch,)"""
+    """`attribute_tokens` of the margin from the result of `propagate`: it runs the passes of occlusion only."""
+    return _attribute(Case.of(model, encoded, config), tokenizer, encoded, propagation, occlusion)
 
 
 def _attribute(
     case: Case,
     tokenizer: PreTrainedTokenizerBase,
     encoded: Mapping[str, Tensor],
-    sources: Sources,
+    found: Propagation,
     occlusion: bool,
 ) -> TokenAttribution:
     words = words_of(tokenizer, encoded)
-    confidence, predicted = sources.logits.softmax(dim=-1).max(dim=-1)
+    confidence, predicted = found.logits.softmax(dim=-1).max(dim=-1)
     masked = {}
     if occlusion:
         embeddings = case.view.model.get_input_embeddings().num_embeddings
@@ -177,10 +156,10 @@ def _attribute(
     texts = []
     for row, text in enumerate(words):
         changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
-        values = sources.uncertainty[row].flatten(), sources.variance[row].flatten(), float(sources.total[row])
+        values = found.token_uncertainty[row].flatten(), found.tokens[row].flatten(), float(found.variance[row])
         texts.append(tuple(_attributed(word, *values, change) for word, change in zip(text, changes, strict=True)))
     return TokenAttribution(
-        predicted, confidence, sources.uncertainty, sources.variance, sources.total, words=tuple(texts)
+        predicted, confidence, found.token_uncertainty, found.tokens, found.variance, words=tuple(texts)
     )
 
 
@@ -194,9 +173,9 @@ def _attributed(
 
 
 def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
-    """What a masked token is replaced by: the mask token, or where there is none the unknown one, or padding.
+    """The id that replaces a masked token: the mask token's, else the unknown or padding token's.
 
-    A token that the tokenizer has and the model has not, with its number of `embeddings`, is none.
+    A token that the model has no embedding for does not count.
     """
     for name in ("mask_token_id", "unk_token_id", "pad_token_id"):
         found = getattr(tokenizer, name, None)
