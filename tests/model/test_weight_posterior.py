@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from uatlite.model.heads import collect, draw, empty, posterior
+from uatlite.model.heads import add_to_moments, draw_weights, empty_moments, weight_posterior
 
 
 def test_the_moments_are_those_of_the_collected_weights() -> None:
     weights = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)) + 100
-    moments = empty(5, rank=3)
+    moments = empty_moments(5, rank=3)
     averages = []
     for number, vector in enumerate(weights, start=1):
-        collect(moments, vector)
+        add_to_moments(moments, vector)
         averages.append(weights[:number].mean(dim=0))
-    spread = posterior(moments)
+    spread = weight_posterior(moments)
     torch.testing.assert_close(moments["mean"], weights.mean(dim=0))
     torch.testing.assert_close(spread["variance"], weights.var(dim=0), rtol=1e-4, atol=1e-5)
     last = torch.stack([weights[i] - averages[i] for i in (4, 5, 6)])
@@ -25,19 +25,19 @@ def test_the_moments_are_those_of_the_collected_weights() -> None:
 def test_draws_depend_on_seed_and_number_alone_and_scale_with_the_scale() -> None:
     mean = torch.zeros(4)
     spread = {"variance": torch.ones(4), "deviations": torch.randn(3, 4, generator=torch.Generator().manual_seed(1))}
-    one = draw(mean, spread, seed=3, number=1)
+    one = draw_weights(mean, spread, seed=3, number=1)
     torch.rand(5)  # a generator that others use
-    assert torch.equal(draw(mean, spread, seed=3, number=1), one)
-    assert not torch.equal(draw(mean, spread, seed=3, number=2), one)
-    assert not torch.equal(draw(mean, spread, seed=4, number=1), one)
-    torch.testing.assert_close(draw(mean, spread, seed=3, number=1, scale=4.0), 2 * one)
-    assert torch.equal(draw(mean + 2, spread, seed=3, number=1, scale=0.0), mean + 2)
+    assert torch.equal(draw_weights(mean, spread, seed=3, number=1), one)
+    assert not torch.equal(draw_weights(mean, spread, seed=3, number=2), one)
+    assert not torch.equal(draw_weights(mean, spread, seed=4, number=1), one)
+    torch.testing.assert_close(draw_weights(mean, spread, seed=3, number=1, scale=4.0), 2 * one)
+    assert torch.equal(draw_weights(mean + 2, spread, seed=3, number=1, scale=0.0), mean + 2)
 
 
 def test_draws_have_the_covariance_of_the_formula() -> None:
     deviations = torch.randn(4, 3, generator=torch.Generator().manual_seed(2))
     spread = {"variance": torch.tensor([1.0, 4.0, 0.25]), "deviations": deviations}
-    drawn = torch.stack([draw(torch.zeros(3), spread, seed=0, number=number) for number in range(5000)])
+    drawn = torch.stack([draw_weights(torch.zeros(3), spread, seed=0, number=number) for number in range(5000)])
     expected = 0.5 * torch.diag(spread["variance"]) + 0.5 * deviations.T @ deviations / 3
     torch.testing.assert_close(torch.cov(drawn.T), expected, atol=0.15, rtol=0.05)
 
@@ -52,16 +52,16 @@ def test_training_on_a_quadratic_loss_gives_its_gaussian_posterior(correlation: 
     rows, centre = 100, (3.0, -2.0)
     noise = np.random.default_rng(4).standard_normal((100_000, 2)).tolist()
     x, y = centre
-    moments = empty(2, rank=2000)
+    moments = empty_moments(2, rank=2000)
     for step, (first, second) in enumerate(noise, start=1):
         dx, dy = x - centre[0], y - centre[1]
         x -= 2 / rows * (dx + correlation * dy + first)
         y -= 2 / rows * (dy + correlation * dx + second)
         if step % 50 == 0:
-            collect(moments, torch.tensor([x, y]))
+            add_to_moments(moments, torch.tensor([x, y]))
     expected = torch.linalg.inv(torch.tensor([[1.0, correlation], [correlation, 1.0]])) / rows
-    spread = posterior(moments)
-    drawn = torch.stack([draw(moments["mean"], spread, seed=0, number=number) for number in range(3000)])
+    spread = weight_posterior(moments)
+    drawn = torch.stack([draw_weights(moments["mean"], spread, seed=0, number=number) for number in range(3000)])
     found = torch.cov(drawn.T)
     torch.testing.assert_close(drawn.mean(dim=0), torch.tensor(centre), atol=0.02, rtol=0)
     torch.testing.assert_close(found.diagonal(), expected.diagonal(), atol=0, rtol=0.15)

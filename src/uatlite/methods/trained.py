@@ -146,7 +146,7 @@ class Swag(TrainedMethod):
         """Logits (samples, batch, classes)."""
         import torch
 
-        from uatlite.model.heads import draw
+        from uatlite.model.heads import draw_weights
         from uatlite.model.weights import flat_parameters, weights_for, with_parameters
 
         weights = weights_for(model, self.key)
@@ -154,7 +154,7 @@ class Swag(TrainedMethod):
         def drawn() -> list[PreTrainedModel]:
             mean, spread = flat_parameters(model), weights.tensors
             return [
-                with_parameters(model, draw(mean, spread, self.seed, number, self.scale))
+                with_parameters(model, draw_weights(mean, spread, self.seed, number, self.scale))
                 for number in range(self.samples)
             ]
 

@@ -248,7 +248,7 @@ class GaussianProcessHead(nn.Module):
         return torch.cos(functional.linear(normalised, self.frequencies, self.phases))
 
 
-def empty(parameters: int, rank: int, device: torch.device | None = None) -> dict[str, Tensor]:
+def empty_moments(parameters: int, rank: int, device: torch.device | None = None) -> dict[str, Tensor]:
     """The moments of no weights yet, for SWAG's Gaussian of low rank plus diagonal."""
     return {
         "count": torch.zeros((), dtype=torch.int64, device=device),
@@ -258,7 +258,7 @@ def empty(parameters: int, rank: int, device: torch.device | None = None) -> dic
     }
 
 
-def collect(moments: Mapping[str, Tensor], weights: Tensor) -> None:
+def add_to_moments(moments: Mapping[str, Tensor], weights: Tensor) -> None:
     """Add weights (parameters,) to the moments, in place.
 
     `mean` is the running average and `squares` the sum of squared differences from it (Welford's update, which is
@@ -274,7 +274,7 @@ def collect(moments: Mapping[str, Tensor], weights: Tensor) -> None:
     moments["deviations"][(count - 1) % rank] = after
 
 
-def posterior(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def weight_posterior(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The `variance` (parameters,) and `deviations` (rank, parameters) of two or more weights."""
     count = int(moments["count"])
     rank = min(count, len(moments["deviations"]))
@@ -284,7 +284,7 @@ def posterior(moments: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def draw(mean: Tensor, spread: Mapping[str, Tensor], seed: int, number: int, scale: float = 1.0) -> Tensor:
+def draw_weights(mean: Tensor, spread: Mapping[str, Tensor], seed: int, number: int, scale: float = 1.0) -> Tensor:
     """One draw of the weights (parameters,); it depends on the seed and the number alone."""
     variance, deviations = spread["variance"], spread["deviations"]
     rank, parameters = deviations.shape

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train.recipe import Batches, MethodTraining, Recipe, refuse_patience
-from uatlite.model.heads import collect, empty, posterior
+from uatlite.model.heads import add_to_moments, empty_moments, weight_posterior
 from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
 
 
@@ -108,7 +108,7 @@ class SwagTraining(MethodTraining):
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        attach(model, MethodWeights(self.key, empty(parameters, self.rank), persistent=True))
+        attach(model, MethodWeights(self.key, empty_moments(parameters, self.rank), persistent=True))
 
     def schedule(self, step: int, warmup: int, total: int) -> float:
         """Up over the warm-up, down to `rate` at the share `start` of all steps, and then constant."""
@@ -125,7 +125,7 @@ class SwagTraining(MethodTraining):
                 "more. Train longer, or lower start."
             )
         if step in wanted:
-            collect(weights_for(model, self.key).tensors, flat_parameters(model))
+            add_to_moments(weights_for(model, self.key).tensors, flat_parameters(model))
 
     def steps(self, total: int) -> set[int]:
         """The steps of a run after which weights are collected: evenly spaced, up to the last one."""
@@ -135,4 +135,4 @@ class SwagTraining(MethodTraining):
     def finish(self, model: PreTrainedModel, batches: Batches) -> None:
         moments = weights_for(model, self.key).tensors
         load_flat(model, moments["mean"])
-        attach(model, MethodWeights(self.key, posterior(moments)))
+        attach(model, MethodWeights(self.key, weight_posterior(moments)))
