@@ -1,4 +1,4 @@
-"""Every gate and form on every architecture: against one attention layer written out pair by pair, and end to end."""
+"""Token uncertainty, and how it modulates attention."""
 
 import copy
 import math
@@ -16,8 +16,151 @@ from transformers.masking_utils import eager_mask
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.errors import ConfigurationError
 from uatlite.passes import engine
+from uatlite.passes import gates as uncertainty
+from uatlite.passes.config import STATISTICS, UNCERTAINTIES
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.gates import gates, modulate_probabilities
+from uatlite.passes.gates import closed_form, from_samples, gates, modulate_probabilities
+
+RATE = 0.2
+EMBEDDING = DropoutRates(embedding=RATE, attention=0.0, feed_forward=0.0, classifier=0.0)
+
+
+def by_definition(samples: np.ndarray, name: str) -> np.ndarray:
+    """DESIGN §2 for one token at a time; samples (passes, texts, tokens, width) give (texts, tokens)."""
+    samples = samples.astype(np.float64)
+    if name.endswith("+ln"):
+        centred = samples - samples.mean(-1, keepdims=True)
+        samples = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+    out = np.zeros(samples.shape[1:3])
+    for text, token in np.ndindex(*out.shape):
+        z = samples[:, text, token]
+        s = z.std(axis=0, ddof=1) if len(z) > 1 else np.zeros(z.shape[-1])
+        m = z.mean(axis=0)
+        out[text, token] = {
+            "mean-std": lambda s=s: np.mean(s),
+            "rms-std": lambda s=s: np.sqrt(np.mean(s**2)),
+            "median-std": lambda s=s: np.median(s),
+            "cov-trace": lambda s=s: np.trace(np.diag(s**2)) / len(s),
+            "cv": lambda s=s, m=m: np.mean(s / (np.abs(m) + 1e-6)),
+            "norm-cv": lambda s=s, m=m: np.linalg.norm(s) / np.linalg.norm(m),
+        }[name.removesuffix("+ln")]()
+    return out
+
+
+@pytest.mark.parametrize("passes", [1, 2, 7])
+@pytest.mark.parametrize("width", [8, 9])  # medians of even and odd numbers
+@pytest.mark.parametrize("name", UNCERTAINTIES)
+def test_statistics(name, width, passes):
+    samples = np.random.default_rng(0).normal(0.3, 1.0, (passes, 2, 3, width)).astype(np.float32)
+    got = from_samples(torch.from_numpy(samples), name).numpy()
+    np.testing.assert_allclose(got, by_definition(samples, name), rtol=1e-4, atol=1e-6)
+    assert (got == 0).all() == (passes == 1)
+
+
+@pytest.mark.parametrize("name", UNCERTAINTIES)
+def test_a_token_that_is_zero_has_no_uncertainty(name):
+    assert torch.count_nonzero(from_samples(torch.zeros(4, 1, 2, 8), name)) == 0
+
+
+def test_the_median_takes_large_batches():
+    """torch.quantile refuses more than 2**24 values."""
+    std = torch.ones(2**23 + 1, 2)
+    assert uncertainty.STATISTICS["median-std"](std, std).shape == (2**23 + 1,)
+
+
+def embedding_samples(model, encoded, rate, passes):
+    """Samples of BERT's embedding output, by torch's own dropout."""
+    seen = []
+    handle = model.bert.embeddings.dropout.register_forward_hook(lambda module, args, output: seen.append(output))
+    with torch.no_grad():
+        model(**encoded)
+    handle.remove()
+    torch.manual_seed(0)
+    return seen[0], torch.nn.functional.dropout(seen[0].expand(passes, *seen[0].shape), rate, training=True)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_closed_form_is_the_limit_of_the_sampled_estimate(tiny, texts, name):
+    """By torch's dropout and by the engine's own masks. The mean of 1/(|mean| + c) is a little above its limit."""
+    model, batch, passes = tiny("bert"), texts((6, 4)), 2500
+    real = batch["attention_mask"].bool()
+    exact = sample(model, batch, UATConfig(samples=1, uncertainty=name, estimate="closed-form", rates=EMBEDDING))
+    exact = exact.token_uncertainty[real]
+    embedding, samples = embedding_samples(model, batch, RATE, passes)
+    np.testing.assert_allclose(exact, closed_form(embedding, RATE, name)[real], rtol=1e-5)
+    np.testing.assert_allclose(exact, by_definition(samples[:300].numpy(), name)[real], rtol=0.15)
+    np.testing.assert_allclose(exact, from_samples(samples, name)[real], rtol=0.04)
+    config = UATConfig(samples=passes, gate="none", uncertainty=name, rates=EMBEDDING)
+    np.testing.assert_allclose(exact, sample(model, batch, config).token_uncertainty[real], rtol=0.04)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_sampled_estimates_converge(shared, texts, name):
+    """The error shrinks with the passes: what is left at 200 is sampling, not bias."""
+    batch = texts((4,))
+    exact = sample(
+        shared("bert"), batch, UATConfig(samples=1, uncertainty=name, estimate="closed-form", rates=EMBEDDING)
+    ).token_uncertainty
+
+    def error(passes: int) -> float:
+        errors = [
+            sample(
+                shared("bert"),
+                batch,
+                UATConfig(samples=passes, gate="none", uncertainty=name, rates=EMBEDDING, seed=seed),
+            ).token_uncertainty
+            / exact
+            - 1
+            for seed in range(3)
+        ]
+        return float(torch.stack(errors).abs().mean())
+
+    assert error(1600) < error(100) / 2.5 < error(6) / 5
+
+
+@pytest.mark.parametrize("name", ["mean-std", "norm-cv", "cv+ln"])
+@pytest.mark.parametrize("architecture", ["bert", "albert", "modernbert", "mpnet", "gpt2", "llama"], indirect=True)
+def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny, mixed, name):
+    """A hook of the user's on each layer sees its inputs in all passes; U there is by definition."""
+    model = tiny(architecture)
+    stored: list[torch.Tensor] = []
+
+    def store(module, args, kwargs):
+        stored.append((args[0] if args else kwargs["hidden_states"]).clone())
+
+    layers = [m for m in model.modules() if type(m).__name__.endswith(("Layer", "GPT2Block")) and has_attention(m)]
+    for layer in layers:
+        layer.register_forward_pre_hook(store, with_kwargs=True)
+    config = UATConfig(samples=4, penalty=2.0, uncertainty=name, estimate="layerwise")
+    out = sample(model, mixed, config, chunk=3)
+    assert len(stored) == model.config.num_hidden_layers == len(out.layer_uncertainty)
+    order = torch.argsort((mixed["attention_mask"] * torch.arange(9)).amax(1), stable=True)
+    for hidden, got in zip(stored, out.layer_uncertainty, strict=True):
+        samples = hidden.view(4, 3, *hidden.shape[1:]).numpy()
+        expected = by_definition(samples, name) * mixed["attention_mask"][order].numpy()
+        np.testing.assert_allclose(got[order].numpy(), expected, rtol=1e-3, atol=1e-5)
+
+
+def has_attention(module: torch.nn.Module) -> bool:
+    return any(name in dict(module.named_children()) for name in ("attention", "attn", "self_attn"))
+
+
+def test_layer_uncertainty_only_where_it_was_asked_for(shared, texts):
+    batch = texts((9, 5))
+    assert sample(shared("bert"), batch, UATConfig(samples=3)).layer_uncertainty is None
+    assert sample(shared("bert"), batch, UATConfig(samples=3, estimate="layerwise")).layer_uncertainty.shape == (
+        2,
+        2,
+        9,
+    )
+
+
+def test_uncertainty_is_zero_at_padding_and_nowhere_else(architecture, model, encoded):
+    for estimate in ("lagged", "closed-form"):
+        u = sample(model, encoded, UATConfig(samples=6, estimate=estimate)).token_uncertainty
+        assert u.shape == encoded["input_ids"].shape
+        assert torch.equal(u > 0, encoded["attention_mask"].bool())
+
 
 GATES, FORMS = ("q", "k", "qk", "v", "qkv"), ("exp", "linear", "reciprocal", "additive")
 PENALTY = 2.5  # strong enough that `linear` reaches 0 for some pairs

@@ -19,12 +19,12 @@ from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Site, interve
 from uatlite.model.view import View, is_known, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
-"""What a model may attend by for PyTorch's fused attention to stand in for it; others run as they are."""
+"""Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
 
 
 @contextmanager
 def plain(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Iterator[PreTrainedModel]:
-    """What to call, inside the block, for a pass over these inputs without dropout or gradients."""
+    """The model to call, inside the block, for a pass over these inputs without dropout or gradients."""
     view = _narrow_view(model, inputs)
     if view is None:
         with torch.inference_mode(), evaluating(model):
@@ -48,9 +48,9 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View | None:
-    """The view whose last layer may run for the first token alone; None where the model should run itself."""
+    """The view whose last layer may run for the first token alone; None if the model itself should run."""
     row = ARCHITECTURES.get(getattr(getattr(model, "config", None), "model_type", ""))
-    if row is None or row.narrow is None or not is_known(type(model)) or _has_a_way_of_its_own(model):
+    if row is None or row.narrow is None or not is_known(type(model)) or _is_customised(model):
         return None
     mask = inputs.get("attention_mask")
     if mask is not None and not bool(mask[..., 0].all()):  # the first token is padding
@@ -59,15 +59,15 @@ def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View |
     return view if view.narrows else None
 
 
-def _has_a_way_of_its_own(model: PreTrainedModel) -> bool:
-    """Whether the user chose how this model runs: compiled, wrapped, dispatched over devices, by another attention."""
+def _is_customised(model: PreTrainedModel) -> bool:
+    """Whether the user changed how the model runs: compiled, wrapped, dispatched over devices, another attention."""
     own = ("_compiled_call_impl", "forward", "_hf_hook")
     chosen = any(module.__dict__.get(name) is not None for module in model.modules() for name in own)
     return chosen or "_orig_mod" in model._modules or model.config._attn_implementation not in _ATTENTIONS
 
 
 class PlainPass:
-    """The intervention of a pass without dropout whose `narrow_layer` goes on with the first token alone."""
+    """The intervention of a pass without dropout whose `narrow_layer` continues with the first token alone."""
 
     def __init__(self, narrow_layer: int) -> None:
         self._narrow_layer = narrow_layer

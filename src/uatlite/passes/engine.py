@@ -166,14 +166,14 @@ def sample(
     ids = inputs["input_ids"]
     logits = torch.zeros((config.samples, len(ids), view.classes(ids)), device=ids.device)
     tokens = torch.zeros(ids.shape, device=ids.device)
-    layers: Tensor | None = None
+    layerwise = config.estimate == "layerwise" and config.modulates
+    layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
         found = run_chunk(view, inputs, part, config)
         logits[:, part.rows] = found.logits
         tokens[part.rows, ..., : part.tokens] = found.token_uncertainty
-        if found.layer_uncertainty is not None:
-            layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layers is None else layers
+        if layers is not None and found.layer_uncertainty is not None:
             layers[:, part.rows, ..., : part.tokens] = found.layer_uncertainty
         fired = found.fired
     return Samples(logits, tokens, layers, fired)

@@ -1,19 +1,19 @@
-"""When a text has had passes enough: its decision is settled at a stated confidence.
+"""When a text has had enough passes: its decision is settled at a stated confidence.
 
 The passes of a configuration are a finite population of M, the cap, and the decision is that of their mean logits. The
-first k of them are a sample of it: passes are exchangeable, also those of stratified masks, whose order is a random
+first k passes are a sample of it: passes are exchangeable, also those of stratified masks, whose order is a random
 permutation. So for a contrast y of the logits with mean ȳ and standard deviation s over k passes, the mean over all
-M lies around ȳ with standard error
+M passes has the standard error
 
-    s/√k · √(1 - k/M),
+    s/√k · √(1 - k/M)
 
-and the chance that it lies beyond a boundary b is the tail of Student's t at |ȳ - b| standard errors. A text stops at
-a look when the sum of these chances, over all other classes (b = 0, y = top logit minus that class's) and, where one
-answers above a confidence only, over that boundary too, is at most (1 - confidence)/looks: by the union bound the
-decision differs from that of all M passes with a probability of at most 1 - confidence, however often one looks.
+around ȳ, and the probability that it lies beyond a boundary b is the tail of Student's t at |ȳ - b| standard errors. A
+text stops at a look when the sum of these probabilities is at most (1 - confidence)/looks. The sum is over all other
+classes (b = 0, y = top logit minus that class's) and, with a rule to abstain, over its boundary. By the union bound
+the decision differs from that of all M passes with probability at most 1 - confidence, over all looks.
 
 Few passes say little about s, so it may borrow strength from other texts (Smyth, 2004): a prior of `weight` degrees of
-freedom around a variance that hangs on how decided a text is,
+freedom around a variance that depends on how decided a text is,
 
     spread² · exp(trend · |ȳ|),
 
@@ -30,37 +30,37 @@ from uatlite.errors import ConfigurationError
 Floats = NDArray[np.float64]
 
 FEWEST = 2
-"""Passes without which there is no spread."""
+"""Fewest passes with a standard deviation."""
 FEWEST_TEXTS = 10
-"""Without which nothing is learned of how texts differ."""
+"""Fewest texts to learn a prior from."""
 LARGEST_WEIGHT = 100.0
-"""Degrees of freedom of a prior beyond which all texts have the same spread for all one can tell."""
+"""Most degrees of freedom of a prior; beyond that all texts have practically the same spread."""
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """The rule by which a text stops. The defaults look at the label alone and know nothing of other texts."""
+    """The rule by which a text stops. The defaults look at the label alone and use no prior."""
 
     confidence: float = 0.99
-    """of the decision being that of all passes"""
+    """probability that the decision is that of all passes"""
     block: int = 2
     """passes between two looks"""
     boundary: float | None = None
-    """log-odds of the calibrated confidence above which one answers; None where there is no rule to abstain by"""
+    """log-odds of the calibrated confidence above which a text is answered; None without a rule to abstain"""
     temperature: float = 1.0
-    """by which logits are divided for that confidence"""
+    """divides the logits for that confidence"""
     spread: float = 0.0
-    """the standard deviation that a contrast of the logits usually has over passes, where its mean is 0"""
+    """the usual standard deviation over passes of a contrast of the logits with mean 0"""
     weight: float = 0.0
-    """degrees of freedom that `spread` counts for; 0 where it is not known"""
+    """degrees of freedom of `spread`; 0 if it is not known"""
     trend: float = 0.0
-    """how the logarithm of that variance changes with each logit that the mean is away from 0"""
+    """change of the logarithm of that variance per logit of the mean's distance from 0"""
 
     def __post_init__(self) -> None:
         if not 0.5 < self.confidence < 1:
             raise ConfigurationError(f"confidence={self.confidence!r} is not between 0.5 and 1, as in 0.99.")
         if not isinstance(self.block, int) or self.block < FEWEST:
-            raise ConfigurationError(f"block={self.block!r} is not a number of passes, {FEWEST} or more.")
+            raise ConfigurationError(f"block={self.block!r} is not a whole number of passes, {FEWEST} or more.")
         if not self.temperature > 0 or self.spread < 0 or self.weight < 0:
             raise ConfigurationError(
                 f"temperature={self.temperature!r}, spread={self.spread!r}, weight={self.weight!r}: allowed are a "
@@ -68,7 +68,7 @@ class Stopping:
             )
 
     def looks(self, cap: int) -> tuple[int, ...]:
-        """After how many passes a text may stop before the cap; after one where the prior says how passes differ."""
+        """The numbers of passes after which a text may stop before the cap; the first is 1 with a prior."""
         first = (1,) if self.weight > 0 and cap > 1 else ()
         return (*first, *range(self.block, cap, self.block))
 
@@ -78,7 +78,7 @@ class Stopping:
         return np.asarray(self._chance_of_change(logits, cap) <= (1 - self.confidence) / looks)
 
     def counts(self, logits: Floats) -> NDArray[np.int64]:
-        """How many passes each text would have run, from the logits of all: (passes, texts, classes) to (texts,)."""
+        """The passes that each text would have run, from the logits of all: (passes, texts, classes) to (texts,)."""
         cap, texts, _ = logits.shape
         counts = np.full(texts, cap, dtype=np.int64)
         for look in reversed(self.looks(cap)):
@@ -86,7 +86,7 @@ class Stopping:
         return counts
 
     def _chance_of_change(self, logits: Floats, cap: int) -> Floats:
-        """At most how probable it is that the mean over all passes decides otherwise: (texts,)."""
+        """An upper bound on the probability that the mean over all passes decides otherwise: (texts,)."""
         mean = logits.mean(axis=0)
         top = mean.argmax(axis=1)[:, None]
         contrasts = np.take_along_axis(logits, top[None], axis=2) - logits
@@ -111,8 +111,8 @@ class Stopping:
         return np.asarray(at_mean + ((logits - mean) * weights).sum(axis=2))
 
     def _tail(self, values: Floats, boundary: float, cap: int) -> Floats:
-        """The chance that the mean over `cap` passes is beyond the boundary, from (passes, ...): (...)."""
-        from scipy.stats import t as student  # here, as importing it takes half a second and naming a method does not
+        """The probability that the mean over `cap` passes is beyond the boundary, from (passes, ...): (...)."""
+        from scipy.stats import t as student  # importing it takes half a second
 
         count = len(values)
         own = count - 1
@@ -122,7 +122,7 @@ class Stopping:
         found = values.var(axis=0, ddof=1) if own else 0.0
         error = np.sqrt((self.weight * usual + own * found) / freedom / count * (1 - count / cap))
         distance = np.abs(mean - boundary)
-        # Without any spread the mean is where it is; on the boundary itself it may still be decided either way.
+        # Without any spread the mean stays where it is; on the boundary it may still be decided either way.
         errors_away = np.divide(distance, error, out=np.where(distance > 0, np.inf, 0.0), where=error > 0)
         return np.asarray(student.sf(errors_away, freedom))
 

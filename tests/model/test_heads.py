@@ -1,0 +1,318 @@
+"""Heads with a posterior, the bound on a linear map, and SWAG's Gaussian over weights."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Normal, kl_divergence
+from torch.nn import functional
+
+from uatlite.errors import ConfigurationError
+from uatlite.model.heads import (
+    GaussianProcessHead,
+    VariationalLinear,
+    add_to_moments,
+    bound_spectral_norm,
+    draw_weights,
+    empty_moments,
+    mean_field_logits,
+    spectral_norm,
+    weight_posterior,
+)
+
+
+def layer(**changes: float) -> VariationalLinear:
+    made = VariationalLinear(6, 3, prior_scale=0.7, **changes)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return made.eval()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_kl_is_that_of_the_distributions(bias: bool) -> None:
+    made = layer(bias=bias)
+    pairs = [(made.weight, made.weight_log_scale)] + ([(made.bias, made.bias_log_scale)] if bias else [])
+    expected = sum(kl_divergence(Normal(mean, scale.exp()), Normal(0.0, 0.7)).sum() for mean, scale in pairs)
+    torch.testing.assert_close(made.kl(), expected)
+
+
+def test_kl_goes_to_zero_at_the_prior() -> None:
+    made = layer()
+    optimizer = torch.optim.Adam(made.parameters(), lr=0.02)
+    for _ in range(600):
+        optimizer.zero_grad()
+        made.kl().backward()
+        optimizer.step()
+    assert 0 <= float(made.kl().detach()) < 1e-4
+    torch.testing.assert_close(made.weight_log_scale.exp(), torch.full((3, 6), 0.7), atol=1e-3, rtol=0)
+    torch.testing.assert_close(made.weight, torch.zeros(3, 6), atol=1e-3, rtol=0)
+
+
+def test_training_draws_logits_with_the_moments_of_drawn_weights() -> None:
+    made, x = layer().train(), torch.randn(4, 6)
+    drawn = made(x.repeat(40_000, 1)).view(40_000, 4, 3)
+    sampled = made.sample(x, 4_000, seed=1)
+    for logits, tolerance in ((drawn, 0.03), (sampled, 0.1)):
+        torch.testing.assert_close(logits.mean(dim=0), made.eval()(x), atol=tolerance, rtol=0.02)
+        torch.testing.assert_close(logits.var(dim=0), made.variance(x), atol=0, rtol=0.1)
+
+
+def test_a_draw_is_a_function_of_seed_and_number_alone() -> None:
+    made, x = layer(), torch.randn(5, 6)
+    whole = made.sample(x, 4, seed=2)
+    torch.testing.assert_close(made.sample(x[1:3], 2, seed=2), whole[:2, 1:3])
+    assert not torch.allclose(whole[0], whole[1])
+    assert not torch.allclose(made.sample(x, 4, seed=3), whole)
+
+
+def test_outside_training_it_is_the_linear_layer_of_the_means() -> None:
+    made, x = layer(), torch.randn(5, 6)
+    assert torch.equal(made(x), torch.nn.functional.linear(x, made.weight, made.bias))
+
+
+def test_the_elbo_recovers_the_posterior_of_a_linear_gaussian_model() -> None:
+    """y = wᵀx + noise has a Gaussian posterior; with orthogonal columns it is a product, and so q can be exact."""
+    rows, noise, prior = 40, 0.5, 0.7
+    x = torch.linalg.qr(torch.randn(rows, 4))[0] * torch.tensor([1.0, 2.0, 3.0, 4.0])
+    y = x @ torch.tensor([[0.5], [-1.0], [0.3], [0.0]]) + noise * torch.randn(rows, 1)
+    precision = x.T @ x / noise**2 + torch.eye(4) / prior**2
+    mean = torch.linalg.solve(precision, x.T @ y / noise**2)
+    made = VariationalLinear(4, 1, bias=False, prior_scale=prior).train()
+    optimizer = torch.optim.Adam(made.parameters(), lr=0.05)
+    steps = 1500
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        fit = (made(x.repeat(8, 1)) - y.repeat(8, 1)).square().sum() / (8 * 2 * noise**2)
+        (fit + made.kl()).backward()
+        optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(made.weight.T, mean, atol=0.02, rtol=0.02)
+    torch.testing.assert_close(made.weight_log_scale.exp()[0], precision.diagonal().rsqrt(), atol=0, rtol=0.05)
+
+
+@pytest.mark.parametrize("changes", [{"prior_scale": 0.0}, {"initial_scale": -1.0}])
+def test_settings_without_meaning_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(changes))):
+        VariationalLinear(6, 3, **changes)
+
+
+def test_scales_begin_where_they_are_told() -> None:
+    made = VariationalLinear(6, 3, initial_scale=0.2)
+    assert float(made.weight_log_scale.detach().exp().mean()) == pytest.approx(0.2)
+    assert made.bias_log_scale is not None
+    assert float(made.bias_log_scale.detach()[0]) == pytest.approx(math.log(0.2))
+
+
+@pytest.mark.parametrize("shape", [(12, 12), (5, 20), (20, 5)])
+def test_spectral_norm_is_the_largest_singular_value(shape: tuple[int, int]) -> None:
+    weight = torch.randn(shape)
+    torch.testing.assert_close(spectral_norm(weight), torch.linalg.svdvals(weight)[0])
+
+
+def test_only_a_map_that_stretches_too_far_is_scaled() -> None:
+    wide, narrow = torch.randn(8, 8), 0.01 * torch.randn(8, 8)
+    before = wide.clone(), narrow.clone()
+    bound_spectral_norm([wide, narrow], 0.95)
+    assert float(spectral_norm(wide)) == pytest.approx(0.95)
+    torch.testing.assert_close(wide / wide.norm(), before[0] / before[0].norm())
+    assert torch.equal(narrow, before[1])
+
+
+def test_the_lipschitz_bound_holds_after_a_training_that_pulls_against_it() -> None:
+    layer = nn.Linear(10, 10)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05)
+    x = torch.randn(64, 10)
+    for _ in range(30):
+        optimizer.zero_grad()
+        (layer(x) - 7 * x).square().mean().backward()
+        optimizer.step()
+        bound_spectral_norm([layer.weight], 0.9)
+    assert float(torch.linalg.svdvals(layer.weight.detach())[0]) <= 0.9 + 1e-6
+    a, b = torch.randn(500, 10), torch.randn(500, 10)
+    stretched = (layer(a) - layer(b)).detach().norm(dim=1) / (a - b).norm(dim=1)
+    assert float(stretched.max()) <= 0.9 + 1e-6
+    assert float(stretched.max()) > 0.5  # and the training did go to the bound
+
+
+Rows = Callable[[float, int], Tensor]
+
+
+def head(classes: int = 2, features: int = 24, **changes: float) -> GaussianProcessHead:
+    made = GaussianProcessHead(16, classes, features=features, **changes)
+    made.draw(seed=3)
+    torch.nn.init.normal_(made.coefficients, std=0.5)
+    return made.eval()
+
+
+def test_features_make_a_gaussian_kernel() -> None:
+    made = GaussianProcessHead(16, 2, features=4_000, length_scale=0.8)
+    made.draw(seed=0)
+    x = functional.layer_norm(torch.randn(6, 16), (16,))
+    features = made.features(x)
+    distance = torch.cdist(x, x)
+    kernel = torch.exp(-distance.square() / (2 * 0.8**2 * 16))
+    torch.testing.assert_close(features @ features.T, kernel, atol=5 / math.sqrt(4_000), rtol=0)
+
+
+def test_the_same_seed_draws_the_same_features() -> None:
+    one, same, other = head(), head(), head()
+    other.draw(seed=4)
+    assert torch.equal(one.frequencies, same.frequencies)
+    assert not torch.equal(one.frequencies, other.frequencies)
+
+
+def test_posterior_of_two_classes_is_the_laplace_of_logistic_regression() -> None:
+    made, x, labels = head(prior_variance=2.5), torch.randn(40, 16), torch.randint(0, 2, (40,)).double()
+    features = made.features(x).double()
+    # f_1 − f_0 = φᵀβ, and the coefficients are held as sqrt(2/D)·β
+    beta = (made.coefficients[1] - made.coefficients[0]).double().detach() * math.sqrt(24 / 2)
+
+    def negative_log_posterior(beta: Tensor) -> Tensor:
+        fit = functional.binary_cross_entropy_with_logits(features @ beta, labels, reduction="sum")
+        return fit + beta.square().sum() / (2 * 2.5)
+
+    hessian = torch.autograd.functional.hessian(negative_log_posterior, beta)
+    made.condition(made.information(x))
+    torch.testing.assert_close(made.covariance.double(), hessian.inverse(), atol=1e-6, rtol=1e-4)
+
+
+def test_more_classes_weigh_a_row_by_how_unsure_its_best_class_is() -> None:
+    made, x = head(classes=4), torch.randn(9, 16)
+    expected = torch.zeros(24, 24, dtype=torch.float64)
+    for row in x:
+        best = made.mean(row).softmax(dim=0).max().double()
+        feature = made.features(row).double()
+        expected += best * (1 - best) * feature.outer(feature)
+    torch.testing.assert_close(made.information(x), expected.detach(), atol=1e-6, rtol=1e-5)
+
+
+def test_choices_share_one_function_and_its_curvature_is_exact() -> None:
+    made, x, labels = head(classes=1), torch.randn(5 * 3, 16), torch.tensor([0, 2, 1, 1, 0])
+    features = made.features(x).double()
+    beta = made.coefficients[0].double().detach() * math.sqrt(24 / 2)
+
+    def negative_log_likelihood(beta: Tensor) -> Tensor:
+        return functional.cross_entropy((features @ beta).view(5, 3), labels, reduction="sum")
+
+    hessian = torch.autograd.functional.hessian(negative_log_likelihood, beta)
+    torch.testing.assert_close(made.information(x, choices=3), hessian, atol=1e-6, rtol=1e-5)
+
+
+def test_rows_of_unit_curvature_give_gaussian_process_regression() -> None:
+    made, seen, new = head(prior_variance=3.0), torch.randn(7, 16), torch.randn(4, 16)
+    features = made.features(seen).double()
+    made.condition(features.T @ features)  # noise variance 1
+    kernel = lambda a, b: 3.0 * made.features(a).double() @ made.features(b).double().T  # noqa: E731
+    gain = torch.linalg.solve(kernel(seen, seen) + torch.eye(7), kernel(seen, new))
+    posterior = kernel(new, new) - kernel(new, seen) @ gain
+    torch.testing.assert_close(made.covariances(new).double(), posterior, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(made.variance(new).double(), posterior.diagonal(), atol=1e-5, rtol=1e-4)
+
+
+def test_variance_grows_with_distance_from_the_training_data(turned: Rows) -> None:
+    made = head(features=512, length_scale=0.7, prior_variance=2.0)
+    made.coefficients.data.zero_()  # p = ½ everywhere: nothing but the place of a row tells
+    made.condition(made.information(turned(0.0, 400)))
+    angles = [0.0, 0.2, 0.4, 0.6, 0.9, 1.2, 1.5]
+    variances = [float(made.variance(turned(angle, 50)).mean()) for angle in angles]
+    assert variances == sorted(variances)
+    assert variances[0] < 0.1
+    opposite = float(made.variance(turned(math.pi, 50)).mean())
+    assert opposite == pytest.approx(2.0, rel=0.15)  # the prior's, to the accuracy of 512 random features
+
+
+def test_logits_shrink_far_from_the_training_data_and_only_outside_training(turned: Rows) -> None:
+    made = head(features=512, length_scale=0.7, prior_variance=50.0)
+    made.coefficients.data *= 0.1  # no row so sure that it tells nothing
+    made.condition(made.information(turned(0.0, 400)))
+    near, far = turned(0.0, 8), turned(math.pi, 8)
+    shrunk = [float((made(x) / made.mean(x)).detach().mean()) for x in (near, far)]
+    assert shrunk[0] > 0.9
+    assert shrunk[1] < 0.3
+    made.train()
+    assert torch.equal(made(far), made.mean(far))
+
+
+def test_a_head_that_saw_no_rows_returns_its_mean() -> None:
+    made, x = head(), torch.randn(3, 16)
+    assert torch.equal(made(x), made.mean(x))
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.3, 2.0, 10.0])
+def test_mean_field_is_the_average_of_the_softmax(variance: float) -> None:
+    margins = torch.linspace(-5, 5, 11, dtype=torch.float64)
+    mean = torch.stack([margins / 2, -margins / 2], dim=1)
+    approximate = mean_field_logits(mean, torch.tensor(variance)).softmax(dim=1)[:, 0]
+    drawn = margins + math.sqrt(variance) * torch.randn(200_000, 1, dtype=torch.float64)
+    torch.testing.assert_close(approximate, drawn.sigmoid().mean(dim=0), atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("changes", [{"features": 0}, {"length_scale": 0.0}, {"prior_variance": -1.0}])
+def test_settings_of_the_process_without_meaning_are_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(changes))):
+        GaussianProcessHead(16, 2, **changes)  # type: ignore[arg-type]
+
+
+def test_the_moments_are_those_of_the_collected_weights() -> None:
+    weights = torch.randn(7, 5, generator=torch.Generator().manual_seed(0)) + 100
+    moments = empty_moments(5, rank=3)
+    averages = []
+    for number, vector in enumerate(weights, start=1):
+        add_to_moments(moments, vector)
+        averages.append(weights[:number].mean(dim=0))
+    spread = weight_posterior(moments)
+    torch.testing.assert_close(moments["mean"], weights.mean(dim=0))
+    torch.testing.assert_close(spread["variance"], weights.var(dim=0), rtol=1e-4, atol=1e-5)
+    last = torch.stack([weights[i] - averages[i] for i in (4, 5, 6)])
+    found = spread["deviations"]
+    torch.testing.assert_close(found[found[:, 0].argsort()], last[last[:, 0].argsort()], atol=1e-5, rtol=1e-4)
+
+
+def test_draws_depend_on_seed_and_number_alone_and_scale_with_the_scale() -> None:
+    mean = torch.zeros(4)
+    spread = {"variance": torch.ones(4), "deviations": torch.randn(3, 4, generator=torch.Generator().manual_seed(1))}
+    one = draw_weights(mean, spread, seed=3, number=1)
+    torch.rand(5)  # a generator that others use
+    assert torch.equal(draw_weights(mean, spread, seed=3, number=1), one)
+    assert not torch.equal(draw_weights(mean, spread, seed=3, number=2), one)
+    assert not torch.equal(draw_weights(mean, spread, seed=4, number=1), one)
+    torch.testing.assert_close(draw_weights(mean, spread, seed=3, number=1, scale=4.0), 2 * one)
+    assert torch.equal(draw_weights(mean + 2, spread, seed=3, number=1, scale=0.0), mean + 2)
+
+
+def test_draws_have_the_covariance_of_the_formula() -> None:
+    deviations = torch.randn(4, 3, generator=torch.Generator().manual_seed(2))
+    spread = {"variance": torch.tensor([1.0, 4.0, 0.25]), "deviations": deviations}
+    drawn = torch.stack([draw_weights(torch.zeros(3), spread, seed=0, number=number) for number in range(5000)])
+    expected = 0.5 * torch.diag(spread["variance"]) + 0.5 * deviations.T @ deviations / 3
+    torch.testing.assert_close(torch.cov(drawn.T), expected, atol=0.15, rtol=0.05)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5])
+def test_training_on_a_quadratic_loss_gives_its_gaussian_posterior(correlation: float) -> None:
+    """w ← w - η(A(w - μ) + ε), ε ~ N(0, I), moves through N(μ, A⁻¹·η/2): AΣ + ΣA = ηI (Mandt et al., 2017).
+
+    With η = 2/N that is the posterior of N rows whose mean loss is ½(w - μ)ᵀA(w - μ). Draws must have its mean and
+    variances, and of its covariances half, because SWAG's diagonal half has none.
+    """
+    rows, centre = 100, (3.0, -2.0)
+    noise = np.random.default_rng(4).standard_normal((100_000, 2)).tolist()
+    x, y = centre
+    moments = empty_moments(2, rank=2000)
+    for step, (first, second) in enumerate(noise, start=1):
+        dx, dy = x - centre[0], y - centre[1]
+        x -= 2 / rows * (dx + correlation * dy + first)
+        y -= 2 / rows * (dy + correlation * dx + second)
+        if step % 50 == 0:
+            add_to_moments(moments, torch.tensor([x, y]))
+    expected = torch.linalg.inv(torch.tensor([[1.0, correlation], [correlation, 1.0]])) / rows
+    spread = weight_posterior(moments)
+    drawn = torch.stack([draw_weights(moments["mean"], spread, seed=0, number=number) for number in range(3000)])
+    found = torch.cov(drawn.T)
+    torch.testing.assert_close(drawn.mean(dim=0), torch.tensor(centre), atol=0.02, rtol=0)
+    torch.testing.assert_close(found.diagonal(), expected.diagonal(), atol=0, rtol=0.15)
+    assert float(found[0, 1]) == pytest.approx(float(expected[0, 1]) / 2, abs=0.1 * float(expected[0, 0]))
