@@ -250,7 +250,7 @@ def attribute(
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
     if estimator == "delta":
-        return replace(Propagation.of(first_order(case, output)).attribution(), output=output)
+        return _delta(case, output)
     return _sampled(case, estimator, output, samples, components)
 
 
@@ -258,6 +258,10 @@ def shares_of(contributions: Tensor) -> Tensor:
     """Contributions (batch, n) over their sum; 0 where that is 0."""
     whole = contributions.sum(dim=-1, keepdim=True)
     return (contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
+
+
+def _delta(case: Case, output: str | int) -> Attribution:
+    return replace(Propagation.of(first_order(case, output)).attribution(), output=output)
 
 
 def _sampled(case: Case, estimator: str, output: str | int, samples: int, split: bool) -> Attribution:
