@@ -102,7 +102,9 @@ def read(name: str | Path) -> Stored:
                 f"{name}/{STATE} has the format {state['format']}, this version of uatlite reads {FORMAT}; "
                 f"it was written by uatlite {state.get('uatlite')}: install that, or calibrate again."
             )
-        settings = Settings.from_dict(state["settings"])
+        stored = state["calibration"]
+        calibration = None if stored is None else Calibration.from_dict(stored, _arrays(name, stored))
+        settings = Settings.from_dict(state["settings"]) if calibration is None else calibration.settings
         options = {
             "config": settings.method,
             "seed": settings.seed,
@@ -110,12 +112,9 @@ def read(name: str | Path) -> Stored:
             "windows": settings.windows,
             "indices": state["indices"],
         }
-        calibration = state["calibration"]
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-    return Stored(
-        options, None if calibration is None else Calibration.from_dict(calibration, _arrays(name, calibration))
-    )
+    return Stored(options, calibration)
 
 
 def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
