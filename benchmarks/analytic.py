@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from uatlite.lab.evaluate.compare import compare
+from uatlite.lab.evaluate.compare import Resampling, compare
 from uatlite.lab.evaluate.contenders import parse_contenders
-from uatlite.metrics.bootstrap import METRICS, Estimate
+from uatlite.metrics.bootstrap import METRICS, Estimate, metric_estimates
 from uatlite.metrics.ranking import Rows
 from uatlite.predictive import margin_variance
 from uatlite.trust.auto import make_calibrator
@@ -89,7 +89,7 @@ def main() -> None:
     half = len(rows) // 2
     contenders = parse_contenders(chosen.contenders)
     methods = {contender.method.name: contender.method for contender in contenders}
-    estimates: dict[str, dict[str, list[Estimate]]] = {c.name: {score: [] for score in SCORES} for c in contenders}
+    estimates: dict[str, list[dict[str, Estimate]]] = {contender.name: [] for contender in contenders}
     for seed, directory in enumerate(chosen.models):
         labels = gold(directory, rows)
         found = run(directory, rows, methods, seed)
@@ -98,13 +98,10 @@ def main() -> None:
             parts = [None if variance is None else variance[part] for part in (slice(half), slice(half, None))]
             calibrator = make_calibrator(contender.calibrator).fit(logits[:half], labels[:half], parts[0])
             scored = Rows.of(calibrator.probabilities(logits[half:], parts[1]), labels[half:])
-            for score in SCORES:
-                metric = METRICS[score]
-                truth = metric.truth and metric.truth(scored)
-                estimates[contender.name][score].append(Estimate(metric.prepare(scored), truth, lowest=0.0))
+            estimates[contender.name].append(metric_estimates(scored, SCORES))
             print(f"  {directory} {contender.name}: {calibrator.to_dict()}", flush=True)
     better = {score: METRICS[score].better for score in SCORES}
-    scores = compare(estimates, better, (len(rows) - half,), resamples=2000)
+    scores = compare(estimates, better, (len(rows) - half,), Resampling(2000))
     print(f"\n{len(chosen.models)} models, {half} rows to calibrate, {len(rows) - half} to test\n")
     print("| contender | " + " | ".join(SCORES) + " |\n" + "|---" * (len(SCORES) + 1) + "|")
     for name, of in scores.items():

@@ -30,9 +30,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.compare import Resampling, Score
 from uatlite.lab.evaluate.contenders import Contender, parse_contenders
-from uatlite.lab.evaluate.outcomes import Outcomes, Resampling, fit_calibrators, outcomes_of, score_set
+from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
 from uatlite.lab.evaluate.predict import Prepared, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
@@ -159,7 +159,7 @@ def outcomes(contenders: tuple[Contender, ...], found: Found, set_name: str) -> 
     result = {}
     for contender in contenders:
         own = found[contender.method.name, "calibration"]
-        calibrators = fit_calibrators(contender, own) if contender.calibrated else [None] * len(own)
+        calibrators = [fit_calibrator(contender.calibrator, run) if contender.calibrated else None for run in own]
         result[contender.name] = outcomes_of(found[contender.method.name, set_name], calibrators)
     return result
 
@@ -309,7 +309,7 @@ def main() -> None:
     costs = relative_costs(given.out, given.seeds, contenders, inference)
     for set_name, title in (("test", "In domain"), ("shift", "Shift")):
         rows = sets.scored[set_name]
-        scores = score_set(outcomes(contenders, found, set_name), SCORES, Resampling(), lambda share: None)
+        scores = score_set(outcomes(contenders, found, set_name), SCORES, Resampling())
         print(f"\n### {title}: {rows.name}, {len(rows):,} rows\n\n{table(scores, costs.__getitem__)}")
         if set_name == "test":
             print(f"\n{check_base(scores['base'], accuracies)}")

@@ -16,7 +16,7 @@ from uatlite.cli.bars import StageBar
 
 if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Plan
-    from uatlite.lab.evaluate.suite import Elsewhere
+    from uatlite.lab.evaluate.suite import ClusterPredict
     from uatlite.scoring.on_ray import Cluster
 
 TRAIN_EXAMPLES = """
@@ -164,8 +164,8 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
+    from uatlite.lab.evaluate.compare import Resampling
     from uatlite.lab.evaluate.contenders import parse_contenders
-    from uatlite.lab.evaluate.outcomes import Resampling
     from uatlite.lab.evaluate.plan import Plan, as_sets, choose_set, parse_metrics, parse_names
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
@@ -199,12 +199,12 @@ def evaluate(
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
 
 
-def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "Elsewhere":
+def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "ClusterPredict":
     """Compute the predictions of an evaluation on the workers of a cluster."""
-    from uatlite.lab.evaluate.on_ray import evaluation_jobs, fill
+    from uatlite.lab.evaluate.on_ray import evaluation_jobs, predict_on_cluster
 
     names = [shared.found_anywhere(name) for name in dict.fromkeys(models)]
-    return partial(fill, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)
+    return partial(predict_on_cluster, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)
 
 
 def report(

@@ -151,10 +151,7 @@ def bootstrap(
 ) -> dict[str, Interval]:
     """Each metric of probabilities (rows, classes) against labels (rows,), with its interval."""
     rows = Rows.of(probabilities, labels)
-    estimates = {
-        name: Estimate(metric.prepare(rows), metric.truth and metric.truth(rows), lowest=0.0)
-        for name, metric in chosen(metrics).items()
-    }
+    estimates = metric_estimates(rows, metrics)
     return intervals(estimates, (len(rows),), resamples=resamples, confidence=confidence, seed=seed)
 
 
@@ -197,10 +194,7 @@ def shift_bootstrap(
 ) -> dict[str, Interval]:
     """ΔECE and the robustness score of an in-domain and a shifted set, each resampled by itself."""
     in_domain, shifted = Rows.of(probabilities, labels), Rows.of(shifted_probabilities, shifted_labels)
-    estimates = {}
-    for name, weights in SHIFT.items():
-        statistic = combine(in_domain, shifted, weights)
-        estimates[name] = Estimate(statistic, truth=statistic, lowest=-np.inf if min(weights) < 0 else 0.0)
+    estimates = shift_estimates(in_domain, shifted)
     return intervals(estimates, (len(in_domain), len(shifted)), resamples=resamples, confidence=confidence, seed=seed)
 
 
@@ -213,9 +207,30 @@ def detection_bootstrap(
     seed: int = 0,
 ) -> dict[str, Interval]:
     """AUROC, AUPR and FPR95 of scores (rows,) for positives (rows,), with their intervals."""
+    estimates = detection_estimates(scores, positives)
+    rows = len(np.asarray(positives))
+    return intervals(estimates, (rows,), resamples=resamples, confidence=confidence, seed=seed)
+
+
+def metric_estimates(rows: Rows, metrics: Metrics = METRICS) -> dict[str, Estimate]:
+    """Each metric of the rows, ready to resample."""
+    return {
+        name: Estimate(metric.prepare(rows), metric.truth and metric.truth(rows), lowest=0.0)
+        for name, metric in chosen(metrics).items()
+    }
+
+
+def shift_estimates(in_domain: Rows, shifted: Rows) -> dict[str, Estimate]:
+    """ΔECE and the robustness score, ready to resample; the strata are the in-domain rows, then the shifted ones."""
+    statistics = {name: combine(in_domain, shifted, weights) for name, weights in SHIFT.items()}
+    lowest = {name: -np.inf if min(weights) < 0 else 0.0 for name, weights in SHIFT.items()}
+    return {name: Estimate(one, truth=one, lowest=lowest[name]) for name, one in statistics.items()}
+
+
+def detection_estimates(scores: ArrayLike, positives: ArrayLike) -> dict[str, Estimate]:
+    """AUROC, AUPR and FPR95 of scores (rows,) for positives (rows,), ready to resample."""
     ranking, found = check_detection(scores, positives)
-    estimates = {name: Estimate(statistic_of(ranking, found)) for name, statistic_of in DETECTION.items()}
-    return intervals(estimates, (len(found),), resamples=resamples, confidence=confidence, seed=seed)
+    return {name: Estimate(statistic_of(ranking, found)) for name, statistic_of in DETECTION.items()}
 
 
 def chosen(metrics: Metrics) -> Mapping[str, Metric[[]]]:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.contenders import parse_contenders
-from uatlite.lab.evaluate.outcomes import Resampling
 from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_metrics
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store

@@ -15,13 +15,13 @@ pytest.importorskip("ray", reason="ray is not installed, so reproducing on a clu
 def test_tables_made_on_workers_are_those_made_here(
     settings: Settings, whole: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uatlite.lab.evaluate.on_ray import fill
+    from uatlite.lab.evaluate.on_ray import predict_on_cluster
     from uatlite.scoring.on_ray import Cluster, connected
 
     cluster, display, computed = Cluster(workers=2), recorder(), []
 
     def counted(*args: Any, **kwargs: Any) -> None:
-        fill(args[0], args[1], computed.append, cluster=cluster, **kwargs)
+        predict_on_cluster(args[0], args[1], computed.append, cluster=cluster, **kwargs)
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here

@@ -12,11 +12,12 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
+from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.contenders import Contender, parse_contenders
-from uatlite.lab.evaluate.outcomes import Resampling, SetScores, fit_calibrators, outcomes_of, score_set, score_shift
+from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
-from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import build
@@ -70,7 +71,7 @@ def write_evaluation(directory: Path) -> Path:
     fitted: dict[str, list[Calibrator | None]] = {}
     for contender in CONTENDERS:
         rows = write_run(store, contender, "toy", "calibration", 400)
-        fitted[contender.name] = list(fit_calibrators(contender, [rows])) if contender.calibrated else [None]
+        fitted[contender.name] = [fit_calibrator(contender.calibrator, rows) if contender.calibrated else None]
     scored: list[SetScores] = []
     first = None
     for task, split, count in SETS:
@@ -87,7 +88,7 @@ def write_evaluation(directory: Path) -> Path:
                 left_out=0,
                 truncated_texts=3,
                 truncated_tokens=40,
-                scores=score_set(outcomes, METRICS, HOW, lambda share: None),
+                scores=score_set(outcomes, METRICS, HOW),
                 shift=score_shift(first, outcomes, HOW) if scored else {},
                 runs={name: (run.provenance.recipe.key,) for name, run in runs.items()},
             )

@@ -10,9 +10,8 @@ import pytest
 from rich.console import Console
 
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.compare import Score
-from uatlite.lab.evaluate.outcomes import Resampling, SetScores
-from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.compare import Resampling, Score
+from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.tables import (
     as_csv,
     cell,

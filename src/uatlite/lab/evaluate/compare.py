@@ -1,8 +1,8 @@
-"""Contenders on the same rows: means over seeds, intervals over rows, and who is best beyond chance.
+"""Compare contenders on the same rows: means over seeds, intervals over rows, and which one is best beyond chance.
 
-A contender's score is its mean over seeds. Rows are resampled, the same draws for every contender and seed, so each
-difference is paired. One is best only if the interval of its difference from every other excludes 0. That each of
-those must hold keeps the claim at the level of a single one, however many contenders there are.
+A score is the mean over seeds. All contenders and seeds share the resamples of the rows, so differences are paired. A
+contender is best only if the interval of its difference from every other contender excludes 0. Because all of these
+tests must succeed, the error rate of the claim is that of a single test, however many contenders there are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,14 +11,23 @@ from functools import cached_property
 
 import numpy as np
 
-from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
+from uatlite.metrics.bootstrap import Estimate, Interval, difference, draw_counts, interval_of
 from uatlite.metrics.metric import Better, Statistic, at_once
 from uatlite.values import Floats
 
-Estimates = Mapping[str, Mapping[str, Sequence[Estimate]]]
-"""contender -> metric -> one estimate for each seed"""
+Estimates = Mapping[str, Sequence[Mapping[str, Estimate]]]
+"""contender -> for each seed: metric -> estimate"""
 Tick = Callable[[float], None]
-"""Told what share of a comparison has been done since it was last called."""
+"""Called during a comparison with the share of it that was done since the last call."""
+
+
+@dataclass(frozen=True)
+class Resampling:
+    """How intervals are computed."""
+
+    resamples: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,9 +38,9 @@ class Score:
     """one for each seed"""
     low: float
     high: float
-    """the interval of the mean over seeds, by resampling rows"""
+    """the interval of the mean over seeds, from resampled rows"""
     difference: Interval | None = None
-    """the mean less that of the first contender, paired; None for the first itself"""
+    """the mean minus that of the first contender, paired; None for the first contender"""
     best: bool = False
 
     @property
@@ -40,13 +49,13 @@ class Score:
 
     @property
     def deviation(self) -> float | None:
-        """The standard deviation over seeds (ddof 1); None for a single one."""
+        """The standard deviation over seeds (ddof 1); None for one seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A metric of a contender, its mean over seeds, and that over the resamples (resamples,)."""
+    """A contender's mean over seeds of one metric, and its value on each resample (resamples,)."""
 
     estimate: Estimate
     resampled: Floats
@@ -56,28 +65,28 @@ def compare(
     estimates: Estimates,
     better: Mapping[str, Better | None],
     strata: tuple[int, ...],
-    *,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    how: Resampling,
     tick: Tick = lambda share: None,
 ) -> dict[str, dict[str, Score]]:
-    """Scores by contender and metric. `better` says in which direction, or None where there is no better."""
+    """Scores by contender and metric. `better` is the better direction of each metric, or None where it has none."""
     rows = sum(strata)
-    means = {c: {metric: _mean_over_seeds(seeds) for metric, seeds in of.items()} for c, of in estimates.items()}
+    means = {
+        contender: {metric: _mean_over_seeds([seed[metric] for seed in seeds]) for metric in seeds[0]}
+        for contender, seeds in estimates.items()
+    }
     parts: dict[tuple[str, str], list[Floats]] = {(c, metric): [] for c in means for metric in means[c]}
-    for counts in draw_counts(strata, resamples, seed):
+    for counts in draw_counts(strata, how.resamples, how.seed):
         for contender, of in means.items():
             for metric, estimate in of.items():
                 parts[contender, metric].append(estimate.statistic(counts))
-            tick(len(counts) / resamples / len(means))
+            tick(len(counts) / how.resamples / len(means))
     drawn = {key: _Drawn(means[key[0]][key[1]], np.concatenate(values)) for key, values in parts.items()}
     scores: dict[str, dict[str, Score]] = {contender: {} for contender in estimates}
-    for metric, direction in better.items():
+    for metric in next(iter(means.values())):
         of_metric = {contender: drawn[contender, metric] for contender in estimates}
-        compared = _Comparison(of_metric, direction, rows, confidence)
-        for contender, seeds in ((c, of[metric]) for c, of in estimates.items()):
-            values = tuple(at_once(estimate.statistic, rows) for estimate in seeds)
+        compared = _Comparison(of_metric, better[metric], rows, how.confidence)
+        for contender, seeds in estimates.items():
+            values = tuple(at_once(seed[metric].statistic, rows) for seed in seeds)
             scores[contender][metric] = compared.score(contender, values)
     return scores
 
@@ -97,7 +106,7 @@ def _mean(statistics: Sequence[Statistic]) -> Statistic:
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """One metric of all contenders on the same resamples of so many rows."""
+    """One metric of all contenders on the same resamples."""
 
     drawn: Mapping[str, _Drawn]
     better: Better | None
@@ -111,17 +120,17 @@ class _Comparison:
         return Score(values, interval.low, interval.high, difference, contender in self.winners)
 
     def difference(self, one: str, other: str) -> Interval:
-        """The paired interval of one's mean over seeds less the other's."""
+        """The paired interval of one's mean over seeds minus the other's."""
         a, b = self.drawn[one], self.drawn[other]
         truth = None
         if a.estimate.truth is not None and b.estimate.truth is not None:
-            truth = _minus(a.estimate.truth, b.estimate.truth)
-        estimate = Estimate(_minus(a.estimate.statistic, b.estimate.statistic), truth)
+            truth = difference(a.estimate.truth, b.estimate.truth)
+        estimate = Estimate(difference(a.estimate.statistic, b.estimate.statistic), truth)
         return interval_of(estimate, a.resampled - b.resampled, self.rows, self.confidence)
 
     @cached_property
     def winners(self) -> frozenset[str]:
-        """The best contender and those that equal it on every resample, if all others are worse beyond chance."""
+        """The best contender and those equal to it on every resample, if all others are worse beyond chance."""
         points = {name: at_once(own.estimate.statistic, self.rows) for name, own in self.drawn.items()}
         defined = [name for name in points if np.isfinite(points[name])]
         if self.better is None or not defined:
@@ -132,7 +141,3 @@ class _Comparison:
         others = [name for name in self.drawn if name not in equal]
         beaten = all(self.difference(best, other).excludes(0.0) for other in others)
         return equal if others and beaten else frozenset()
-
-
-def _minus(first: Statistic, second: Statistic) -> Statistic:
-    return lambda counts: first(counts) - second(counts)

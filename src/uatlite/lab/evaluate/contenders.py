@@ -1,6 +1,6 @@
-"""Who takes part in an evaluation: a method, with a calibrator stacked on it or not, as in 'uat:gate=k+ts'.
+"""Contenders of an evaluation: a method, with or without a calibrator, as in 'uat:gate=k+ts'; and their models.
 
-The models of an evaluation: the plain one, and one for each method that was trained to have weights of its own.
+Most methods run on the plain model. A method with trained weights runs on the model that was trained for it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from uatlite.model.weights import attached
 from uatlite.trust.auto import CALIBRATORS
 
 NO_CALIBRATOR = "none"
-# short name -> calibrator; the short one is also how it is printed
+# short name -> calibrator; printed names are the short ones
 CALIBRATOR_ALIASES: dict[str, str] = {"ts": "temperature", "its": "input-temperature"}
 _SHORT = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A method and the name of the calibrator that its mean logits go through."""
+    """A method and the name of the calibrator that is applied to its mean logits."""
 
     method: Method
     calibrator: str = NO_CALIBRATOR
@@ -30,7 +30,7 @@ class Contender:
         if CALIBRATORS[self.calibrator].uses_variance and not self.method.knows_variance:
             raise ConfigurationError(
                 f"{self.name}: the calibrator {self.calibrator!r} needs the margin's variance over passes, and "
-                f"{self.method.name} runs one pass. Stack it on a method with two passes or more, or use 'ts'."
+                f"{self.method.name} runs one pass. Use it with a method of two passes or more, or use 'ts'."
             )
 
     @property
@@ -46,7 +46,7 @@ class Contender:
 
 
 def parse_contender(text: str) -> Contender:
-    """'uat', 'uat+ts', 'uat:gate=k,penalty=1.0+platt', or a calibrator alone, which stands on the base method."""
+    """'uat', 'uat+ts', 'uat:gate=k,penalty=1.0+platt', or a calibrator alone, which means one on the base method."""
     alone = _calibrator(text)
     if alone is not None:
         return Contender(parse_method("base"), alone)
@@ -64,7 +64,7 @@ def parse_contender(text: str) -> Contender:
 
 
 def parse_contenders(text: str) -> tuple[Contender, ...]:
-    """Contenders separated by commas. Settings have commas too: a part with '=' but no ':' goes on the one before."""
+    """Contenders separated by commas. A part with '=' but no ':' is a setting of the contender before it."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and "=" in part and ":" not in part:
@@ -73,7 +73,7 @@ def parse_contenders(text: str) -> tuple[Contender, ...]:
             parts.append(part.strip())
     contenders = tuple(dict.fromkeys(parse_contender(part) for part in parts))
     if not contenders:
-        raise ConfigurationError(f"methods={text!r} names no method; as in 'base,ts,uat,uat+ts'.")
+        raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
     return contenders
 
 
@@ -92,13 +92,13 @@ class Models:
     """Which model each method runs on."""
 
     plain: Checkpoint
-    """what methods without a training of their own run on"""
+    """of all methods without trained weights"""
     trained: Mapping[str, Checkpoint] = field(default_factory=dict)
     """method -> the model that was trained for it"""
 
     @classmethod
     def of(cls, checkpoints: Sequence[Checkpoint]) -> "Models":
-        """The plain model is the first that was trained for no method; where there is none, the first of all."""
+        """The plain model is the one trained for no method; without such a model, the first one."""
         trained: dict[str, Checkpoint] = {}
         plain: list[Checkpoint] = []
         for checkpoint in checkpoints:
@@ -121,7 +121,7 @@ class Models:
         return cls((plain or list(checkpoints))[0], trained)
 
     def of_method(self, method: Method) -> Checkpoint:
-        """The model that a method runs on; an error where it needs one that is not there."""
+        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
         if not method.trained:
             return self.plain
         key = str(method.to_dict()["method"])

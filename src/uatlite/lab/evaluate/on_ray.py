@@ -1,7 +1,7 @@
-"""Filling a store of predictions on many machines: each worker takes a piece of a run, computes it and writes it.
+"""Predictions for the store on many machines: each worker takes pieces of runs, computes them and writes them.
 
-The unit is a piece: some rows of one data set, with one method and one seed. `uatlite.experiments` reads the store
-afterwards as if it had filled it itself; its pieces are written whole or not at all, so it can be killed at any time.
+A piece is some rows of one data set with one method and one seed. Pieces are written whole or not at all, so a worker
+may be killed at any time. `uatlite.lab.evaluate.suite` then reads the store as if it had computed everything itself.
 """
 
 import pickle
@@ -27,12 +27,12 @@ except ImportError as error:
     raise MissingDependency("ray", "ray") from error
 
 MakeJobs = Callable[[], Sequence[StoreJob]]
-"""Makes the jobs anew in a worker: models, data and tokens. It travels there, so it is a `partial` and no closure."""
+"""Makes the jobs in a worker: models, data and tokens. It is pickled, so it must be a `partial` and not a closure."""
 
 UNIT, DONE = "unit", "done"
 
 
-def fill(
+def predict_on_cluster(
     jobs: Sequence[StoreJob],
     store: Store,
     advance: Callable[[float], None],
@@ -40,16 +40,16 @@ def fill(
     make_jobs: MakeJobs,
     cluster: Cluster,
 ) -> None:
-    """Compute what a store lacks of some jobs, each piece by some worker of a cluster.
+    """Compute the pieces of some jobs that the store does not have, on the workers of a cluster.
 
-    `make_jobs` makes the same jobs in a worker; `advance` is told of each piece, in passes over a row.
+    `make_jobs` makes the same jobs in a worker. `advance` gets the work of each finished piece, in passes over a row.
     """
     units = [pickle.dumps(unit) for job in jobs for unit in _units(store, job)]
     if not units:
         return
     with connected(cluster) as workers:
         dataset = ray.data.from_items([{UNIT: unit} for unit in units], override_num_blocks=len(units)).map_batches(
-            Filler,
+            PieceWorker,
             fn_constructor_args=(make_jobs,),
             batch_size=1,
             batch_format="pyarrow",
@@ -67,12 +67,12 @@ def fill(
 def _units(store: Store, job: StoreJob) -> Iterator[tuple[StoredRun, int, list[int]]]:
     prepared, method, seed = job
     run = begin(store, prepared, method, seed)
-    everywhere = replace(run, directory=run.directory.absolute())
-    return ((everywhere, number, rows.tolist()) for number, rows in missing(run, prepared))
+    run = replace(run, directory=run.directory.absolute())
+    return ((run, number, rows.tolist()) for number, rows in missing(run, prepared))
 
 
-class Filler:
-    """A worker: holds the models and the data, computes pieces."""
+class PieceWorker:
+    """Holds the models and the data in a worker process, and computes pieces with them."""
 
     def __init__(self, make_jobs: MakeJobs) -> None:
         self._jobs = {
@@ -81,10 +81,10 @@ class Filler:
         }
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """A table of one unit to a table of how much was done."""
-        return pa.table({DONE: [self._fill(*pickle.loads(unit.as_py())) for unit in batch[UNIT]]})
+        """Compute the pieces of a table of units; a table of the work done."""
+        return pa.table({DONE: [self._compute(*pickle.loads(unit.as_py())) for unit in batch[UNIT]]})
 
-    def _fill(self, run: StoredRun, number: int, rows: list[int]) -> float:
+    def _compute(self, run: StoredRun, number: int, rows: list[int]) -> float:
         key = run.provenance.recipe.key
         if key not in self._jobs:
             raise DataError(
@@ -97,6 +97,6 @@ class Filler:
 
 
 def evaluation_jobs(names: Sequence[str], plan: Plan) -> list[StoreJob]:
-    """The jobs of `uatlite evaluate`, from the names of its models."""
+    """The jobs of `uatlite evaluate`, from the names of the models."""
     models = Models.of([load_checkpoint(name, kind=plan.test.task.kind) for name in names])
     return jobs_of(plan, models, sets_of(plan, models))

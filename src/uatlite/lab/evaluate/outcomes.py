@@ -1,24 +1,21 @@
-"""From stored logits to the probabilities that are scored: calibrate, then put the task's classes in order.
+"""From stored logits to scores: calibrate, put the classes in the task's order, score and compare contenders.
 
-Calibrators work in the model's own columns and are applied before classes are summed, so one that was fitted on NLI
-with three classes serves HANS with two.
-
-Scores of contenders on a set and its shifts, from stored predictions alone: no model, no torch.
+Only stored predictions are needed, no model and no torch. Calibrators work on the model's own columns, before columns
+are summed into classes of the task. A calibrator fitted on NLI with three classes therefore serves HANS with two.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.compare import Estimates, Score, Tick, compare
-from uatlite.lab.evaluate.contenders import Contender
+from uatlite.lab.evaluate.compare import Resampling, Score, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.metrics.accuracy import DETECTION, check_detection
-from uatlite.metrics.bootstrap import METRICS, Estimate
-from uatlite.metrics.calibration import SHIFT, combine
+from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
+from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
 from uatlite.predictive import margin_variance, mean_logits, softmax
@@ -27,19 +24,48 @@ from uatlite.trust.calibrators import Calibrator
 
 Floats = NDArray[np.float64]
 
+HEADLINE = (
+    "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
+)  # fmt: skip
+"""The metrics that are scored by default."""
+
+# Coverage and accuracy at a fixed threshold trade against each other: an overconfident model admits the most rows, an
+# underconfident one only the easiest. And ΔECE is low for a model that is badly calibrated in domain already. Alone,
+# none of them has a better direction.
+_NEITHER = ("coverage@", "count@", "accuracy@", "delta_ece")
+DIRECTIONS: dict[str, Better | None] = {
+    **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
+    **{name: None if name.startswith(_NEITHER) else "lower" for name in SHIFT},
+    "auroc": "higher",
+    "aupr": "higher",
+    "fpr95": "lower",
+}
+"""The better direction of every score; None where it has none."""
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one run of a contender comes to on a set."""
+    """The probabilities and gold labels of one run of a contender on a set."""
 
     probabilities: Floats
-    """(rows, classes): of the rows whose gold label is a class that the model knows"""
+    """(rows, classes): of the rows whose gold label is a class of the model"""
     labels: NDArray[np.int64]
     """(rows,)"""
     doubt: Floats | None
-    """(labelled rows,): how much each row looks out of scope, where the task has such rows"""
+    """(labelled rows,): how much each row looks out of scope; None where the task has no such rows"""
     out_of_scope: NDArray[np.bool_] | None
-    """(labelled rows,): which of them are"""
+    """(labelled rows,): which rows are out of scope"""
+
+    @cached_property
+    def rows(self) -> Rows:
+        """Probabilities and labels as the metrics take them."""
+        return Rows.of(self.probabilities, self.labels)
+
+
+Outcomes = Mapping[str, Sequence[Outcome]]
+"""contender -> its outcome on a set for each seed"""
+Scores = dict[str, dict[str, Score]]
+"""contender -> metric -> score"""
 
 
 def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
@@ -54,12 +80,12 @@ def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
 
 
 def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) -> Outcome:
-    """Calibrated probabilities of the task's classes, and the gold labels in their order."""
+    """Calibrated probabilities of the task's classes, and the gold labels in the same order."""
     provenance = predictions.provenance
     logits = _mean_logits(predictions)
-    own = softmax(logits) if calibrator is None else calibrator.probabilities(logits, _variance(predictions))
-    probabilities = provenance.align().apply(own).astype(np.float64)
-    labels = _class_indices(predictions)
+    columns = softmax(logits) if calibrator is None else calibrator.probabilities(logits, _variance(predictions))
+    probabilities = provenance.align().apply(columns).astype(np.float64)
+    labels = class_indices(predictions)
     known = labels >= 0
     if not known.any():
         raise DataError(f"{provenance.set_name} has no row with a gold label that the model knows: nothing to score.")
@@ -67,8 +93,13 @@ def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) ->
     if provenance.out_of_scope is not None:
         labelled = predictions.labels >= 0
         flags = (predictions.labels == provenance.out_of_scope)[labelled]
-        doubt = _doubt(predictions, probabilities)[labelled]
+        doubt = _doubt(probabilities, provenance.classes, provenance.labels[provenance.out_of_scope])[labelled]
     return Outcome(probabilities[known], labels[known], doubt, flags)
+
+
+def outcomes_of(predictions: Sequence[StoredPredictions], calibrators: Sequence[Calibrator | None]) -> list[Outcome]:
+    """The outcome of a contender on a set for each seed."""
+    return [outcome_of(run, calibrator) for run, calibrator in zip(predictions, calibrators, strict=True)]
 
 
 def _mean_logits(predictions: StoredPredictions) -> Floats:
@@ -76,14 +107,14 @@ def _mean_logits(predictions: StoredPredictions) -> Floats:
 
 
 def _variance(predictions: StoredPredictions) -> Floats | None:
-    """The margin's variance: the method's own where it gives one, else over its passes, else None."""
+    """The margin's variance: as the method gives it, else over its passes, else None."""
     if predictions.margin_variance is not None:
         return predictions.margin_variance.astype(np.float64)
     return margin_variance(predictions.logits, predictions.counts) if len(predictions.logits) > 1 else None
 
 
-def _class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
-    """The gold label as an index into the classes that the model knows; -1 without a label or outside of them."""
+def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
+    """(rows,): the gold label as an index into the model's classes; -1 without a label or outside of them."""
     provenance = predictions.provenance
     place = {label: index for index, label in enumerate(provenance.classes)}
     table = np.array([place.get(label, -1) for label in provenance.labels] + [-1], dtype=np.int64)
@@ -91,7 +122,7 @@ def _class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
 
 
 def _gold_columns(predictions: StoredPredictions) -> NDArray[np.int64]:
-    """The model's column of each gold label; -1 where there is none."""
+    """(rows,): the model's column of each gold label; -1 where there is none."""
     provenance = predictions.provenance
     if any(len(columns) != 1 for columns in provenance.recipe.columns):
         raise CalibrationError(
@@ -99,138 +130,42 @@ def _gold_columns(predictions: StoredPredictions) -> NDArray[np.int64]:
             "is right, and no calibrator can be fitted on it. Evaluate the model's own task, with this one as --shift."
         )
     columns = np.array([columns[0] for columns in provenance.recipe.columns] + [-1], dtype=np.int64)
-    return np.asarray(columns[_class_indices(predictions)])
+    return np.asarray(columns[class_indices(predictions)])
 
 
-def _doubt(predictions: StoredPredictions, probabilities: Floats) -> Floats:
-    """The probability of the out-of-scope class where the model has it, else 1 - confidence."""
-    provenance = predictions.provenance
-    assert provenance.out_of_scope is not None
-    name = provenance.labels[provenance.out_of_scope]
-    if name in provenance.classes:
-        return np.asarray(probabilities[:, provenance.classes.index(name)])
+def _doubt(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str) -> Floats:
+    """(rows,): the probability of the out-of-scope class where the model has it, else 1 - confidence."""
+    if out_of_scope in classes:
+        return np.asarray(probabilities[:, classes.index(out_of_scope)])
     return np.asarray(1 - probabilities.max(axis=1))
 
 
-HEADLINE = (
-    "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
-)  # fmt: skip
-"""What is scored unless other metrics are asked for."""
-
-# Coverage and accuracy at a fixed threshold trade against each other: an overconfident model admits the most rows, an
-# underconfident one only the easiest. And ΔECE is low for whoever is badly calibrated in domain already. Alone, none of
-# them has a better direction.
-_NEITHER = ("coverage@", "count@", "accuracy@", "delta_ece")
-DIRECTIONS: dict[str, Better | None] = {
-    **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
-    **{name: None if name.startswith(_NEITHER) else "lower" for name in SHIFT},
-    "auroc": "higher",
-    "aupr": "higher",
-    "fpr95": "lower",
-}
-"""Which way is better, for everything that is scored; None where neither is."""
-
-Outcomes = Mapping[str, Sequence[Outcome]]
-"""contender -> what it comes to on a set, for each seed"""
-
-
-@dataclass(frozen=True)
-class Resampling:
-    """How intervals are made."""
-
-    resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class SetScores:
-    """Every contender on one set. `rows` are scored; `left_out` have no gold label that the model knows."""
-
-    name: str
-    source: str
-    alignment: str
-    rows: int
-    left_out: int
-    truncated_texts: int
-    truncated_tokens: int
-    scores: Mapping[str, Mapping[str, Score]]
-    """contender -> metric -> score"""
-    shift: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)
-    """contender -> delta_ece, robustness_score, against the first set; empty for that one"""
-    detection: Mapping[str, Mapping[str, Score]] = field(default_factory=dict)
-    """contender -> auroc, aupr, fpr95 of finding out-of-scope rows; empty where a task has none"""
-    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """method -> the keys of its runs in the store, one for each seed"""
-
-
-def fit_calibrators(contender: Contender, calibration: Sequence[StoredPredictions]) -> list[Calibrator]:
-    """A calibrator for each seed, fitted on that seed's predictions of the calibration split."""
-    return [fit_calibrator(contender.calibrator, predictions) for predictions in calibration]
-
-
-def outcomes_of(predictions: Sequence[StoredPredictions], calibrators: Sequence[Calibrator | None]) -> list[Outcome]:
-    """What a contender comes to on a set, for each seed."""
-    return [outcome_of(run, calibrator) for run, calibrator in zip(predictions, calibrators, strict=True)]
-
-
-def score_set(outcomes: Outcomes, metrics: Sequence[str], how: Resampling, tick: Tick) -> dict[str, dict[str, Score]]:
+def score_set(outcomes: Outcomes, metrics: Sequence[str], how: Resampling, tick: Tick = lambda share: None) -> Scores:
     """Metrics of every contender on the same rows."""
-    estimates: dict[str, dict[str, list[Estimate]]] = {}
-    for contender, seeds in outcomes.items():
-        rows = [Rows.of(outcome.probabilities, outcome.labels) for outcome in seeds]
-        estimates[contender] = {name: [_estimate(name, seed) for seed in rows] for name in metrics}
-    return _compare(estimates, metrics, (_rows(outcomes),), how, tick)
+    estimates = {name: [metric_estimates(one.rows, metrics) for one in seeds] for name, seeds in outcomes.items()}
+    return compare(estimates, DIRECTIONS, (_size(outcomes),), how, tick)
 
 
-def score_shift(
-    in_domain: Outcomes, shifted: Outcomes, how: Resampling, tick: Tick = lambda share: None
-) -> dict[str, dict[str, Score]]:
-    """ΔECE and the robustness score of every contender; both sets are resampled, each by itself."""
-    estimates: dict[str, dict[str, list[Estimate]]] = {}
-    for contender, seeds in in_domain.items():
-        pairs = [
-            (Rows.of(first.probabilities, first.labels), Rows.of(second.probabilities, second.labels))
-            for first, second in zip(seeds, shifted[contender], strict=True)
-        ]
-        estimates[contender] = {}
-        for name, weights in SHIFT.items():
-            statistics = [combine(first, second, weights) for first, second in pairs]
-            lowest = -np.inf if min(weights) < 0 else 0.0
-            estimates[contender][name] = [Estimate(one, truth=one, lowest=lowest) for one in statistics]
-    strata = (_rows(in_domain), _rows(shifted))
-    return _compare(estimates, tuple(SHIFT), strata, how, tick)
+def score_shift(in_domain: Outcomes, shifted: Outcomes, how: Resampling) -> Scores:
+    """ΔECE and the robustness score of every contender; the two sets are resampled separately."""
+    estimates = {
+        name: [shift_estimates(first.rows, second.rows) for first, second in zip(seeds, shifted[name], strict=True)]
+        for name, seeds in in_domain.items()
+    }
+    return compare(estimates, DIRECTIONS, (_size(in_domain), _size(shifted)), how)
 
 
-def score_detection(outcomes: Outcomes, how: Resampling) -> dict[str, dict[str, Score]]:
-    """AUROC, AUPR and FPR95 of telling out-of-scope rows from the others; empty where there are not both kinds."""
-    estimates: dict[str, dict[str, list[Estimate]]] = {}
-    rows = 0
-    for contender, seeds in outcomes.items():
-        estimates[contender] = {name: [] for name in DETECTION}
-        for outcome in seeds:
-            if outcome.doubt is None or outcome.out_of_scope is None or len(np.unique(outcome.out_of_scope)) < 2:
-                return {}
-            ranking, positives = check_detection(outcome.doubt, outcome.out_of_scope)
-            rows = len(positives)
-            for name, statistic_of in DETECTION.items():
-                estimates[contender][name].append(Estimate(statistic_of(ranking, positives)))
-    return _compare(estimates, tuple(DETECTION), (rows,), how, lambda share: None)
+def score_detection(outcomes: Outcomes, how: Resampling) -> Scores:
+    """AUROC, AUPR and FPR95 of telling out-of-scope rows from the others; empty unless there are both kinds."""
+    flags = next(iter(outcomes.values()))[0].out_of_scope
+    if flags is None or flags.all() or not flags.any():
+        return {}
+    estimates = {
+        name: [detection_estimates(one.doubt, one.out_of_scope) for one in seeds]  # type: ignore[arg-type]
+        for name, seeds in outcomes.items()
+    }
+    return compare(estimates, DIRECTIONS, (len(flags),), how)
 
 
-def _compare(
-    estimates: Estimates, metrics: Sequence[str], strata: tuple[int, ...], how: Resampling, tick: Tick
-) -> dict[str, dict[str, Score]]:
-    better = {name: DIRECTIONS[name] for name in metrics}
-    return compare(
-        estimates, better, strata, resamples=how.resamples, confidence=how.confidence, seed=how.seed, tick=tick
-    )
-
-
-def _estimate(metric: str, rows: Rows) -> Estimate:
-    chosen = METRICS[metric]
-    return Estimate(chosen.prepare(rows), chosen.truth and chosen.truth(rows), lowest=0.0)
-
-
-def _rows(outcomes: Outcomes) -> int:
+def _size(outcomes: Outcomes) -> int:
     return len(next(iter(outcomes.values()))[0].labels)

@@ -1,12 +1,12 @@
-"""One piece of a run: some of its rows as a Parquet file, with a checksum of the values in its metadata.
+"""A piece of a run as a Parquet file: some of its rows, with a checksum of the values in the metadata.
 
 | column | type | |
 |---|---|---|
 | row | int32 | index in the data set |
 | id | string | |
 | label | int32 or null | index of the gold label |
-| logits | list of lists of float | (passes, classes); as many passes as the row has |
-| passes | int32 or null | passes that were run, where the number depends on the row |
+| logits | list of lists of float | (passes, classes); the valid passes of the row |
+| passes | int32 or null | passes that were run, where the method decides row by row |
 | margin_variance | float or null | from methods that compute it without sampling |
 """
 
@@ -40,9 +40,9 @@ class Piece:
     seconds: float
     """how long the method ran"""
     counts: NDArray[np.int64] | None = None
-    """(rows,): how many passes each row has logits of, where rows differ"""
+    """(rows,): valid passes per row, where rows differ"""
     spent: NDArray[np.int32] | None = None
-    """(rows,): how many passes were run for each row, where a method spends them by need"""
+    """(rows,): passes that were run per row, where the method decides row by row"""
 
     def trimmed(self) -> "Piece":
         """Without passes that no row has, and without counts where all rows have the same number."""
@@ -54,12 +54,12 @@ class Piece:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of all values but the time."""
+        """SHA-256 of all values except the time."""
         digest = hashlib.sha256(json.dumps(self.ids).encode())
         for values in (self.rows, self.labels, self.logits, self.margin_variance):
             digest.update(b"none" if values is None else str(values.shape).encode())
             digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
-        for numbers in (self.counts, self.spent):  # pieces from before there were such methods keep their checksums
+        for numbers in (self.counts, self.spent):  # absent ones add nothing, as in older pieces
             digest.update(b"" if numbers is None else np.ascontiguousarray(numbers).tobytes())
         return digest.hexdigest()
 
@@ -96,7 +96,7 @@ def read_piece(path: Path) -> Piece:
     return piece
 
 
-_WAY_OUT = "Delete it and run the same command again: only its rows are computed anew."
+_WAY_OUT = "Delete it and run the same command again: only its rows are computed again."
 
 
 def _piece(table: Any) -> Piece:
@@ -144,7 +144,7 @@ def _column(pa: Any, values: NDArray[Any] | None, rows: int, kind: Any) -> Any:
 
 
 def _values(table: Any, name: str) -> NDArray[Any] | None:
-    """A column, or None where the method gave none or the piece is from before there was such a column."""
+    """A column; None where the method gave no values or an older piece does not have the column."""
     if name not in table.column_names or table[name].null_count:
         return None
     values: NDArray[Any] = table[name].to_numpy()

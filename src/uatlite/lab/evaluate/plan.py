@@ -1,6 +1,6 @@
-"""What an evaluation is to do, as a frozen value that is checked before any model is loaded.
+"""What to evaluate: a frozen value that is checked before any model is loaded, and how its parts are spelt.
 
-Which tasks there are, and where each of their splits would be read from; nothing is read.
+`inventory` says where each split of each task would be read from.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,8 +9,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice
+from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.contenders import Contender
-from uatlite.lab.evaluate.outcomes import HEADLINE, Resampling
+from uatlite.lab.evaluate.outcomes import HEADLINE
+from uatlite.methods.method import Method
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.perturb import PERTURBATIONS
@@ -34,7 +36,7 @@ class SetChoice:
 
 @dataclass(frozen=True)
 class Plan:
-    """Contenders, the set they are compared on, shifts of it, and how often and how much of it."""
+    """Contenders, the set they are compared on, its shifts, and how many seeds, rows and resamples to use."""
 
     contenders: tuple[Contender, ...]
     test: SetChoice
@@ -42,7 +44,7 @@ class Plan:
     perturbations: tuple[str, ...] = ()
     seeds: int = 1
     limit: int | None = None
-    """rows drawn of each split; all without it"""
+    """rows to sample from each split; None for all"""
     max_length: int | None = None
     data_dir: Path | None = None
     label_order: tuple[str, ...] | None = None
@@ -51,7 +53,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.contenders:
-            raise ConfigurationError("an evaluation needs a method; as in 'base,ts,uat,uat+ts'.")
+            raise ConfigurationError("an evaluation needs a method; give some, as in 'base,ts,uat,uat+ts'.")
         for name, value in (("seeds", self.seeds), ("limit", self.limit)):
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
@@ -78,7 +80,12 @@ class Plan:
 
     @property
     def calibrates(self) -> bool:
+        """Whether any contender has to be fitted on calibration rows."""
         return any(contender.calibrated for contender in self.contenders)
+
+    def seeds_of(self, method: Method) -> range:
+        """The seeds that a method runs with; one for a method without randomness."""
+        return range(self.seeds if method.stochastic else 1)
 
 
 def parse_set(text: str) -> SetChoice:
@@ -88,7 +95,7 @@ def parse_set(text: str) -> SetChoice:
 
 
 def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str | None, label: str) -> SetChoice:
-    """The set to evaluate: a task by name, or the user's own file with the columns that it has."""
+    """The set to evaluate: a task by name, or the user's own file and its columns."""
     check_source(task, data)
     if task is not None:
         return parse_set(task)
@@ -97,7 +104,7 @@ def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str
 
 
 def parse_metrics(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas, 'all', or nothing for the usual ones."""
+    """Names separated by commas, 'all', or None for the default metrics."""
     if text is None:
         return HEADLINE
     if text.strip() == ALL_METRICS:
@@ -106,17 +113,17 @@ def parse_metrics(text: str | None) -> tuple[str, ...]:
 
 
 def parse_names(text: str | None) -> tuple[str, ...] | None:
-    """Names separated by commas; None for nothing."""
+    """Names separated by commas; None stays None."""
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def as_sets(texts: Sequence[str]) -> tuple[SetChoice, ...]:
-    """Each spelling of a set, once."""
+    """The sets that the texts spell, without repetitions."""
     return tuple({choice.task.name + "/" + choice.split: choice for choice in map(parse_set, texts)}.values())
 
 
 def inventory(data_dir: Path | None = None) -> Iterator[tuple[Task, dict[str, str]]]:
-    """Each task with a place, in words, for each of its splits, by the order in which `load` looks."""
+    """Each task, and in words where `load` would find each of its splits. Nothing is read."""
     directory = data_directory(data_dir)
     for task in TASKS.values():
         yield task, {split: _place(task, part, directory) for split, part in task.splits.items()}

@@ -1,4 +1,4 @@
-"""The runner: a data set through a method into the store, piece by piece, going on where it stopped."""
+"""Run a method over a data set into the store, piece by piece; an interrupted run resumes."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ from uatlite.values import Choices, Dataset
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
 Advance = Callable[[int], None]
-"""Called with a number of rows whenever so many more were computed and stored."""
+"""Called with the number of rows of each piece that was computed and stored."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set ready for a checkpoint: its tokens, and how the model's columns become its classes."""
+    """A data set ready for a model: its tokens, and how the model's columns become its classes."""
 
     checkpoint: Checkpoint
     dataset: Dataset
@@ -65,9 +65,9 @@ def prepare(
 
 
 def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance: Advance | None = None) -> StoredRun:
-    """The run of a method over a data set, computed as far as the store does not have it.
+    """The finished run of a method over a data set; only pieces that the store does not have are computed.
 
-    Pieces come in turn, shortest texts first. Whatever ends this early, a finished piece is never computed again.
+    Pieces of short texts come first. A finished piece is never computed again, however this call ends.
     """
     run = begin(store, prepared, method, seed)
     if run.complete:
@@ -81,23 +81,23 @@ def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance
 
 
 def begin(store: Store, prepared: Prepared, method: Method, seed: int) -> StoredRun:
-    """Such a run in the store, with its provenance, whether or not it has pieces yet."""
+    """The run in the store, created with its provenance unless it exists; it may have no pieces yet."""
     return store.begin(_provenance(prepared, method.seeded(seed), seed))
 
 
 def missing(run: StoredRun, prepared: Prepared) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """The pieces that a run does not have, or has broken: the number and the rows of each."""
+    """The pieces of a run that are missing or broken: the number and the rows of each."""
     planned = enumerate(run.plan(prepared.tokens.by_length()))
     return ((number, rows) for number, rows in planned if not run.has(number, rows))
 
 
 def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> int:
-    """How many rows of such a run the store does not have yet; broken pieces, found only when read, count as there."""
+    """The number of rows of a run without a piece in the store; a broken piece counts as present."""
     return store.remaining(recipe_of(prepared, method, seed), len(prepared.dataset))
 
 
 def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
-    """What decides the numbers of such a run; its key says where the store would have it."""
+    """What determines the numbers of a run."""
     return RunRecipe(
         model=prepared.checkpoint.hash,
         data=prepared.dataset.fingerprint,
@@ -133,7 +133,7 @@ def _provenance(prepared: Prepared, method: Method, seed: int) -> Provenance:
 
 
 def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
-    """One piece: the passes of these rows, which stay in their order because it is that of their length."""
+    """The piece with these rows, which are sorted by length and stay in this order."""
     started = time.perf_counter()
     batches = list(prepared.tokens.batches(rows))
     results = [method.run(prepared.checkpoint.model, batch.inputs) for batch in batches]
@@ -156,6 +156,6 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
 
 
 def _joined(results: list[Passes], name: str) -> NDArray[Any] | None:
-    """A value of all batches, (rows,); None where the method does not give it."""
+    """One field of all batches, (rows,); None where the method does not give it."""
     values = [getattr(result, name) for result in results]
     return None if values[0] is None else torch.cat(values).detach().cpu().numpy()

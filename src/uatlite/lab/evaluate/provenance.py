@@ -1,4 +1,4 @@
-"""Where stored predictions come from: the recipe that decides their numbers, and what is noted beside it."""
+"""Where stored predictions come from: the recipe that determines their numbers, and facts for the reader."""
 
 import hashlib
 import json
@@ -10,26 +10,26 @@ from uatlite.errors import StoreError
 from uatlite.text.labels import Alignment
 
 FORMAT = 1
-"""The layout of a run in the store; a store of another one is not read."""
+"""The version of the layout on disk; a run of another version is not read."""
 
 
 @dataclass(frozen=True)
 class RunRecipe:
-    """All that decides the numbers of a run. Two runs of one recipe hold the same logits, and its hash is their key."""
+    """All that determines the numbers of a run. Runs of one recipe have the same logits; its hash is their key."""
 
     model: str
     """`model_hash` of the weights"""
     data: str
     """`Dataset.fingerprint` of ids, texts and labels"""
     tokens: str
-    """`Tokens.fingerprint`: what the tokenizer and the cut made of the texts"""
+    """`Tokens.fingerprint` of the tokenized and truncated texts"""
     task: str
     split: str
     perturbation: str | None
     method: Mapping[str, Any]
     """`Method.to_dict`"""
     seed: int | None
-    """None where no seed changes anything"""
+    """None for a method without randomness"""
     columns: tuple[tuple[int, ...], ...]
     """the model's columns that make up each class of the task"""
     uatlite: str
@@ -43,7 +43,7 @@ class RunRecipe:
 
 @dataclass(frozen=True)
 class Provenance:
-    """A recipe and what a reader of the numbers wants to know beside it."""
+    """A recipe, and what else a reader of the numbers wants to know."""
 
     recipe: RunRecipe
     method: str
@@ -52,7 +52,7 @@ class Provenance:
     model: str
     """the name that the checkpoint was loaded by"""
     source: str
-    """in words, where the rows came from"""
+    """where the rows came from, in words"""
     rows: int
     labels: tuple[str, ...]
     """of the data set: what the stored labels mean"""
@@ -61,7 +61,7 @@ class Provenance:
     classes: tuple[str, ...]
     """the task's classes that the model knows, in the order of `recipe.columns`"""
     alignment: str
-    """in words, how the model's columns became the task's classes"""
+    """how the model's columns became the task's classes, in words"""
     out_of_scope: int | None
     truncated_texts: int
     truncated_tokens: int

@@ -1,26 +1,48 @@
-"""What an evaluation found, as a frozen value that goes to JSON and back."""
+"""The results of an evaluation, as a frozen value that goes to JSON and back."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from uatlite.lab.evaluate.compare import Score
-from uatlite.lab.evaluate.outcomes import Resampling, SetScores
+from uatlite.lab.evaluate.compare import Resampling, Score
 from uatlite.metrics.bootstrap import Interval
 
 Scores = Mapping[str, Mapping[str, Score]]
+"""contender -> metric -> score"""
+
+
+@dataclass(frozen=True)
+class SetScores:
+    """The scores of every contender on one set."""
+
+    name: str
+    source: str
+    alignment: str
+    rows: int
+    """scored rows"""
+    left_out: int
+    """rows without a gold label that the model knows"""
+    truncated_texts: int
+    truncated_tokens: int
+    scores: Scores
+    shift: Scores = field(default_factory=dict)
+    """delta_ece and robustness_score against the first set; empty for the first set"""
+    detection: Scores = field(default_factory=dict)
+    """auroc, aupr and fpr95 of finding out-of-scope rows; empty where the task has none"""
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """method -> the keys of its runs in the store, one for each seed"""
 
 
 @dataclass(frozen=True)
 class Results:
-    """Every contender on every set; the first set is in domain, the others are shifts of it."""
+    """The scores of every contender on every set; the first set is in domain, the others are shifts of it."""
 
     model: str
     model_hash: str
     contenders: tuple[str, ...]
     methods: Mapping[str, Mapping[str, Any]]
-    """contender -> method, its model, calibrator, passes, seeds, seconds over the first set's rows and seeds"""
+    """contender -> method, model, calibrator, passes, seeds, seconds per text on the first set"""
     metrics: tuple[str, ...]
     resampling: Resampling
     sets: tuple[SetScores, ...]
@@ -29,10 +51,9 @@ class Results:
     versions: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; a score that is not defined is null."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        values |= {"resampling": asdict(self.resampling), "sets": [_set_to_dict(one) for one in self.sets]}
-        return _plain(values)  # type: ignore[no-any-return]
+        """Plain JSON values; an undefined score is null."""
+        changed = {"resampling": asdict(self.resampling), "sets": [_set_to_dict(one) for one in self.sets]}
+        return _plain(vars(self) | changed)  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Results":
@@ -53,31 +74,23 @@ _TABLES = ("scores", "shift", "detection")
 
 
 def _set_to_dict(one: SetScores) -> dict[str, Any]:
-    values = {name: getattr(one, name) for name in one.__dataclass_fields__}
-    for table in _TABLES:
-        values[table] = {
-            contender: {metric: _score_to_dict(score) for metric, score in scores.items()}
-            for contender, scores in values[table].items()
-        }
-    return values
+    return vars(one) | {table: _each_score(getattr(one, table), _score_to_dict) for table in _TABLES}
+
+
+def _set_from_dict(values: Mapping[str, Any]) -> SetScores:
+    tables = {table: _each_score(values[table], _score_from_dict) for table in _TABLES}
+    runs = {method: tuple(keys) for method, keys in values["runs"].items()}
+    return SetScores(**{**values, **tables, "runs": runs})
+
+
+def _each_score(table: Mapping[str, Mapping[str, Any]], change: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
+    return {name: {metric: change(score) for metric, score in scores.items()} for name, scores in table.items()}
 
 
 def _score_to_dict(score: Score) -> dict[str, Any]:
     summary = {"mean": score.mean, "deviation": score.deviation, "low": score.low, "high": score.high}
     difference = None if score.difference is None else asdict(score.difference)
     return {**summary, "best": score.best, "values": score.values, "difference": difference}
-
-
-def _set_from_dict(values: Mapping[str, Any]) -> SetScores:
-    tables: dict[str, Scores] = {
-        table: {
-            contender: {metric: _score_from_dict(score) for metric, score in scores.items()}
-            for contender, scores in values[table].items()
-        }
-        for table in _TABLES
-    }
-    runs = {method: tuple(keys) for method, keys in values["runs"].items()}
-    return SetScores(**{**values, **tables, "runs": runs})
 
 
 def _score_from_dict(values: Mapping[str, Any]) -> Score:

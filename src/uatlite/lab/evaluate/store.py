@@ -1,12 +1,12 @@
-"""The store: the predictions of many runs in one directory of Parquet files, written once, in pieces.
+"""The store: a directory with the predictions of many runs, each in pieces of Parquet that are written once.
 
     STORE/run=3f0c…/_run.json            the provenance of the numbers, written first
                     piece-00000.parquet  some rows of the run
                     _complete.json       written last: all pieces are there
 
 Reading needs NumPy and pyarrow, no model and no torch; `pyarrow.dataset.dataset(STORE, partitioning="hive")` reads all
-runs as one table. A run is resumed piece by piece. Two processes that compute the same run write the same
-files, and the last rename wins.
+runs as one table. An interrupted run resumes with its missing pieces. Two processes that compute the same run write
+the same files, and the last rename wins.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ from uatlite.predictive import Counts
 from uatlite.text.pieces import Pieces
 
 PIECES = 32
-"""A run is stored in about this many files: a killed run loses at most this share of its work."""
+"""Files of a run, about: a killed run loses at most one of these parts."""
 FEWEST_ROWS = 16
-"""No piece but the last has fewer rows."""
+"""Every piece but the last has at least this many rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +40,13 @@ class StoredPredictions:
     logits: NDArray[np.float32]
     """(passes, rows, classes of the model); NaN where a row has fewer passes"""
     margin_variance: NDArray[np.float32] | None
-    """(rows,), where the method gives it without sampling"""
+    """(rows,); None unless the method gives it without sampling"""
     seconds: float
     """how long the method ran, all pieces together"""
     counts: Counts | None = None
-    """(rows,): how many passes each row has logits of, where rows differ"""
+    """(rows,): valid passes per row, where rows differ"""
     spent: NDArray[np.int64] | None = None
-    """(rows,): how many passes were run for each row, where a method spends them by need"""
+    """(rows,): passes that were run per row, where the method decides row by row"""
 
     def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
         """Only the rows at these places."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.lab.evaluate.outcomes import Outcome, SetScores
+from uatlite.lab.evaluate.outcomes import Outcome
+from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.figures import (
     MUTED,

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from uatlite.errors import StoreError
 from uatlite.lab.evaluate.compare import Score
-from uatlite.lab.evaluate.outcomes import DIRECTIONS, SetScores
-from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.outcomes import DIRECTIONS
+from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.figures import records_csv
 from uatlite.text.write import atomic_file
 

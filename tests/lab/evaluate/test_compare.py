@@ -1,11 +1,13 @@
 """Comparing contenders: means over seeds, paired intervals, and the mark of the best."""
 
+import sys
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from uatlite.lab.evaluate.compare import Score, compare
-from uatlite.metrics.bootstrap import METRICS, Estimate, bootstrap, paired_bootstrap
+from uatlite.lab.evaluate.compare import Resampling, Score, compare
+from uatlite.metrics.bootstrap import METRICS, Estimate, bootstrap, metric_estimates, paired_bootstrap
 from uatlite.metrics.ranking import Rows
 
 ROWS = 300
@@ -23,15 +25,8 @@ def labels() -> NDArray[np.int64]:
     return np.random.default_rng(0).integers(3, size=ROWS)
 
 
-def estimates(seeds: list[Floats], labels: NDArray[np.int64], metrics: tuple[str, ...]) -> dict[str, list[Estimate]]:
-    rows = [Rows.of(probabilities, labels) for probabilities in seeds]
-    return {
-        name: [
-            Estimate(METRICS[name].prepare(one), METRICS[name].truth and METRICS[name].truth(one), lowest=0.0)  # type: ignore[misc]
-            for one in rows
-        ]
-        for name in metrics
-    }
+def estimates(seeds: list[Floats], labels: NDArray[np.int64], metrics: tuple[str, ...]) -> list[dict[str, Estimate]]:
+    return [metric_estimates(Rows.of(probabilities, labels), metrics) for probabilities in seeds]
 
 
 METRIC = ("accuracy", "nll", "ece")
@@ -41,7 +36,7 @@ BETTER = {"accuracy": "higher", "nll": "lower", "ece": "lower"}
 def test_one_seed_is_the_plain_and_the_paired_bootstrap(labels: NDArray[np.int64]) -> None:
     a, b = simulate(1.0, 1, labels), simulate(2.0, 2, labels)
     runs = {"a": estimates([a], labels, METRIC), "b": estimates([b], labels, METRIC)}
-    scores = compare(runs, BETTER, (ROWS,), resamples=200)  # type: ignore[arg-type]
+    scores = compare(runs, BETTER, (ROWS,), Resampling(200))  # type: ignore[arg-type]
     for name, probabilities in (("a", a), ("b", b)):
         plain = bootstrap(probabilities, labels, metrics=METRIC, resamples=200)
         for metric in METRIC:
@@ -55,7 +50,7 @@ def test_one_seed_is_the_plain_and_the_paired_bootstrap(labels: NDArray[np.int64
 
 def test_seeds_are_averaged_on_the_same_resamples(labels: NDArray[np.int64]) -> None:
     seeds = [simulate(1.0, seed, labels) for seed in range(3)]
-    score = compare({"a": estimates(seeds, labels, ("nll",))}, {"nll": "lower"}, (ROWS,), resamples=200)["a"]["nll"]
+    score = compare({"a": estimates(seeds, labels, ("nll",))}, {"nll": "lower"}, (ROWS,), Resampling(200))["a"]["nll"]
     each = [METRICS["nll"](one, labels) for one in seeds]
     assert score.values == pytest.approx(each)
     assert score.mean == pytest.approx(np.mean(each))
@@ -75,35 +70,36 @@ def test_only_one_that_beats_every_other_beyond_chance_is_marked(labels: NDArray
     weak, middle, strong = (simulate(skill, seed, labels) for seed, skill in enumerate((0.2, 1.0, 3.0)))
     nudged = strong * 0.999 + 0.001 / 3
     runs = {"weak": [weak], "middle": [middle], "strong": [strong]}
-    clear = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), resamples=300)  # type: ignore[arg-type]
+    clear = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))  # type: ignore[arg-type]
     assert best(clear, "nll") == best(clear, "accuracy") == {"strong"}
     # a rival that differs by less than chance: nobody is marked, though one mean is lower
     runs |= {"rival": [simulate(3.0, 9, labels)]}
-    close = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), resamples=300)  # type: ignore[arg-type]
+    close = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))  # type: ignore[arg-type]
     assert best(close, "accuracy") == set()
     # the same predictions under another temperature: equal in accuracy on every resample, so both are marked
     runs = {"weak": [weak], "strong": [strong], "nudged": [nudged]}
-    tied = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), resamples=300)  # type: ignore[arg-type]
+    tied = compare({k: estimates(v, labels, METRIC) for k, v in runs.items()}, BETTER, (ROWS,), Resampling(300))  # type: ignore[arg-type]
     assert best(tied, "accuracy") == {"strong", "nudged"}
 
 
 def test_without_a_direction_or_a_rival_nothing_is_marked(labels: NDArray[np.int64]) -> None:
     runs = {name: estimates([simulate(s, 1, labels)], labels, ("nll",)) for name, s in (("a", 0.1), ("b", 4.0))}
-    assert best(compare(runs, {"nll": None}, (ROWS,), resamples=50), "nll") == set()
-    assert best(compare({"b": runs["b"]}, {"nll": "lower"}, (ROWS,), resamples=50), "nll") == set()
+    assert best(compare(runs, {"nll": None}, (ROWS,), Resampling(50)), "nll") == set()
+    assert best(compare({"b": runs["b"]}, {"nll": "lower"}, (ROWS,), Resampling(50)), "nll") == set()
 
 
 def test_an_undefined_metric_is_neither_marked_nor_an_error(labels: NDArray[np.int64]) -> None:
     flat = np.full((ROWS, 3), 1 / 3)
     runs = {"a": estimates([flat], labels, ("accuracy@0.9",)), "b": estimates([flat], labels, ("accuracy@0.9",))}
-    scores = compare(runs, {"accuracy@0.9": "higher"}, (ROWS,), resamples=50)
+    scores = compare(runs, {"accuracy@0.9": "higher"}, (ROWS,), Resampling(50))
     assert np.isnan(scores["a"]["accuracy@0.9"].mean)
     assert best(scores, "accuracy@0.9") == set()
 
 
 def test_progress_adds_up_to_one(labels: NDArray[np.int64], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uatlite.metrics.bootstrap.CHUNK", 7 * ROWS)
+    # by sys.modules: the package has a function of the same name
+    monkeypatch.setattr(sys.modules["uatlite.metrics.bootstrap"], "CHUNK", 7 * ROWS)
     runs = {name: estimates([simulate(1.0, 1, labels)], labels, ("nll",)) for name in "abc"}
     shares: list[float] = []
-    compare(runs, {"nll": "lower"}, (ROWS,), resamples=50, tick=shares.append)
+    compare(runs, {"nll": "lower"}, (ROWS,), Resampling(50), tick=shares.append)
     assert sum(shares) == pytest.approx(1.0)
