@@ -18,8 +18,7 @@ from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estim
 from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
-from uatlite.predictive import margin_variance, mean_logits, softmax
-from uatlite.trust.auto import make_calibrator
+from uatlite.trust import distribution
 from uatlite.trust.calibrators import Calibrator
 
 Floats = NDArray[np.float64]
@@ -71,10 +70,8 @@ Scores = dict[str, dict[str, Score]]
 def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
     """A calibrator fitted on the stored predictions of a calibration split."""
     columns = _gold_columns(predictions)
-    known = columns >= 0
-    logits, variance = _mean_logits(predictions), _variance(predictions)
     try:
-        return make_calibrator(name).fit(logits[known], columns[known], None if variance is None else variance[known])
+        return distribution.fit_calibrator(name, predictions.passes, columns, columns >= 0)
     except CalibrationError as error:
         raise CalibrationError(f"{predictions.provenance.set_name}: {error}") from error
 
@@ -82,8 +79,7 @@ def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
 def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) -> Outcome:
     """Calibrated probabilities of the task's classes, and the gold labels in the same order."""
     provenance = predictions.provenance
-    logits = _mean_logits(predictions)
-    columns = softmax(logits) if calibrator is None else calibrator.probabilities(logits, _variance(predictions))
+    columns = distribution.probabilities(predictions.passes, calibrator)
     probabilities = provenance.align().apply(columns).astype(np.float64)
     labels = class_indices(predictions)
     known = labels >= 0
@@ -100,17 +96,6 @@ def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) ->
 def outcomes_of(predictions: Sequence[StoredPredictions], calibrators: Sequence[Calibrator | None]) -> list[Outcome]:
     """The outcome of a contender on a set for each seed."""
     return [outcome_of(run, calibrator) for run, calibrator in zip(predictions, calibrators, strict=True)]
-
-
-def _mean_logits(predictions: StoredPredictions) -> Floats:
-    return mean_logits(predictions.logits.astype(np.float64), predictions.counts)
-
-
-def _variance(predictions: StoredPredictions) -> Floats | None:
-    """The margin's variance: as the method gives it, else over its passes, else None."""
-    if predictions.margin_variance is not None:
-        return predictions.margin_variance.astype(np.float64)
-    return margin_variance(predictions.logits, predictions.counts) if len(predictions.logits) > 1 else None
 
 
 def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:

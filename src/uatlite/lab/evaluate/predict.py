@@ -4,17 +4,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from uatlite.classifier.run import run_tokens
 from uatlite.errors import InputError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe, set_name
 from uatlite.lab.evaluate.store import Store, StoredRun
-from uatlite.methods.method import Method, Passes
+from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.text.labels import Alignment
@@ -133,29 +132,20 @@ def _provenance(prepared: Prepared, method: Method, seed: int) -> Provenance:
 
 
 def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
-    """The piece with these rows, which are sorted by length and stay in this order."""
+    """The piece with these rows."""
     started = time.perf_counter()
-    batches = list(prepared.tokens.batches(rows))
-    results = [method.run(prepared.checkpoint.model, batch.inputs) for batch in batches]
-    logits = torch.cat([result.logits for result in results], dim=1).cpu().numpy()
+    found = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
     seconds = time.perf_counter() - started
-    variance, counts, spent = (_joined(results, name) for name in ("margin_variance", "counts", "spent"))
-    spent = counts if spent is None else spent
-    examples = [prepared.dataset.examples[row] for batch in batches for row in batch.rows]
+    spent = found.counts if found.spent is None else found.spent
+    examples = [prepared.dataset.examples[row] for row in rows]
     labels = [NO_LABEL if example.label is None else example.label for example in examples]
     return Piece(
-        rows=np.array([row for batch in batches for row in batch.rows], dtype=np.int32),
+        rows=np.array(rows, dtype=np.int32),
         ids=tuple(example.id for example in examples),
         labels=np.array(labels, dtype=np.int32),
-        logits=logits.astype(np.float32),
-        margin_variance=None if variance is None else variance.astype(np.float32),
+        logits=found.logits.astype(np.float32),
+        margin_variance=None if found.given_variance is None else found.given_variance.astype(np.float32),
         seconds=seconds,
-        counts=counts,
+        counts=found.counts,
         spent=None if spent is None else spent.astype(np.int32),
     )
-
-
-def _joined(results: list[Passes], name: str) -> NDArray[Any] | None:
-    """One field of all batches, (rows,); None where the method does not give it."""
-    values = [getattr(result, name) for result in results]
-    return None if values[0] is None else torch.cat(values).detach().cpu().numpy()

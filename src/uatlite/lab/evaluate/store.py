@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from uatlite.errors import StoreError
 from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
-from uatlite.predictive import Counts
+from uatlite.predictive import Counts, PassLogits
 from uatlite.text.pieces import Pieces
 
 PIECES = 32
@@ -47,6 +47,12 @@ class StoredPredictions:
     """(rows,): valid passes per row, where rows differ"""
     spent: NDArray[np.int64] | None = None
     """(rows,): passes that were run per row, where the method decides row by row"""
+
+    @property
+    def passes(self) -> PassLogits:
+        """The logits as calibrators take them, in double precision."""
+        variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)
+        return PassLogits(self.logits.astype(np.float64), variance, self.counts)
 
     def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
         """Only the rows at these places."""
