@@ -1,4 +1,4 @@
-"""The runner: right logits in the right rows, and resuming after any kind of end."""
+"""Which model a method runs on, right logits in the right rows, and resuming after any kind of end."""
 
 import os
 import signal
@@ -7,17 +7,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.errors import InputError
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
+from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import Checkpoint
+from uatlite.model.weights import MethodWeights, attach
 from uatlite.text.labels import Alignment
 from uatlite.values import Choices, Dataset, Example
 
@@ -165,3 +168,40 @@ def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
     whole = predict(Store(tmp_path / "other"), prepared, METHODS["uat"], seed=0).read()
     assert run.read().ids == whole.ids == tuple(f"test-{row}" for row in range(400))
     np.testing.assert_array_equal(run.read().logits, whole.logits)
+
+
+Make = Callable[..., Checkpoint]
+
+
+@pytest.fixture
+def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make:
+    """`make(name, method=None)`: a checkpoint, with weights for a method."""
+
+    def checkpoint(name: str, method: str | None = None) -> Checkpoint:
+        model: Any = tiny("bert")
+        if method is not None:
+            attach(model, MethodWeights(method, {"some": torch.zeros(1)}))
+        return Checkpoint(name, model, tokenizer)
+
+    return checkpoint
+
+
+def test_each_method_runs_on_the_model_that_was_trained_for_it(make: Make) -> None:
+    models = Models.of([make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")])
+    names = {name: models.of_method(parse_method(name)).name for name in ("base", "uat", "swag:samples=3", "ensemble")}
+    assert names == {"base": "plain-dir", "uat": "plain-dir", "swag:samples=3": "swag-dir", "ensemble": "ens-dir"}
+
+
+def test_a_trained_model_alone_is_also_the_plain_one(make: Make) -> None:
+    models = Models.of([make("swag-dir", "swag")])
+    assert {models.of_method(parse_method(name)).name for name in ("base", "swag")} == {"swag-dir"}
+
+
+def test_what_is_missing_or_there_twice_is_named(make: Make) -> None:
+    models = Models.of([make("plain-dir"), make("swag-dir", "swag")])
+    with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
+        models.of_method(parse_method("ensemble"))
+    with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):
+        Models.of([make("a", "swag"), make("b", "swag")])
+    with pytest.raises(ConfigurationError, match="a, b are all plain models"):
+        Models.of([make("a"), make("b")])

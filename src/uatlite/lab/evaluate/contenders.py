@@ -1,16 +1,10 @@
-"""Contenders of an evaluation: a method, with or without a calibrator, as in 'uat:gate=k+ts'; and their models.
+"""Contenders of an evaluation: a method, with or without a calibrator, as in 'uat:gate=k+ts'."""
 
-Most methods run on the plain model. A method with trained weights runs on the model that was trained for it.
-"""
+from dataclasses import dataclass
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-
-from uatlite.errors import ConfigurationError, ModelError, nearest
+from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
-from uatlite.model.load import Checkpoint
-from uatlite.model.weights import attached
 from uatlite.trust.auto import CALIBRATORS
 
 NO_CALIBRATOR = "none"
@@ -85,50 +79,3 @@ def _calibrator(text: str) -> str | None:
 def _is_setting(before: str, last: str) -> bool:
     """Whether the '+' belongs to a setting's value, as in 'uat:uncertainty=cv+ln'."""
     return _calibrator(last) is None and before.rpartition(",")[2].rpartition(":")[2].strip().startswith("uncertainty")
-
-
-@dataclass(frozen=True, eq=False)
-class Models:
-    """Which model each method runs on."""
-
-    plain: Checkpoint
-    """of all methods without trained weights"""
-    trained: Mapping[str, Checkpoint] = field(default_factory=dict)
-    """method -> the model that was trained for it"""
-
-    @classmethod
-    def of(cls, checkpoints: Sequence[Checkpoint]) -> "Models":
-        """The plain model is the one trained for no method; without such a model, the first one."""
-        trained: dict[str, Checkpoint] = {}
-        plain: list[Checkpoint] = []
-        for checkpoint in checkpoints:
-            weights = attached(checkpoint.model)
-            if weights is None:
-                plain.append(checkpoint)
-            elif weights.method in trained:
-                raise ConfigurationError(
-                    f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
-                    "evaluate one of them at a time."
-                )
-            else:
-                trained[weights.method] = checkpoint
-        if len(plain) > 1:
-            names = ", ".join(checkpoint.name for checkpoint in plain)
-            raise ConfigurationError(
-                f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
-                "it models that were trained for a method; or evaluate each by itself."
-            )
-        return cls((plain or list(checkpoints))[0], trained)
-
-    def of_method(self, method: Method) -> Checkpoint:
-        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
-        if not method.trained:
-            return self.plain
-        key = str(method.to_dict()["method"])
-        if key not in self.trained:
-            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
-            raise ModelError(
-                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
-                f"its directory beside {self.plain.name}: uatlite train --method {key} --task TASK -o DIR."
-            )
-        return self.trained[key]

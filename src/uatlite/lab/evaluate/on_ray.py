@@ -12,9 +12,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from uatlite.errors import DataError, MissingDependency
-from uatlite.lab.evaluate.contenders import Models
 from uatlite.lab.evaluate.plan import Plan
-from uatlite.lab.evaluate.predict import begin, compute, missing, recipe_of
+from uatlite.lab.evaluate.predict import Models, begin, compute, missing, recipe_of
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
 from uatlite.model.load import load_checkpoint

@@ -1,21 +1,25 @@
-"""Run a method over a data set into the store, piece by piece; an interrupted run resumes."""
+"""Run methods over data sets into the store, piece by piece; an interrupted run resumes.
+
+Most methods run on the plain model. A method with trained weights runs on the model that was trained for it.
+"""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.run import run_tokens
-from uatlite.errors import InputError
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe, set_name
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
+from uatlite.model.weights import attached
 from uatlite.text.labels import Alignment
 from uatlite.values import Choices, Dataset
 
@@ -23,6 +27,53 @@ PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
 Advance = Callable[[int], None]
 """Called with the number of rows of each piece that was computed and stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class Models:
+    """Which model each method runs on."""
+
+    plain: Checkpoint
+    """of all methods without trained weights"""
+    trained: Mapping[str, Checkpoint] = field(default_factory=dict)
+    """method -> the model that was trained for it"""
+
+    @classmethod
+    def of(cls, checkpoints: Sequence[Checkpoint]) -> "Models":
+        """The plain model is the one trained for no method; without such a model, the first one."""
+        trained: dict[str, Checkpoint] = {}
+        plain: list[Checkpoint] = []
+        for checkpoint in checkpoints:
+            weights = attached(checkpoint.model)
+            if weights is None:
+                plain.append(checkpoint)
+            elif weights.method in trained:
+                raise ConfigurationError(
+                    f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
+                    "evaluate one of them at a time."
+                )
+            else:
+                trained[weights.method] = checkpoint
+        if len(plain) > 1:
+            names = ", ".join(checkpoint.name for checkpoint in plain)
+            raise ConfigurationError(
+                f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
+                "it models that were trained for a method; or evaluate each by itself."
+            )
+        return cls((plain or list(checkpoints))[0], trained)
+
+    def of_method(self, method: Method) -> Checkpoint:
+        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
+        if not method.trained:
+            return self.plain
+        key = str(method.to_dict()["method"])
+        if key not in self.trained:
+            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
+            raise ModelError(
+                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
+                f"its directory beside {self.plain.name}: uatlite train --method {key} --task TASK -o DIR."
+            )
+        return self.trained[key]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from uatlite.lab.evaluate.contenders import Contender, Models
+from uatlite.lab.evaluate.contenders import Contender
 from uatlite.lab.evaluate.outcomes import (
     Outcomes,
     fit_calibrator,
@@ -13,7 +13,7 @@ from uatlite.lab.evaluate.outcomes import (
     score_shift,
 )
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan, SetChoice
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.methods.method import Method
