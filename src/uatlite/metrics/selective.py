@@ -5,10 +5,11 @@ share their errors evenly: inside a tie E_k is a straight line, the mean over al
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.metric import Statistic, mean_of, metric, ratio
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.ranking import Ranking, Rows
 from uatlite.values import Floats
 
 
@@ -116,6 +117,20 @@ def admitted_at(rows: Rows, tau: float) -> Floats:
     if not 0 <= tau <= 1:
         raise ConfigurationError(f"tau={tau} is not allowed: a probability from 0 to 1, as in 0.9.")
     return (rows.confidence > rows.threshold(tau)).astype(np.float64)
+
+
+def risk_coverage(ranking: Ranking, wrong: Floats) -> Floats:
+    """The selective risk E_k / k for k = 1..n, (rows,): the risk–coverage curve, whose mean is the AURC.
+
+    Coverage k / n goes with it; `wrong` (rows,) is 1 for errors, and tied rows share their errors evenly.
+    """
+    once, ranks = np.ones((1, len(wrong))), np.arange(1, len(wrong) + 1)
+    return np.asarray(np.interp(ranks, ranking.cumulate(once)[0], ranking.cumulate(once, wrong)[0]) / ranks)
+
+
+def evenly_spaced(points: int, most: int) -> NDArray[np.intp]:
+    """At most `most` indices of a curve's points, evenly spaced, the first and the last among them."""
+    return np.unique(np.linspace(0, points - 1, most).round().astype(np.intp))
 
 
 def risk_curve(rows: Rows, counts: Floats) -> tuple[Floats, Floats]:

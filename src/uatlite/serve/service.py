@@ -16,6 +16,7 @@ from uatlite import __version__
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES, Prediction
 from uatlite.errors import ConfigurationError, InputError
+from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
 from uatlite.model.architectures import unwrap
 from uatlite.passes.config import GATES
@@ -243,13 +244,10 @@ def risk_coverage(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> Curv
 
     The area is the mean over k = 1..n of E_k / k, as `uatlite.metrics.aurc` defines it for the confidence.
     """
-    once, ranks = np.ones((1, len(scores))), np.arange(1, len(scores) + 1)
-    ranking = Ranking.of(scores)
-    kept, errors = ranking.cumulate(once)[0], ranking.cumulate(once, (~right).astype(np.float64))[0]
-    risks = np.interp(ranks, kept, errors) / ranks
-    shown = np.unique(np.linspace(0, len(ranks) - 1, min(len(ranks), MOST_POINTS)).round().astype(np.intp))
+    risks = selective.risk_coverage(Ranking.of(scores), (~right).astype(np.float64))
+    shown = selective.evenly_spaced(len(risks), MOST_POINTS)
     return CurveResponse(
-        coverage=(ranks[shown] / len(ranks)).tolist(),
+        coverage=((shown + 1) / len(risks)).tolist(),
         risk=risks[shown].tolist(),
         aurc=float(risks.mean()),
         accuracy=float(right.mean()),

@@ -3,17 +3,10 @@
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
-
-from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report import build
-from uatlite.lab.report import words as explaining
-from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of
-from uatlite.lab.report.words import read_explanations, shade
-from uatlite.values import Example, Word, WordAttribution
+from uatlite.values import Example
 
 
 class Elements(HTMLParser):
@@ -85,30 +78,3 @@ def test_texts_are_shown_where_they_are_known_and_ids_elsewhere(page: Path) -> N
 
 def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
     assert examples_of(opened.predictions("base", "toy/test").provenance) == {}
-
-
-def test_shades_go_from_the_least_uncertain_word_of_a_text_to_the_most() -> None:
-    words = [WordAttribution(Word(str(u), (1,), False), u, 0.1, 0.1, None) for u in (0.1, 0.16, 0.2)]
-    assert [shade(word, words) for word in words] == [0, 3, 5]
-    assert shade(words[0], words[:1]) == 0
-
-
-def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_path: Path) -> None:
-    (one,) = read_explanations(evaluation / "explanations.json")
-    assert one.words[1] == WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1)
-    (tmp_path / "explanations.json").write_text("[{}]")
-    with pytest.raises(StoreError, match="is not a file of explanations"):
-        read_explanations(tmp_path / "explanations.json")
-
-
-def test_explaining_takes_the_texts_and_the_very_model(
-    opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    abstention = abstain(opened, "base", target=0.15)
-    assert abstention is not None
-    with pytest.raises(DataError, match=r"texts of toy/test are not at hand.*--data-dir"):
-        explaining.explain_stored(opened, abstention, "model", tmp_path / "e.json")
-    monkeypatch.setattr(explaining, "examples_of", lambda about, data_dir: {"toy-test-1": Example("toy-test-1", "a")})
-    monkeypatch.setattr(explaining, "load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
-    with pytest.raises(ModelError, match="model is not the model that was evaluated"):
-        explaining.explain_stored(opened, abstention, "model", tmp_path / "e.json")

@@ -1,43 +1,41 @@
-"""Where the classifier would not answer: a rule from the calibration rows, and what it does on each set.
+"""Abstention in a report: a rule from the calibration rows, its outcome on each set, and the findings in sentences.
 
-The calibration rows are divided as `UncertaintyClassifier.calibrate` divides them: a third fits the contender's
-calibrator, and there the contender itself is chosen where none is named; the others, which had no part in either,
-decide the threshold. So the rule's promise holds, and a classifier that is calibrated for it has the same threshold.
-
-What was found, in a few plain sentences. Every number and every verdict in them is read off the results.
+The calibration rows are split as `UncertaintyClassifier.calibrate` splits them. A third fits the calibrators and, where
+no contender is named, chooses the one with the lowest NLL. The other rows set the threshold. They had no part in either
+choice, so the rule's promise holds, and a classifier calibrated on the same rows has the same threshold.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.contenders import Contender
-from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.metrics.accuracy import nll
-from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.rule import AbstentionRule
 
 TARGET_RISK = 0.1
+METRIC = "nll"
+"""The proper score that ranks contenders in the findings."""
 
 
 @dataclass(frozen=True, eq=False)
-class Answered:
-    """What the rule does on one set."""
+class RuleOutcome:
+    """Counts of answers and errors on one set under the rule."""
 
     name: str
     rows: int
     answered: int
     wrong: int
-    """of the answers"""
+    """wrong answers"""
     wrong_without: int
-    """of all rows, had it answered every one"""
+    """wrong answers without the rule, with every row answered"""
 
     @property
     def coverage(self) -> float:
@@ -45,7 +43,7 @@ class Answered:
 
     @property
     def risk(self) -> float:
-        """The share of answers that is wrong; 0 where there is none."""
+        """The share of answers that is wrong; 0 without answers."""
         return self.wrong / self.answered if self.answered else 0.0
 
     @property
@@ -55,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class AbstainedRow:
-    """A text that the rule does not answer."""
+    """A row that the rule does not answer."""
 
     id: str
     predicted: str
@@ -69,31 +67,34 @@ class AbstainedRow:
 
 @dataclass(frozen=True, eq=False)
 class Abstention:
-    """A contender's rule and what came of it; `abstained` are rows of the first set, the least sure first."""
+    """A contender's rule and its outcome."""
 
     contender: str
     rule: AbstentionRule
-    sets: tuple[Answered, ...]
+    sets: tuple[RuleOutcome, ...]
     abstained: tuple[AbstainedRow, ...]
+    """rows of the first set, the least confident first"""
 
 
 def abstain(evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK) -> Abstention | None:
-    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
-
-    Without a name, the contender is the one with the lowest NLL on the calibration rows that fit.
-    """
+    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows."""
     parts = {one.name: _parts(evaluation, one) for one in evaluation.contenders}
     known = {name: pair for name, pair in parts.items() if pair is not None}
     if contender is not None:
         check_choice("contender", contender, parts)
     if not known:
         return None
-    calibrators = {c.name: _fit(c, known[c.name][0]) for c in evaluation.contenders if c.name in known}
-    chosen = contender or min(known, key=lambda name: _nll(outcome_of(known[name][0], calibrators[name])))
+    calibrators = {
+        one.name: fit_calibrator(one.calibrator, known[one.name][0]) if one.calibrated else None
+        for one in evaluation.contenders
+        if one.name in known
+    }
+    fitting = {name: outcome_of(parts[0], calibrators[name]) for name, parts in known.items()}
+    chosen = contender or min(known, key=lambda name: nll(fitting[name].probabilities, fitting[name].labels))
     if chosen not in known:
         raise ConfigurationError(f"{chosen} has no predictions of calibration rows; choose one of {', '.join(known)}.")
-    fitting, deciding = (outcome_of(part, calibrators[chosen]) for part in known[chosen])
-    rule = target_risk(_scores(deciding), ~_right(deciding), target, pilot=_scores(fitting))
+    deciding = outcome_of(known[chosen][1], calibrators[chosen]).rows
+    rule = target_risk(deciding.confidence, deciding.correct == 0, target, pilot=fitting[chosen].rows.confidence)
     method = next(one.method.name for one in evaluation.contenders if one.name == chosen)
     on = {one.name: evaluation.predictions(method, one.name) for one in evaluation.results.sets}
     outcomes = {name: outcome_of(rows, calibrators[chosen]) for name, rows in on.items()}
@@ -101,7 +102,7 @@ def abstain(evaluation: Evaluation, contender: str | None = None, *, target: flo
     return Abstention(
         contender=chosen,
         rule=rule,
-        sets=tuple(_answered(name, outcome, rule) for name, outcome in outcomes.items()),
+        sets=tuple(_rule_outcome(name, outcome, rule) for name, outcome in outcomes.items()),
         abstained=_abstained(on[first], outcomes[first], rule),
     )
 
@@ -114,47 +115,27 @@ def _parts(evaluation: Evaluation, contender: Contender) -> tuple[StoredPredicti
     return rows.take(np.flatnonzero(fitting)), rows.take(np.flatnonzero(~fitting))
 
 
-def _fit(contender: Contender, rows: StoredPredictions) -> Calibrator | None:
-    return fit_calibrator(contender.calibrator, rows) if contender.calibrated else None
+def _rule_outcome(name: str, outcome: Outcome, rule: AbstentionRule) -> RuleOutcome:
+    answers, wrong = rule.answers(outcome.rows.confidence), outcome.rows.correct == 0
+    return RuleOutcome(name, len(wrong), int(answers.sum()), int((answers & wrong).sum()), int(wrong.sum()))
 
 
-def _nll(outcome: Outcome) -> float:
-    return nll(outcome.probabilities, outcome.labels)
-
-
-def _scores(outcome: Outcome) -> NDArray[np.float64]:
-    return np.asarray(outcome.probabilities.max(axis=1))
-
-
-def _right(outcome: Outcome) -> NDArray[np.bool_]:
-    return np.asarray(outcome.probabilities.argmax(axis=1) == outcome.labels)
-
-
-def _answered(name: str, outcome: Outcome, rule: AbstentionRule) -> Answered:
-    answers, right = rule.answers(_scores(outcome)), _right(outcome)
-    return Answered(name, len(right), int(answers.sum()), int((answers & ~right).sum()), int((~right).sum()))
-
-
-def _abstained(rows: StoredPredictions, outcome: Outcome, rule: AbstentionRule) -> tuple[AbstainedRow, ...]:
-    classes = rows.provenance.classes
-    # The outcome leaves out rows whose label the model does not know; ids are matched by the same rule.
-    known = [rows.provenance.labels[label] in classes if label >= 0 else False for label in rows.labels]
-    ids = [name for name, is_known in zip(rows.ids, known, strict=True) if is_known]
-    scores, predicted = _scores(outcome), outcome.probabilities.argmax(axis=1)
-    answers = rule.answers(scores)
+def _abstained(stored: StoredPredictions, outcome: Outcome, rule: AbstentionRule) -> tuple[AbstainedRow, ...]:
+    rows, classes = outcome.rows, stored.provenance.classes
+    ids = [stored.ids[place] for place in np.flatnonzero(class_indices(stored) >= 0)]  # the rows of the outcome
+    answers = rule.answers(rows.confidence)
     return tuple(
-        AbstainedRow(ids[row], classes[predicted[row]], classes[outcome.labels[row]], float(scores[row]))
-        for row in np.argsort(scores, kind="stable")
+        AbstainedRow(ids[row], classes[rows.predicted[row]], classes[rows.labels[row]], float(rows.confidence[row]))
+        for row in np.argsort(rows.confidence, kind="stable")
         if not answers[row]
     )
 
 
-METRIC = "nll"
-"""The proper score by which contenders are ranked in words."""
-
-
 def findings(results: Results, abstention: Abstention | None) -> list[str]:
-    """At most three sentences: who is best in domain, what shift does to calibration, what abstaining buys."""
+    """At most three sentences: the best contender in domain, calibration under shift, the effect of abstention.
+
+    Every number and verdict in them is read from the results.
+    """
     found = [_in_domain(results), _under_shift(results), _abstaining(abstention)]
     return [sentence for sentence in found if sentence]
 

@@ -1,10 +1,7 @@
-"""The numbers behind each figure. They are computed here, by the metrics; drawing only draws them.
+"""The charts of a report: for each set the scores, the risk–coverage curves, the thresholds, and reliability.
 
-Each display has `records`: its numbers as flat rows, which are written beside the figure as CSV.
-
-Displays drawn by matplotlib: figures as objects, no pyplot, no state outside of them.
-
-Which figures a report has: for each set the scores, the risk–coverage curves, the thresholds, and reliability.
+A display holds the numbers of a chart; its `records` are written beside the figure as CSV. A `draw` function draws
+them and computes nothing. Figures are matplotlib objects: no pyplot, no global state.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +29,7 @@ from uatlite.lab.report.figures import (
 from uatlite.lab.report.tables import heading
 from uatlite.metrics.metric import Statistic, at_once
 from uatlite.metrics.ranking import BINS, Rows, by_confidence
-from uatlite.metrics.selective import accuracy_at, coverage_at, risk_curve
+from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
 from uatlite.trust.rule import risk_upper_bound
 
 if TYPE_CHECKING:
@@ -41,15 +38,18 @@ if TYPE_CHECKING:
 
 
 Floats = NDArray[np.float64]
+Strokes = Mapping[str, Stroke]
+"""contender -> how it is drawn"""
 
+SCORES = ("ece", "nll", "aurc")
 CURVE_POINTS = 200
-"""At most so many points of a curve are kept: more than a screen can show, and few enough for a small page."""
+"""The most points of a curve: as many as a screen can show, and few enough for a small page."""
 THRESHOLDS = 50
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Confidence against accuracy in the fixed-width bins of the ECE; all (bins,). NaN where a bin is empty."""
+    """Confidence and accuracy in the fixed-width bins of the ECE, all (bins,); NaN where a bin is empty."""
 
     lower: Floats
     upper: Floats
@@ -64,7 +64,7 @@ class Reliability:
 
     @classmethod
     def of(cls, outcome: Outcome, *, level: float = 0.95, bins: int = BINS) -> "Reliability":
-        rows = Rows.of(outcome.probabilities, outcome.labels)
+        rows = outcome.rows
         member = by_confidence(rows, bins).member
         count, correct = member.sum(axis=0), rows.correct @ member
         empty = count == 0
@@ -95,7 +95,7 @@ def _upper(hits: Floats, counts: Floats, level: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error rate of the most confident share of rows, by contender: (coverage, risk), (points,) each."""
+    """The error rate of the most confident rows: contender -> (coverage, risk), (points,) each."""
 
     curves: Mapping[str, tuple[Floats, Floats]]
 
@@ -110,30 +110,28 @@ class RiskCoverage:
 
 
 def _risk_curve(outcome: Outcome) -> tuple[Floats, Floats]:
-    rows = Rows.of(outcome.probabilities, outcome.labels)
-    kept, errors = (values[0, 1:] for values in risk_curve(rows, np.ones((1, len(rows)))))
-    chosen = np.unique(np.linspace(0, len(kept) - 1, CURVE_POINTS).round().astype(np.intp))
-    return kept[chosen] / len(rows), errors[chosen] / kept[chosen]
+    risks = risk_coverage(outcome.rows.ranking, 1 - outcome.rows.correct)
+    shown = evenly_spaced(len(risks), CURVE_POINTS)
+    return (shown + 1) / len(risks), risks[shown]
 
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """What a threshold on the confidence admits, and how much of that is right, by contender; (thresholds,) each."""
+    """Coverage and accuracy at each threshold on the confidence, by contender; (thresholds,) each."""
 
     taus: Floats
     coverage: Mapping[str, Floats]
     accuracy: Mapping[str, Floats]
-    """NaN where nothing is admitted"""
+    """NaN where no row is above the threshold"""
 
     @classmethod
     def of(cls, outcomes: Mapping[str, Outcome]) -> "Thresholds":
         classes = next(iter(outcomes.values())).probabilities.shape[1]
         taus = np.linspace(1 / classes, 0.99, THRESHOLDS)
-        rows = {name: Rows.of(outcome.probabilities, outcome.labels) for name, outcome in outcomes.items()}
         return cls(
             taus=taus,
-            coverage={name: _at(coverage_at.prepare, own, taus) for name, own in rows.items()},
-            accuracy={name: _at(accuracy_at.prepare, own, taus) for name, own in rows.items()},
+            coverage={name: _at(coverage_at.prepare, outcome.rows, taus) for name, outcome in outcomes.items()},
+            accuracy={name: _at(accuracy_at.prepare, outcome.rows, taus) for name, outcome in outcomes.items()},
         )
 
     def records(self) -> Iterator[Record]:
@@ -148,7 +146,7 @@ def _at(prepare: Callable[[Rows, float], Statistic], rows: Rows, taus: Floats) -
 
 @dataclass(frozen=True)
 class Intervals:
-    """One metric with its intervals, as the results have it: contender -> (mean, low, high)."""
+    """One metric of the results with its intervals: contender -> (mean, low, high)."""
 
     metric: str
     scores: Mapping[str, tuple[float, float, float]]
@@ -163,11 +161,8 @@ class Intervals:
             yield {"metric": self.metric, "method": name, "mean": mean, "low": low, "high": high}
 
 
-Strokes = Mapping[str, Stroke]
-
-
 def draw_reliability(display: Reliability, colour: str) -> "Figure":
-    """Accuracy by confidence above, how many rows lie there below; perfect calibration is the diagonal."""
+    """Accuracy by confidence above, the number of rows below; the diagonal is perfect calibration."""
     figure, (above, below) = figure_of(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
     first = display.lower[int(np.argmax(display.correct + display.wrong > 0))]
     above.plot([0, 1], [0, 1], color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
@@ -189,7 +184,7 @@ def draw_risk_coverage(display: RiskCoverage, strokes: Strokes) -> "Figure":
     figure, axes = figure_of(4.6, 4.3)
     for name, (coverage, risk) in display.curves.items():
         _line(axes, coverage, risk, name, strokes[name])
-    # Among the very first answers a single error is a large share; the axis is made for the rest.
+    # At low coverage a single error is a large share; the axis fits the rest of the curve.
     top = max(risk[coverage >= 0.1].max() for coverage, risk in display.curves.values())
     axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
     axes.set(xlabel="Share of texts answered", ylabel="Share of answers wrong")
@@ -199,7 +194,7 @@ def draw_risk_coverage(display: RiskCoverage, strokes: Strokes) -> "Figure":
 
 
 def draw_thresholds(display: Thresholds, strokes: Strokes) -> "Figure":
-    """How much is answered at each threshold, and how much of that is right."""
+    """Coverage above, accuracy of the answers below."""
     figure, (above, below) = figure_of(4.6, 4.3, nrows=2, sharex=True)
     for name, coverage in display.coverage.items():
         _line(above, display.taus, coverage, name, strokes[name])
@@ -230,7 +225,7 @@ def draw_intervals(display: Intervals, strokes: Strokes) -> "Figure":
 
 
 def _legend(figure: "Figure", axes: "Axes") -> None:
-    """Below the panels, where no line runs."""
+    """A legend below the panels, where no line runs."""
     handles, names = axes.get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, handlelength=2.2)
 
@@ -243,9 +238,6 @@ def percent(axes: "Axes", *names: str) -> None:
     """Shares as percentages on the axes 'x', 'y' or both."""
     for name in names:
         getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
-
-
-SCORES = ("ece", "nll", "aurc")
 
 
 @dataclass(frozen=True)
@@ -276,21 +268,21 @@ def figures_of(evaluation: Evaluation, one: SetScores) -> SetFigures:
     )
 
 
-def _scores(one: SetScores, metric: str, how: Mapping[str, Stroke]) -> RenderedFigure:
+def _scores(one: SetScores, metric: str, how: Strokes) -> RenderedFigure:
     display = Intervals.of(one, metric)
     draw = partial(draw_intervals, display, how)
     alt = f"A dot and an interval for each method. {_listed(one, metric)}"
     return render(f"{metric}-{one.name}", f"{heading(metric)} on {one.name}", alt, display, draw)
 
 
-def _risk_coverage(one: SetScores, outcomes: Mapping[str, Outcome], how: Mapping[str, Stroke]) -> RenderedFigure:
+def _risk_coverage(one: SetScores, outcomes: Mapping[str, Outcome], how: Strokes) -> RenderedFigure:
     display = RiskCoverage.of(outcomes)
     draw = partial(draw_risk_coverage, display, how)
     alt = f"Share of wrong answers against the share answered, most confident first. {_listed(one, 'aurc')}"
     return render(f"risk-coverage-{one.name}", f"Risk and coverage on {one.name}", alt, display, draw)
 
 
-def _thresholds(one: SetScores, outcomes: Mapping[str, Outcome], how: Mapping[str, Stroke]) -> RenderedFigure:
+def _thresholds(one: SetScores, outcomes: Mapping[str, Outcome], how: Strokes) -> RenderedFigure:
     display = Thresholds.of(outcomes)
     draw = partial(draw_thresholds, display, how)
     alt = (
@@ -303,20 +295,15 @@ def _thresholds(one: SetScores, outcomes: Mapping[str, Outcome], how: Mapping[st
 def _reliability(one: SetScores, name: str, outcome: Outcome, stroke: Stroke, level: float) -> RenderedFigure:
     display = Reliability.of(outcome, level=level)
     draw = partial(draw_reliability, display, stroke.colour)
-    title = f"Reliability of {name} on {one.name}"
-    return render(f"reliability-{one.name}-{name}", title, _reliability_alt(name, one), display, draw)
-
-
-def _reliability_alt(name: str, one: SetScores) -> str:
-    score = one.scores[name].get("ece")
-    tail = "" if score is None else f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
-    return f"Accuracy against confidence of {name} on {one.name}, and how many texts lie at each confidence.{tail}"
+    alt = f"Accuracy against confidence of {name} on {one.name}, and how many texts lie at each confidence."
+    if (score := one.scores[name].get("ece")) is not None:
+        alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
+    return render(f"reliability-{one.name}-{name}", f"Reliability of {name} on {one.name}", alt, display, draw)
 
 
 def _listed(one: SetScores, metric: str) -> str:
-    """The figures in words, for who cannot see them: 'AURC ↓: base 0.041, ts 0.041.'"""
+    """The scores in words, for readers who cannot see the figure: 'AURC ↓: base 0.041, ts 0.041.'"""
     if metric not in next(iter(one.scores.values())):
         return ""
-    return (
-        f"{heading(metric)}: " + ", ".join(f"{name} {own[metric].mean:.3f}" for name, own in one.scores.items()) + "."
-    )
+    scores = ", ".join(f"{name} {own[metric].mean:.3f}" for name, own in one.scores.items())
+    return f"{heading(metric)}: {scores}."

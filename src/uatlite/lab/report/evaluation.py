@@ -1,9 +1,9 @@
-"""The words behind stored ids. The store keeps no texts; those of a task are loaded again, by its name and split.
+"""An evaluation read back from disk without a model: results, stored predictions, and the texts of a task.
 
-An evaluation as it lies on the disk: its results, and the rows behind them, read back without a model.
+    DIR/results.json   written by `uatlite evaluate … -o DIR`
+        store/         the logits of every pass
 
-DIR/results.json   what `uatlite evaluate … -o DIR` found
-    store/         the logits of every pass
+The store has no texts. They are loaded again by task and split, and matched by id.
 """
 
 from collections.abc import Mapping
@@ -23,37 +23,19 @@ from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load
 from uatlite.trust.auto import calibrator_from_dict
 from uatlite.trust.calibrators import Calibrator
-from uatlite.values import Dataset, Example, strings
-
-
-def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
-    """The examples of a stored run by id; empty where the task is the user's own or its data are not here."""
-    recipe = provenance.recipe
-    if recipe.task not in TASKS or recipe.perturbation is not None:
-        return {}
-    try:
-        found: Dataset = load(recipe.task, recipe.split, data_dir)
-    except (DataError, MissingDependency):
-        return {}
-    return {example.id: example for example in found.examples}
-
-
-def as_line(example: Example) -> str:
-    """A text in one piece; the parts of a pair or a question are put behind one another."""
-    return " ⏵ ".join(" ".join(part.split()) for part in strings(example.text))
-
+from uatlite.values import Example, strings
 
 RESULTS, STORE = "results.json", "store"
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Results and the store that they were computed from. Rows are those of the first seed."""
+    """Results and the stored runs behind them. Rows are those of the first seed."""
 
     results: Results
     runs: Mapping[str, StoredRun]
     """key -> run"""
-    _read_before: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
+    _loaded: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
@@ -61,26 +43,24 @@ class Evaluation:
 
     @cached_property
     def calibrators(self) -> dict[str, Calibrator | None]:
-        """The calibrator of each contender, as it was fitted; None for one that has none."""
+        """The fitted calibrator of each contender; None for a contender without one."""
         states = {name: seeds[0] if seeds else None for name, seeds in self.results.calibrators.items()}
         return {name: calibrator_from_dict(dict(state)) if state else None for name, state in states.items()}
 
     def predictions(self, method: str, set_name: str) -> StoredPredictions:
-        """The stored rows of a method on a set that was scored."""
+        """The stored predictions of a method on a scored set."""
         one = next(one for one in self.results.sets if one.name == set_name)
         return self._read(one.runs[method][0])
 
     def outcomes(self, set_name: str) -> dict[str, Outcome]:
-        """Probabilities and labels of every contender on a set that was scored."""
+        """Probabilities and labels of every contender on a scored set."""
         return {
-            contender.name: outcome_of(
-                self.predictions(contender.method.name, set_name), self.calibrators[contender.name]
-            )
-            for contender in self.contenders
+            one.name: outcome_of(self.predictions(one.method.name, set_name), self.calibrators[one.name])
+            for one in self.contenders
         }
 
     def calibration_rows(self, method: str) -> StoredPredictions | None:
-        """The stored rows of a method on the calibration split, where something was fitted on it."""
+        """The stored predictions of a method on the calibration split; None where nothing was fitted on it."""
         about = self.predictions(method, self.results.sets[0].name).provenance.recipe
         for key, run in self.runs.items():
             recipe = run.provenance.recipe
@@ -92,21 +72,37 @@ class Evaluation:
     def _read(self, key: str) -> StoredPredictions:
         if key not in self.runs:
             raise StoreError(f"run {key} is in {RESULTS} but not in the store; run `uatlite evaluate` again.")
-        if key not in self._read_before:
-            self._read_before[key] = self.runs[key].read()
-        return self._read_before[key]
+        if key not in self._loaded:
+            self._loaded[key] = self.runs[key].read()
+        return self._loaded[key]
 
 
 def home_of(path: str | Path) -> Path:
-    """The directory that holds results and store: the one given, or the one that the given store is in."""
+    """The directory with results and store: `path`, or its parent where `path` is the store."""
     path = Path(path)
     return path.parent if path.name == STORE and (path.parent / RESULTS).is_file() else path
 
 
 def open_evaluation(path: str | Path) -> Evaluation:
-    """The evaluation in a directory that `uatlite evaluate` wrote; its `store` will do as well."""
+    """The evaluation in a directory that `uatlite evaluate` wrote; the path of its store works too."""
     home = home_of(path)
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
     runs = Store(home / STORE).runs()
     return Evaluation(read_results(home / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete})
+
+
+def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
+    """The examples of a stored run by id; empty for a file of the user, or where the data are not found."""
+    recipe = provenance.recipe
+    if recipe.task not in TASKS or recipe.perturbation is not None:
+        return {}
+    try:
+        return {example.id: example for example in load(recipe.task, recipe.split, data_dir).examples}
+    except (DataError, MissingDependency):
+        return {}
+
+
+def as_line(example: Example) -> str:
+    """A text on one line; the parts of a pair or a question follow each other."""
+    return " ⏵ ".join(" ".join(part.split()) for part in strings(example.text))

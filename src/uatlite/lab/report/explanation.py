@@ -1,8 +1,6 @@
-"""The numbers behind what is drawn of an explanation: layers split by component, and three maps of attention.
+"""One explanation: its displays (bars of layers, maps of attention), its sentences, and both drawn by matplotlib.
 
-What is said of an explanation in words, the same in a terminal, on a page and under an image.
-
-An explanation drawn by matplotlib: the layers' bars, the three maps, and all of it on one sheet.
+The sentences are the same in a terminal, on a page and in an image.
 """
 
 from collections.abc import Iterator
@@ -26,12 +24,29 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 LABELS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
-"""component -> what a reader calls it"""
+"""component -> its name for a reader"""
+HOW = {
+    "delta": "first order, from one forward and one backward pass",
+    "isolated": "each layer alone drops units, {samples} passes each",
+    "total-variance": "law of total variance, {samples} pairs of passes for each component",
+}
+COLOURS = dict(zip(LABELS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
+LOWER, HIGHER = SERIES[0], WRONG
+LABELLED = 48
+"""The most tokens that are named on an axis; of more, every second, third, ... is named."""
+CELLS = 64
+"""The most tokens of a map with a path for each cell; a larger map is an image inside the SVG."""
+GAP = 2
+"""Characters between words: room for the edges of their backgrounds."""
+WIDTH, MAPS = 9.0, 4.1
+"""Inches: the width of the sheet and the height of the maps."""
+ADVANCE = 0.602 * 9 / 72 / WIDTH
+"""The width of a character of the fixed-width font at 9 points, as a share of the sheet's width."""
 
 
 @dataclass(frozen=True)
 class LayerBars:
-    """A bar for each layer, as long as its share of the variance, split by component."""
+    """A bar for each layer: its share of the variance, split by component."""
 
     layers: tuple[ExplainedLayer, ...]
 
@@ -40,9 +55,9 @@ class LayerBars:
         return cls(explanation.layers)
 
     def parts(self, layer: ExplainedLayer) -> dict[str, float]:
-        """The length of each component's part of a bar, in shares; 0 where sampling made a contribution negative.
+        """The share of each component of a layer; 0 where sampling made its contribution negative.
 
-        A layer's share is divided in proportion to its components, which for 'isolated' need not sum to it.
+        The layer's share is divided in proportion to its components, because those of 'isolated' need not sum to it.
         """
         positive = {name: max(value, 0.0) for name, value in layer.components.items()}
         whole = sum(positive.values()) or 1.0
@@ -50,7 +65,7 @@ class LayerBars:
 
     @property
     def longest(self) -> float:
-        """The largest share; above 0 also where there is none."""
+        """The largest share, but always above 0."""
         return max(*(layer.share for layer in self.layers), 1e-9)
 
     def records(self) -> Iterator[Record]:
@@ -65,18 +80,18 @@ class LayerBars:
 
 @dataclass(frozen=True, eq=False)
 class Heatmaps:
-    """Mean attention with modulation, without, and the difference: (tokens, tokens) each, a row is a query token."""
+    """Mean attention with modulation, without it, and the difference: (query tokens, key tokens) each."""
 
     tokens: tuple[str, ...]
     which: str
-    """of which layer and head, in words"""
+    """the layer and head, in words"""
     modulated: Floats
     plain: Floats
     difference: Floats
 
     @classmethod
     def of(cls, explanation: Explanation, layer: int | None = None, head: int | None = None) -> "Heatmaps | None":
-        """The maps of one layer and head, counted from 1, or their mean; of a question, those of the chosen option."""
+        """The maps of one layer and head, counted from 1, or the mean over all; of a question, of the chosen option."""
         if explanation.token_attention is None:
             return None
         found = explanation.token_attention.chosen(layer, head)
@@ -86,7 +101,7 @@ class Heatmaps:
 
     @property
     def panels(self) -> dict[str, Floats]:
-        """The three maps by title, in the order in which they are drawn."""
+        """The three maps by title, in drawing order."""
         return {"with modulation": self.modulated, "without": self.plain, "difference": self.difference}
 
     def records(self) -> Iterator[Record]:
@@ -102,13 +117,6 @@ def _which(layer: int | None, head: int | None) -> str:
     return f"{layers}, {'mean over heads' if head is None else f'head {head}'}"
 
 
-HOW = {
-    "delta": "first order, from one forward and one backward pass",
-    "isolated": "each layer alone drops units, {samples} passes each",
-    "total-variance": "law of total variance, {samples} pairs of passes for each component",
-}
-
-
 def verdict(explanation: Explanation) -> str:
     """'negative, 83.5% sure, and abstains'"""
     prediction = explanation.prediction
@@ -119,7 +127,7 @@ def verdict(explanation: Explanation) -> str:
 
 
 def sources(explanation: Explanation) -> str:
-    """What the bars are: the variance, and by which estimator."""
+    """The variance that the bars divide, and its estimator."""
     found = explanation.attribution
     error = "" if found.total_error is None else f" ± {float(found.total_error[0]):.3f}"
     how = HOW[found.estimator].format(samples=found.samples)
@@ -127,7 +135,7 @@ def sources(explanation: Explanation) -> str:
 
 
 def masked(explanation: Explanation) -> str:
-    """What masking the word that matters most does; empty where no word was masked."""
+    """The effect of masking the word that matters most; empty where no word was masked."""
     moved = [word for word in explanation.words if word.confidence_change is not None]
     if not moved:
         return ""
@@ -140,31 +148,14 @@ def masked(explanation: Explanation) -> str:
 
 
 def notes(explanation: Explanation) -> list[str]:
-    """What the reader must not miss."""
+    """What the reader must not overlook."""
     found = []
     if explanation.truncated_tokens:
         found.append(f"{explanation.truncated_tokens:,} tokens of the text were cut off and are not explained.")
-    if explanation.quiet_label != str(explanation.prediction.among.classes[_column(explanation)]):
+    among, row = explanation.prediction.among, explanation.prediction.row
+    if explanation.quiet_label != str(among.classes[int(among.predicted[row])]):
         found.append(f"The pass without dropout, which is explained, says {explanation.quiet_label}.")
     return found
-
-
-def _column(explanation: Explanation) -> int:
-    return int(explanation.prediction.among.predicted[explanation.prediction.row])
-
-
-COLOURS = dict(zip(LABELS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
-LOWER, HIGHER = SERIES[0], WRONG
-LABELLED = 48
-"""Maps of more tokens name every second, third, ... of them."""
-CELLS = 64
-"""Maps of more tokens are pixels inside the SVG: a path for each cell would make it too large."""
-GAP = 2
-"""Between words, in characters: room for the edges of their grounds."""
-WIDTH, MAPS = 9.0, 4.1
-"""Inches: of everything, and the height of the maps."""
-ADVANCE = 0.602 * 9 / 72 / WIDTH
-"""The width of a character of the fixed-width font at 9 points, as a share of the sheet."""
 
 
 def draw_layers(bars: LayerBars) -> "Figure":
@@ -228,12 +219,12 @@ def _maps(axes: Any, maps: Heatmaps) -> None:
         top = float(np.abs(values).max()) or 1.0
         ax.pcolormesh(
             values,
-            cmap=_diverging() if signed else _rising(),
+            cmap=_colour_map(signed=signed),
             vmin=-top if signed else 0.0,
             vmax=top,
             rasterized=len(values) > CELLS,
         )
-        # No colour bar: its ramp would be a picture, which cannot follow a dark ground.
+        # No colour bar: it would be an image, which cannot follow the colours of a dark page.
         ax.set_title(f"{title}, {f'±{top:.2g}' if signed else f'0 to {top:.2g}'}")
         ax.set_aspect("equal")
         ax.invert_yaxis()
@@ -246,22 +237,18 @@ def _maps(axes: Any, maps: Heatmaps) -> None:
     axes[1].set_xlabel(f"key token · {maps.which}")
 
 
-def _rising() -> Any:
-    """From nothing to a full colour: on any ground the page's own shines through."""
+def _colour_map(*, signed: bool) -> Any:
+    """From transparent, so that the page shows through, to a full colour; to one of two for signed values."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
-    return LinearSegmentedColormap.from_list("rising", [to_rgba(LOWER, 0.0), to_rgba(LOWER, 1.0)])
-
-
-def _diverging() -> Any:
-    from matplotlib.colors import LinearSegmentedColormap, to_rgba
-
-    ends = [to_rgba(LOWER, 1.0), to_rgba(LOWER, 0.0), to_rgba(HIGHER, 0.0), to_rgba(HIGHER, 1.0)]
-    return LinearSegmentedColormap.from_list("diverging", list(zip((0.0, 0.5, 0.5, 1.0), ends, strict=True)))
+    rising = [(0.0, to_rgba(LOWER, 0.0)), (1.0, to_rgba(LOWER, 1.0))]
+    lower, higher = ([to_rgba(colour, 1.0), to_rgba(colour, 0.0)] for colour in (LOWER, HIGHER))
+    diverging = list(zip((0.0, 0.5, 0.5, 1.0), [*lower, *higher[::-1]], strict=True))
+    return LinearSegmentedColormap.from_list("attention", diverging if signed else rising)
 
 
 def _lines(explanation: Explanation, width: int = 110) -> list[list[tuple[str, int]]]:
-    """The words and their shades, broken to lines."""
+    """The words and their shades, in lines of at most `width` characters."""
     lines: list[list[tuple[str, int]]] = []
     for run in explanation.segments:
         lines.append([])
@@ -277,7 +264,7 @@ def _lines(explanation: Explanation, width: int = 110) -> list[list[tuple[str, i
 
 
 def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tuple[str, int]]], height: float) -> None:
-    """Verdict, coloured words and what is said of them."""
+    """The verdict, the shaded words, and the sentences below them."""
     from matplotlib.colors import to_hex
 
     unit = 1 / height
@@ -287,8 +274,8 @@ def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tup
     for row, line in enumerate(lines):
         x = 0.02
         for text, dark in line:
-            ground = to_hex((red, green, blue, OPACITY[dark]), keep_alpha=True)
-            box = {"facecolor": ground, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+            background = to_hex((red, green, blue, OPACITY[dark]), keep_alpha=True)
+            box = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
             figure.text(
                 x, top - (0.33 + 0.28 * row) * unit, text, family="monospace", fontsize=9, va="center", bbox=box
             )
@@ -299,5 +286,5 @@ def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tup
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib does not take for mathematics."""
+    """A text with its dollar signs escaped, so that matplotlib does not typeset it as mathematics."""
     return text.replace("$", r"\$")

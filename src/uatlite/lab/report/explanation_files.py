@@ -1,8 +1,6 @@
-"""An explanation as one HTML file with everything in it: no script, no network.
+"""An explanation in a terminal, or as a file: HTML, PNG, SVG or JSON by the extension.
 
-An explanation in a terminal: coloured words, then a bar for each layer. Without colours the figures remain.
-
-An explanation to a file, whose extension says as what.
+The HTML page is one file without scripts or requests. In a terminal without colours, the numbers remain.
 """
 
 import io
@@ -39,11 +37,17 @@ from uatlite.lab.report.words import shade
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
+BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
+"""The background of a word of each shade; the text on it is black, readable on light and dark terminals."""
+WIDTH = 32
+MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
+"""The character of each component in a bar, to tell them apart without colours."""
+COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
 
-def to_html(explanation: Explanation, maps: Heatmaps | None) -> str:
+
+def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
     """The page; every text in it is escaped by the template engine and by matplotlib."""
-    page = template("explanation.html.j2")
-    html: str = page.render(
+    html: str = template("explanation.html.j2").render(
         css=style_sheet(),
         shade=shade,
         explanation=explanation,
@@ -58,7 +62,7 @@ def to_html(explanation: Explanation, maps: Heatmaps | None) -> str:
         heatmaps=None if maps is None else _heatmaps(maps),
         which=None if maps is None else maps.which,
     )
-    return html
+    return html.encode()
 
 
 def _bars(explanation: Explanation) -> RenderedFigure:
@@ -76,16 +80,8 @@ def _heatmaps(maps: Heatmaps) -> RenderedFigure:
     return render("attention", "Attention with and without modulation", alt, maps, partial(draw_heatmaps, maps))
 
 
-GROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
-"""Behind a word of each shade; the ink on it is dark, so that it reads on light and on dark terminals."""
-WIDTH = 32
-MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
-"""A component's part of a bar: apart also without colours."""
-COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
-
-
 def terminal_view(explanation: Explanation) -> RenderableType:
-    """The verdict, the words, the layers."""
+    """The verdict, the shaded words, a table of words, and a bar for each layer."""
     parts: list[RenderableType] = [Text(verdict(explanation), style="bold"), Text()]
     parts += [_coloured(run, explanation.words) for run in explanation.segments]
     parts += [Text(), _words(explanation), Text(masked(explanation)), Text()]
@@ -96,8 +92,8 @@ def terminal_view(explanation: Explanation) -> RenderableType:
 def _coloured(run: Sequence[WordAttribution], words: Sequence[WordAttribution]) -> Text:
     text = Text()
     for word in run:
-        ground = GROUNDS[shade(word, words)]
-        text.append(word.word.text, style=Style(color="black", bgcolor=ground) if ground else Style())
+        background = BACKGROUNDS[shade(word, words)]
+        text.append(word.word.text, style=Style(color="black", bgcolor=background) if background else Style())
         text.append(" ")
     return text
 
@@ -130,13 +126,6 @@ def _layers(bars: LayerBars) -> Table:
     return table
 
 
-Write = Callable[[Explanation, Heatmaps | None], bytes]
-
-
-def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
-    return to_html(explanation, maps).encode()
-
-
 def _json(explanation: Explanation, maps: Heatmaps | None) -> bytes:
     return (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode()
 
@@ -151,7 +140,7 @@ def _image(explanation: Explanation, maps: Heatmaps | None, kind: str) -> bytes:
 
 
 # extension -> the bytes of the file
-EXTENSIONS: dict[str, Write] = {
+EXTENSIONS: dict[str, Callable[[Explanation, Heatmaps | None], bytes]] = {
     ".html": _html,
     ".png": lambda explanation, maps: _image(explanation, maps, "png"),
     ".svg": lambda explanation, maps: _image(explanation, maps, "svg"),
@@ -160,7 +149,7 @@ EXTENSIONS: dict[str, Write] = {
 
 
 def check_target(path: Path) -> None:
-    """An error, before anything runs, where the extension is none that can be written."""
+    """Raise a ConfigurationError unless the extension is one of `EXTENSIONS`; call it before anything runs."""
     if path.suffix.lower() not in EXTENSIONS:
         hint = nearest(path.suffix, EXTENSIONS)
         raise ConfigurationError(
@@ -171,9 +160,9 @@ def check_target(path: Path) -> None:
 def write_explanation(
     explanation: Explanation, path: Path, *, layer: int | None = None, head: int | None = None
 ) -> None:
-    """Write an explanation as HTML, PNG, SVG or JSON; the maps of attention are of that layer and head, from 1.
+    """Write an explanation as HTML, PNG, SVG or JSON.
 
-    JSON has the attention of every layer and head.
+    The maps of attention are those of a layer and a head, counted from 1; JSON has all of them.
     """
     check_target(path)
     content = EXTENSIONS[path.suffix.lower()](explanation, Heatmaps.of(explanation, layer, head))

@@ -1,9 +1,7 @@
-"""Colours and strokes of the figures. A method has one colour; its calibrated forms are dashed.
+"""Figures: the theme, and a drawn figure as SVG, PNG, CSV and as an element of a page.
 
-Figures are drawn in the light colours below. Inside the page each of them is replaced by the CSS variable of its role,
-which the style sheet sets for light and for dark screens; the files beside the page stay as drawn.
-
-A figure of the report: drawn once, kept as SVG, PNG and CSV, and as an SVG that lives inside the page.
+A method has one colour, and its calibrated forms are dashed. Figures are drawn in the light colours below. Inside a
+page each colour becomes the CSS variable of its role, which the style sheet sets for light and dark screens.
 """
 
 import base64
@@ -27,9 +25,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Dash = str | tuple[int, tuple[float, ...]]
+Draw = Callable[[], "Figure"]
+Record = dict[str, object]
 
-# role -> colour on a light ground. The series are Okabe and Ito's, which colour-blind readers can tell apart,
-# darkened where they were too pale for a line on white.
+DPI = 160
+
+# Colours on a light background. The series are Okabe and Ito's, which colour-blind readers can tell apart, darkened
+# where they are too pale for a line on white.
 INK = "#1c2430"
 MUTED = "#5d6776"
 GRID = "#dde2e9"
@@ -70,7 +72,7 @@ RC = {
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched, and takes the page's font
     "svg.hashsalt": "uatlite",
 }
-"""matplotlib's settings, applied while a figure is drawn and never globally."""
+"""Settings of matplotlib while a figure is drawn; never set globally."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Stroke:
 
 
 def strokes(contenders: tuple[Contender, ...]) -> dict[str, Stroke]:
-    """A stroke for each contender: the colour by its method, the dash by whether a calibrator is stacked on it."""
+    """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
     found: dict[str, Stroke] = {}
     for contender in contenders:
@@ -93,26 +95,17 @@ def strokes(contenders: tuple[Contender, ...]) -> dict[str, Stroke]:
     return found
 
 
-DPI = 160
-
-
-Record = dict[str, object]
-
-
 class Display(Protocol):
-    """Numbers that a figure shows."""
+    """The numbers of a figure."""
 
     def records(self) -> Iterator[Record]:
-        """One flat row for each thing that is drawn."""
+        """One flat record for each element that is drawn."""
         ...
-
-
-Draw = Callable[[], "Figure"]
 
 
 @contextmanager
 def themed() -> Iterator[None]:
-    """The theme's settings of matplotlib within the block; also needed while a figure is saved."""
+    """The theme within the block, for drawing and for saving a figure."""
     try:
         from matplotlib import rc_context
     except ImportError as error:
@@ -122,7 +115,7 @@ def themed() -> Iterator[None]:
 
 
 def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any]:
-    """A figure without ground, and its axes."""
+    """A figure with a transparent background, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -140,24 +133,24 @@ class RenderedFigure:
     name: str
     title: str
     alt: str
-    """what it shows, for who cannot see it"""
+    """what it shows, for readers who cannot see it"""
     svg: str
-    """as the file has it: light colours on white"""
+    """the file: light colours on white"""
     png: bytes
     csv: str
 
     @property
     def inline(self) -> str:
-        """The SVG for the page: colours by role, ids of its own, a title and a description."""
+        """The SVG as an element of a page."""
         return inline_svg(self.svg, self.name, self.title, self.alt)
 
     @property
     def numbers(self) -> str:
-        """The CSV as an address that needs no network and no file."""
+        """The CSV as a data URL."""
         return "data:text/csv;base64," + base64.b64encode(self.csv.encode()).decode()
 
     def write(self, directory: Path) -> list[Path]:
-        """The figure as SVG and PNG, and its numbers as CSV."""
+        """Write the figure as SVG and PNG, and its numbers as CSV; returns the paths."""
         contents = {"svg": self.svg.encode(), "png": self.png, "csv": self.csv.encode()}
         for extension, content in contents.items():
             with atomic_file(directory / f"{self.name}.{extension}") as file:
@@ -166,7 +159,7 @@ class RenderedFigure:
 
 
 def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> RenderedFigure:
-    """Draw a display and keep it in every form."""
+    """Draw a display and keep it in all forms."""
     svg, png = io.StringIO(), io.BytesIO()
     with themed():
         drawn = draw()
@@ -181,10 +174,10 @@ def file_name(text: str) -> str:
 
 
 def inline_svg(svg: str, name: str, title: str, alt: str) -> str:
-    """An SVG file as an element of a page: without prolog and ground, recoloured, with ids that no other figure has."""
+    """An SVG file as an element of a page: no background, colours by role, unique ids, a title and a description."""
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    # The first patch is matplotlib's ground of the whole figure.
+    # The first patch is the background of the whole figure.
     body = re.sub(r'<g id="patch_1">.*?</g>', "", body, count=1, flags=re.DOTALL)
     body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
     body = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", body)

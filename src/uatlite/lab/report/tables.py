@@ -1,15 +1,11 @@
-"""Results as tables: one value, `Table`, that a terminal, Markdown and CSV print each in its way.
-
-Tables in a terminal, by rich.
-
-Results to files: results.json, results.csv and results.md beside the store.
-"""
+"""Results as tables in a terminal, in Markdown and on a page; and as the files results.json, .csv and .md."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -21,9 +17,9 @@ from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.figures import records_csv
-from uatlite.text.write import atomic_file
+from uatlite.text.write import write_text
 
-# metric -> heading. What is not here is printed under its own name.
+# metric -> heading; other metrics have their own name as heading
 HEADINGS: dict[str, str] = {
     "accuracy": "Accuracy",
     "macro_f1": "Macro F1",
@@ -83,22 +79,27 @@ class Table:
 
 
 def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Table]:
-    """The tables of an evaluation, set by set; `metrics` narrows them to those that were scored of it."""
+    """The tables of an evaluation, set by set."""
+    return [table for one in results.sets for table in set_tables(results, one, metrics)]
+
+
+def set_tables(results: Results, one: SetScores, metrics: Sequence[str] | None = None) -> list[Table]:
+    """The tables of one set: its scores, its shift, its detection of out-of-scope rows.
+
+    `metrics` selects columns of the first one; names that were not scored are ignored.
+    """
     wanted = [name for name in metrics or results.metrics if name in results.metrics] or list(results.metrics)
-    tables: list[Table] = []
-    for one in results.sets:
-        title = f"{one.name} · {one.rows:,} rows"
-        tables.append(_table(results, title, one.scores, wanted, _notes(one)))
-        if one.shift:
-            title = f"{results.sets[0].name} → {one.name}: calibration under shift"
-            tables.append(_table(results, title, one.shift))
-        if one.detection:
-            tables.append(_table(results, f"{one.name}: finding what is out of scope", one.detection))
+    tables = [_table(results, f"{one.name} · {one.rows:,} rows", one.scores, wanted, _notes(one))]
+    if one.shift:
+        title = f"{results.sets[0].name} → {one.name}: calibration under shift"
+        tables.append(_table(results, title, one.shift))
+    if one.detection:
+        tables.append(_table(results, f"{one.name}: finding what is out of scope", one.detection))
     return tables
 
 
 def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
-    """How to read the cells, in one paragraph; `mark` is how the best of a column is shown, `metrics` which are."""
+    """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
     how = results.resampling
     seeds = max(int(about["seeds"]) for about in results.methods.values())
     parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the rows."]
@@ -165,18 +166,15 @@ def _table(
 ) -> Table:
     metrics = list(metrics or next(iter(scores.values())))
     rows = tuple(
-        (
-            name,
-            _passes(int(results.methods[name]["passes"])),
-            tuple(cell(scores[name][metric], metric) for metric in metrics),
-        )
+        (name, passes(results.methods[name]), tuple(cell(scores[name][metric], metric) for metric in metrics))
         for name in results.contenders
     )
     return Table(title, tuple(heading(metric) for metric in metrics), rows, notes)
 
 
-def _passes(passes: int) -> str:
-    return f"{passes} pass{'es' if passes > 1 else ''}"
+def passes(method: Mapping[str, Any]) -> str:
+    """'1 pass', '10 passes': of a method of the results."""
+    return f"{method['passes']} pass{'es' if method['passes'] > 1 else ''}"
 
 
 def heading(metric: str) -> str:
@@ -210,7 +208,7 @@ def _notes(one: SetScores) -> tuple[str, ...]:
 
 
 def render(results: Results) -> RenderableType:
-    """The narrow tables of an evaluation, and how to read them."""
+    """The tables of an evaluation for a terminal, with the metrics that fit, and how to read them."""
     parts: list[RenderableType] = []
     for table in tables_of(results, NARROW):
         parts += [Text(table.title, style="bold"), render_table(table)]
@@ -220,7 +218,7 @@ def render(results: Results) -> RenderableType:
 
 
 def render_table(table: Table) -> RichTable:
-    """Two lines for each contender: means, and intervals below them."""
+    """Two lines for each contender: means, and intervals below."""
     drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=0)
     drawn.add_column("", min_width=12, overflow="fold")
     for heading in table.headings:
@@ -238,15 +236,14 @@ def _two_lines(cell: Cell) -> Text:
 
 
 def write_results(results: Results, directory: Path) -> list[Path]:
-    """Write all three, each whole or not at all; returns their paths."""
+    """Write results.json, results.csv and results.md; returns their paths."""
     texts = {
         "results.json": json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n",
         "results.csv": as_csv(results),
         "results.md": markdown(results),
     }
     for name, text in texts.items():
-        with atomic_file(directory / name) as file:
-            file.write(text.encode())
+        write_text(directory / name, text)
     return [directory / name for name in texts]
 
 

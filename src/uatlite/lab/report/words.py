@@ -1,36 +1,39 @@
-"""How dark a word is: wherever words are coloured by their uncertainty, the page, the image and the terminal alike.
+"""Texts word by word: how dark each word is shaded, and the explained texts of a report as JSON beside it.
 
-Single texts of a report, word by word: how uncertain each word is. Kept as JSON beside the report.
-
-Computing them takes the model (`uatlite.report.explaining`); showing them takes this alone.
-
-Explain a few texts with their model: the one part of a report that needs it.
+Shades are the same on a page, in an image and in a terminal. Only `explain` runs the model.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report.abstention import Abstention
 from uatlite.lab.report.evaluation import Evaluation, examples_of
-from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.model.tokens import longest
-from uatlite.text.write import atomic_file
+from uatlite.text.write import write_text
 from uatlite.values import Choices, Example, Word, WordAttribution
+
+if TYPE_CHECKING:
+    from uatlite.model.load import Checkpoint
 
 SHADES = 6
 HEAT = (200, 85, 30)
-"""The colour of the most uncertain word on a light ground; `--heat` of the style sheet."""
+"""The colour of the most uncertain word on a light background; `--heat` in the style sheet."""
 OPACITY = (0.0, 0.1, 0.2, 0.3, 0.42, 0.55)
-"""How much of it each shade has; `.s0` to `.s5` of the style sheet."""
+"""The opacity of each shade; `.s0` to `.s5` in the style sheet."""
+FILE = "explanations.json"
+EXPLAINED = 6
+"""Texts that are explained: the least confident of those that were not answered."""
+METHOD = "analytic"
+"""It takes one forward and one backward pass for a text."""
+LONGEST = 64
+"""The most tokens of an explained text; the rest is cut off."""
 
 
 def shade(word: WordAttribution, words: Sequence[WordAttribution]) -> int:
-    """0 to SHADES - 1: where a word lies between the least and the most uncertain of its text."""
+    """0 to SHADES - 1: where a word lies between the least and the most uncertain word of its text."""
     values = [one.uncertainty for one in words]
     low, high = min(values), max(values)
     if high == low:
@@ -38,12 +41,9 @@ def shade(word: WordAttribution, words: Sequence[WordAttribution]) -> int:
     return round((SHADES - 1) * (word.uncertainty - low) / (high - low))
 
 
-FILE = "explanations.json"
-
-
 @dataclass(frozen=True)
 class ExplainedText:
-    """One text. `confidence` is of the pass without dropout, before any calibration."""
+    """One text. `confidence` is that of the pass without dropout, before any calibration."""
 
     id: str
     predicted: str
@@ -53,9 +53,8 @@ class ExplainedText:
 
 
 def write_explanations(explanations: tuple[ExplainedText, ...], path: Path) -> None:
-    """Write them as one JSON list."""
-    with atomic_file(path) as file:
-        file.write(json.dumps([asdict(one) for one in explanations], ensure_ascii=False, indent=1).encode())
+    """Write explained texts as one JSON list."""
+    write_text(path, json.dumps([asdict(one) for one in explanations], ensure_ascii=False, indent=1))
 
 
 def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
@@ -71,23 +70,17 @@ def _word(word: dict[str, Any], **values: Any) -> WordAttribution:
     return WordAttribution(word=Word(**{**word, "tokens": tuple(word["tokens"])}), **values)
 
 
-EXPLAINED = 6
-"""Texts that are shown word by word: the least sure of those that were not answered."""
-METHOD = "analytic"
-"""One forward and one backward pass for each of them."""
-LONGEST = 64
-"""Tokens of a text that is shown word by word; what is beyond is not read."""
-
-
 def explain_stored(
     evaluation: Evaluation, abstention: Abstention, model: str | Path, file: Path, data_dir: str | Path | None = None
 ) -> None:
-    """Explain texts of an evaluation with the model that was evaluated, and write them to `file`."""
+    """Explain the least confident texts of an evaluation with the evaluated model, and write them to `file`."""
     first = evaluation.results.sets[0]
     about = evaluation.predictions(next(iter(first.runs)), first.name).provenance
     examples = examples_of(about, data_dir)
     if not examples:
-        raise DataError(f"the texts of {first.name} are not at hand, so none can be explained; say where: --data-dir.")
+        raise DataError(f"the texts of {first.name} are not at hand, so none can be explained; give --data-dir DIR.")
+    from uatlite.model.load import load_checkpoint  # torch, which the rest of a report does without
+
     checkpoint = load_checkpoint(model)
     if checkpoint.hash != evaluation.results.model_hash:
         raise ModelError(
@@ -98,37 +91,37 @@ def explain_stored(
 
 
 def explain_least_sure(
-    checkpoint: Checkpoint,
+    checkpoint: "Checkpoint",
     abstention: Abstention,
     examples: Mapping[str, Example],
     labels: Sequence[str],
     file: Path,
-    count: int = EXPLAINED,
-) -> bool:
-    """Write explanations of the texts that the rule was least sure of; False where the file has them already."""
-    wanted = [row.id for row in abstention.abstained if row.id in examples][:count]
-    if file.is_file() and [one.id for one in read_explanations(file)] == wanted:
-        return False
-    write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
-    return True
+) -> None:
+    """Write explanations of the least confident texts that the rule does not answer, unless `file` has them."""
+    wanted = [row.id for row in abstention.abstained if row.id in examples][:EXPLAINED]
+    if not file.is_file() or [one.id for one in read_explanations(file)] != wanted:
+        write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
 
 
-def explain(checkpoint: Checkpoint, examples: Sequence[Example], labels: Sequence[str]) -> tuple[ExplainedText, ...]:
-    """Word by word, how uncertain each text is; questions with choices are left out.
+def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Sequence[str]) -> tuple[ExplainedText, ...]:
+    """The uncertainty of each word of each text; questions with choices are left out.
 
-    `labels` are those of the data set; the predicted class is named as the model names it.
+    `labels` are the names of the gold labels; the predicted class has the model's name.
     """
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.model.tokens import longest
+
     limit = longest(checkpoint.model, checkpoint.tokenizer, LONGEST)
     classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, METHOD, max_length=limit)
-    return tuple(_explain(classifier, example, labels) for example in examples if not isinstance(example.text, Choices))
-
-
-def _explain(classifier: UncertaintyClassifier, example: Example, labels: Sequence[str]) -> ExplainedText:
-    found = classifier.explain(example.text, attention=False)
-    return ExplainedText(
-        id=example.id,
-        predicted=found.quiet_label,
-        gold=None if example.label is None else labels[example.label],
-        confidence=found.quiet_confidence,
-        words=found.words,
-    )
+    found = []
+    for example in (example for example in examples if not isinstance(example.text, Choices)):
+        explanation = classifier.explain(example.text, attention=False)
+        text = ExplainedText(
+            id=example.id,
+            predicted=explanation.quiet_label,
+            gold=None if example.label is None else labels[example.label],
+            confidence=explanation.quiet_confidence,
+            words=explanation.words,
+        )
+        found.append(text)
+    return tuple(found)

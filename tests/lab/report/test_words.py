@@ -1,0 +1,66 @@
+"""Texts word by word: shades, the file of explanations, and words from a tiny model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.errors import DataError, ModelError, StoreError
+from uatlite.lab.report import words
+from uatlite.lab.report.abstention import abstain
+from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.words import explain, read_explanations, shade
+from uatlite.model.load import Checkpoint
+from uatlite.values import Choices, Example, Word, WordAttribution
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "un", "##bear", "##able", "film", "so", "long"]
+
+
+@pytest.fixture
+def checkpoint(tiny: Callable[..., PreTrainedModel]) -> Checkpoint:
+    tokenizer = BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)})
+    return Checkpoint("tiny", tiny("bert", id2label={0: "bad", 1: "fair", 2: "good"}, rate=0.1), tokenizer)
+
+
+def test_pieces_are_words_and_special_tokens_are_left_out(checkpoint: Checkpoint) -> None:
+    examples = [Example("one", "unbearable film", 2), Example("pair", ("film", "so long"), None)]
+    single, pair = explain(checkpoint, examples, ("bad", "fair", "good"))
+    assert [word.word.text for word in single.words] == ["unbearable", "film"]
+    assert [word.word.text for word in pair.words] == ["film", "so", "long"]
+    assert (single.gold, pair.gold) == ("good", None)
+    assert single.predicted in ("bad", "fair", "good")
+    assert all(word.uncertainty > 0 and word.confidence_change is not None for word in single.words)
+    assert 0 < sum(word.share for word in single.words) < 1  # the special tokens have the rest
+
+
+def test_questions_with_choices_are_left_out(checkpoint: Checkpoint) -> None:
+    assert explain(checkpoint, [Example("x", Choices("so", ("film", "long")), 0)], ("A", "B")) == ()
+
+
+def test_shades_go_from_the_least_uncertain_word_of_a_text_to_the_most() -> None:
+    words = [WordAttribution(Word(str(u), (1,), False), u, 0.1, 0.1, None) for u in (0.1, 0.16, 0.2)]
+    assert [shade(word, words) for word in words] == [0, 3, 5]
+    assert shade(words[0], words[:1]) == 0
+
+
+def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_path: Path) -> None:
+    (one,) = read_explanations(evaluation / "explanations.json")
+    assert one.words[1] == WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1)
+    (tmp_path / "explanations.json").write_text("[{}]")
+    with pytest.raises(StoreError, match="is not a file of explanations"):
+        read_explanations(tmp_path / "explanations.json")
+
+
+def test_explaining_takes_the_texts_and_the_very_model(
+    opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abstention = abstain(opened, "base", target=0.15)
+    assert abstention is not None
+    with pytest.raises(DataError, match=r"texts of toy/test are not at hand.*--data-dir"):
+        words.explain_stored(opened, abstention, "model", tmp_path / "e.json")
+    monkeypatch.setattr(words, "examples_of", lambda about, data_dir: {"toy-test-1": Example("toy-test-1", "a")})
+    monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
+    with pytest.raises(ModelError, match="model is not the model that was evaluated"):
+        words.explain_stored(opened, abstention, "model", tmp_path / "e.json")
