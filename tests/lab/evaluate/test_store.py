@@ -80,7 +80,7 @@ def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: li
     run = Store(tmp_path).begin(make_provenance())
     assert (run.pieces, run.complete) == (3, False)
     fill(run, order, variance=variance)
-    found = Store(tmp_path).find(make_provenance().recipe)
+    [found] = Store(tmp_path).runs()
     assert found == run
     predictions = found.read()
     expected = make_piece(list(range(ROWS)), variance=variance)
@@ -123,7 +123,7 @@ def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) ->
     assert again == run
     assert [again.has(number, rows) for number, rows in enumerate(plan)] == [False, True, False]
     assert not again.has(1, plan[1][::-1])
-    assert store.find(make_provenance().recipe) is None
+    assert not again.complete
     with pytest.raises(StoreError, match="is not finished; run the command that began it again to continue"):
         again.read()
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from uatlite.errors import DataError, MissingDependency
 from uatlite.lab.evaluate.plan import Plan
-from uatlite.lab.evaluate.predict import Models, begin, compute, missing, recipe_of
+from uatlite.lab.evaluate.predict import Models, compute, missing, provenance_of, recipe_of
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
 from uatlite.model.load import load_checkpoint
@@ -65,7 +65,7 @@ def predict_on_cluster(
 
 def _units(store: Store, job: StoreJob) -> Iterator[tuple[StoredRun, int, list[int]]]:
     prepared, method, seed = job
-    run = begin(store, prepared, method, seed)
+    run = store.begin(provenance_of(prepared, method, seed))
     run = replace(run, directory=run.directory.absolute())
     return ((run, number, rows.tolist()) for number, rows in missing(run, prepared))
 

@@ -119,7 +119,7 @@ def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance
 
     Pieces of short texts come first. A finished piece is never computed again, however this call ends.
     """
-    run = begin(store, prepared, method, seed)
+    run = store.begin(provenance_of(prepared, method, seed))
     if run.complete:
         return run
     for number, rows in missing(run, prepared):
@@ -128,11 +128,6 @@ def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance
             advance(len(rows))
     run.finish()
     return run
-
-
-def begin(store: Store, prepared: Prepared, method: Method, seed: int) -> StoredRun:
-    """The run in the store, created with its provenance unless it exists; it may have no pieces yet."""
-    return store.begin(_provenance(prepared, method.seeded(seed), seed))
 
 
 def missing(run: StoredRun, prepared: Prepared) -> Iterator[tuple[int, NDArray[np.int32]]]:
@@ -162,8 +157,9 @@ def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
     )
 
 
-def _provenance(prepared: Prepared, method: Method, seed: int) -> Provenance:
-    dataset, checkpoint = prepared.dataset, prepared.checkpoint
+def provenance_of(prepared: Prepared, method: Method, seed: int) -> Provenance:
+    """The recipe of a run, and what else its reader wants to know."""
+    dataset, checkpoint, method = prepared.dataset, prepared.checkpoint, method.seeded(seed)
     return Provenance(
         recipe=recipe_of(prepared, method, seed),
         method=method.name,

@@ -85,7 +85,7 @@ class StoredRun:
 
     @property
     def pieces(self) -> int:
-        """How many pieces the complete run has."""
+        """The number of pieces of the complete run."""
         return -(-self.provenance.rows // self.piece_rows)
 
     @property
@@ -98,7 +98,7 @@ class StoredRun:
         return self.directory / _piece_name(number)
 
     def plan(self, order: Sequence[int]) -> list[NDArray[np.int32]]:
-        """The rows of each piece, cut from the order in which rows are computed."""
+        """The rows of each piece: `order`, in which rows are computed, cut into parts."""
         starts = range(0, len(order), self.piece_rows)
         return [np.array(order[start : start + self.piece_rows], dtype=np.int32) for start in starts]
 
@@ -113,7 +113,7 @@ class StoredRun:
             write_piece(file, piece)
 
     def finish(self) -> None:
-        """Note that every piece is there."""
+        """Mark the run as complete."""
         _work(self.directory).finish({"rows": self.provenance.rows, "pieces": self.pieces})
 
     def read(self) -> StoredPredictions:
@@ -125,18 +125,18 @@ class StoredRun:
         order = np.argsort(rows, kind="stable")
         if not np.array_equal(rows[order], np.arange(self.provenance.rows)):
             raise StoreError(f"{self.directory} does not hold each row exactly once; delete it and run again.")
-        ids = [name for piece in pieces for name in piece.ids]
         logits, counts = _join_passes(pieces)
-        return StoredPredictions(
+        joined = StoredPredictions(
             provenance=self.provenance,
-            ids=tuple(ids[place] for place in order),
-            labels=np.concatenate([piece.labels for piece in pieces])[order].astype(np.int64),
-            logits=logits[:, order],
-            margin_variance=_join([piece.margin_variance for piece in pieces], order),
+            ids=tuple(name for piece in pieces for name in piece.ids),
+            labels=np.concatenate([piece.labels for piece in pieces]).astype(np.int64),
+            logits=logits,
+            margin_variance=_join([piece.margin_variance for piece in pieces]),
             seconds=sum(piece.seconds for piece in pieces),
-            counts=None if counts is None else counts[order],
-            spent=_join([piece.spent for piece in pieces], order),
+            counts=counts,
+            spent=_join([piece.spent for piece in pieces]),
         )
+        return joined.take(order)
 
 
 class Store:
@@ -152,14 +152,8 @@ class Store:
             _work(directory).begin(provenance.to_dict())
         return self._open(directory)
 
-    def find(self, recipe: RunRecipe) -> StoredRun | None:
-        """The finished run of this recipe, if the store has it."""
-        directory = self._home(recipe)
-        run = self._open(directory) if _work(directory).begun else None
-        return run if run is not None and run.complete else None
-
     def remaining(self, recipe: RunRecipe, rows: int) -> int:
-        """How many of the rows of such a run have no piece yet."""
+        """The number of rows of a run that have no piece yet."""
         directory = self._home(recipe)
         if not _work(directory).begun:
             return rows
@@ -172,9 +166,7 @@ class Store:
         if not self.directory.is_dir():
             raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` creates DIR/store.")
         found = [self._open(directory) for directory in self.directory.glob("run=*") if _work(directory).begun]
-        return sorted(
-            found, key=lambda run: (run.provenance.set_name, run.provenance.method, run.provenance.recipe.key)
-        )
+        return sorted(found, key=lambda run: (run.provenance.set_name, run.provenance.method, run.directory.name))
 
     def _home(self, recipe: RunRecipe) -> Path:
         return self.directory / f"run={recipe.key}"
@@ -195,10 +187,10 @@ def _piece_name(number: int) -> str:
     return f"piece-{number:05}.parquet"
 
 
-def _join(values: list[NDArray[Any] | None], order: NDArray[np.int64]) -> NDArray[Any] | None:
-    """A column of all pieces, in order; None unless every piece has it."""
+def _join(values: list[NDArray[Any] | None]) -> NDArray[Any] | None:
+    """A column of all pieces; None unless every piece has it."""
     known = [value for value in values if value is not None]
-    return np.concatenate(known)[order] if len(known) == len(values) else None
+    return np.concatenate(known) if len(known) == len(values) else None
 
 
 def _join_passes(pieces: list[Piece]) -> tuple[NDArray[np.float32], Counts | None]:
