@@ -23,6 +23,7 @@ from uatlite.lab.report.figures import (
     RenderedFigure,
     Stroke,
     figure_of,
+    percent,
     render,
     strokes,
 )
@@ -232,12 +233,6 @@ def _legend(figure: "Figure", axes: "Axes") -> None:
 
 def _line(axes: "Axes", x: Any, y: Any, label: str, stroke: Stroke) -> None:
     axes.plot(x, y, color=stroke.colour, linestyle=stroke.dash, linewidth=1.6, label=label)
-
-
-def percent(axes: "Axes", *names: str) -> None:
-    """Shares as percentages on the axes 'x', 'y' or both."""
-    for name in names:
-        getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
-from uatlite.lab.report.charts import percent
-from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of
+from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of, percent
 from uatlite.lab.report.words import HEAT, OPACITY, shade
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from uatlite.lab.evaluate.contenders import Contender
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Dash = str | tuple[int, tuple[float, ...]]
@@ -124,6 +125,12 @@ def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any
     for one in np.atleast_1d(axes).flat:
         one.patch.set_alpha(0)
     return figure, axes
+
+
+def percent(axes: "Axes", *names: str) -> None:
+    """Shares as percentages on the axes 'x', 'y' or both."""
+    for name in names:
+        getattr(axes, f"{name}axis").set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}%")
 
 
 @dataclass(frozen=True)
