@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
+from uatlite.lab.evaluate.outcomes import outcome_of
 from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.measurement import Measurement, cell_jobs, draws, mean_over_rows, resampled
@@ -28,7 +28,7 @@ from uatlite.values import Floats
 def score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """A metric of the registry."""
     metric = METRICS[spec.measure]
-    rows = [rows_of(outcome) for outcome in artifacts.outcomes(spec)]
+    rows = [outcome.rows for outcome in artifacts.outcomes(spec)]
     return resampled(
         [metric.prepare(one) for one in rows],
         len(rows[0]),
@@ -43,7 +43,7 @@ def shift_score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """ΔECE or the robustness score, from the task's own test set to the cell's; each set is resampled by itself."""
     home = in_domain(spec)
     pairs = list(zip(artifacts.outcomes(home), artifacts.outcomes(spec), strict=True))
-    statistics = [combine(rows_of(one), rows_of(two), SHIFT[spec.measure]) for one, two in pairs]
+    statistics = [combine(one.rows, two.rows, SHIFT[spec.measure]) for one, two in pairs]
     sizes = [len(outcome.labels) for outcome in pairs[0]]
     # The same draws as those of the cells that have either set alone.
     counts = [
@@ -65,10 +65,6 @@ def in_domain(spec: CellSpec) -> CellSpec:
     return replace(spec, on=None, perturbation=None)
 
 
-def rows_of(outcome: Outcome) -> Rows:
-    return Rows.of(outcome.probabilities, outcome.labels)
-
-
 CHANGES: dict[str, Callable[[Rows], Floats]] = {
     "delta_confidence": lambda rows: rows.confidence,
     "delta_margin": lambda rows: margin(rows.probabilities),
@@ -82,7 +78,7 @@ def change(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """The mean over rows of perturbed minus original; both are compared with the original labels."""
     value = CHANGES[spec.measure]
     pairs = zip(artifacts.outcomes(original(spec)), artifacts.outcomes(spec), strict=True)
-    return mean_over_rows([value(rows_of(after)) - value(rows_of(before)) for before, after in pairs], spec, artifacts)
+    return mean_over_rows([value(after.rows) - value(before.rows) for before, after in pairs], spec, artifacts)
 
 
 def change_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
@@ -107,9 +103,9 @@ def at_selected(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     outcomes, calibrators = artifacts.outcomes(spec), artifacts.calibrators(spec)
     statistics: list[Statistic] = []
     for job, outcome, calibrator in zip(artifacts.calibration_jobs(spec), outcomes, calibrators, strict=True):
-        confidence = rows_of(outcome_of(artifacts.predictions(job), calibrator)).confidence
+        confidence = outcome_of(artifacts.predictions(job), calibrator).rows.confidence
         tau = float(np.quantile(confidence, 1 - float(target), method="lower"))
-        statistics.append(THRESHOLD_METRICS[kind].prepare(rows_of(outcome), tau))
+        statistics.append(THRESHOLD_METRICS[kind].prepare(outcome.rows, tau))
     rows = len(outcomes[0].labels)
     return resampled(statistics, rows, over=spec.rows_name, resamples=artifacts.settings.resamples)
 
