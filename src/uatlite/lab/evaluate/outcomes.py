@@ -20,8 +20,7 @@ from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import Calibrator
-
-Floats = NDArray[np.float64]
+from uatlite.values import Floats
 
 HEADLINE = (
     "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"

@@ -32,13 +32,13 @@ from uatlite.metrics.metric import Statistic, at_once
 from uatlite.metrics.ranking import BINS, Rows, by_confidence
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
 from uatlite.trust.rule import risk_upper_bound
+from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-Floats = NDArray[np.float64]
 Strokes = Mapping[str, Stroke]
 """contender -> how it is drawn"""
 

@@ -9,18 +9,16 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
 from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of, percent
 from uatlite.lab.report.words import HEAT, OPACITY, shade
+from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-
-Floats = NDArray[np.float64]
 
 LABELS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
 """component -> its name for a reader"""
