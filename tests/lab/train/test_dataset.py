@@ -80,7 +80,7 @@ def test_a_limit_draws_from_the_rows_that_are_not_held_out(reviews: Path) -> Non
         ([], r"reviews\.csv holds no row; give a file with a text and a label"),
         ([["a", "good"], ["b", "good"]], "Column 'verdict' has only the label 'good'; a classifier needs two or more"),
         ([["a", ""], ["b", ""]], "Column 'verdict' has no label"),
-        ([["", "good"], ["", "bad"]], r"no row that can be used \(2 rejected; the first: line 2, no text"),
+        ([["", "good"], ["", "bad"]], r"has no usable row \(2 rejected; the first: line 2, no text in column 'body'\)"),
         ([*([f"a{place}", "good"] for place in range(9)), ["", "bad"]], "none of the 7 rows .* has the label 'bad'"),
     ],
     ids=["empty", "one class", "no label", "no text", "a class without rows"],
