@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
-from uatlite.methods.one_pass import without_seed
+from uatlite.methods.method import CalibrationRows, Passes, Tuned
 from uatlite.methods.sampling import FAST, Sampling
 from uatlite.passes.config import UATConfig, change, change_known, differences, spelling
 from uatlite.passes.stopping import Stopping, fit_prior
@@ -28,30 +27,22 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Adaptive(MethodDefaults):
+class Adaptive(Sampling):
     """At most `config.samples` passes; a text stops when its label, and whether to answer, are settled.
 
     Calibrating learns the threshold to answer above and how much passes usually differ. Before that only the label
     counts.
     """
 
+    key: str = "adaptive"
+    summary: str = "UAT-Lite in blocks of passes; a text stops when its decision is settled"
+    standard: UATConfig = STANDARD
     config: UATConfig = STANDARD
     stopping: Stopping = BY_LABEL
-    summary: str = "UAT-Lite in blocks of passes; a text stops when its decision is settled"
-    stochastic: bool = True
-    knows_variance: bool = True
 
     @property
     def name(self) -> str:
-        return spelling("adaptive", differences(self.stopping, BY_LABEL) + differences(self.config, STANDARD))
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
-    def passes(self) -> int:
-        return self.config.samples
+        return spelling(self.key, differences(self.stopping, BY_LABEL) + differences(self.config, self.standard))
 
     @property
     def tunable(self) -> bool:
@@ -64,22 +55,16 @@ class Adaptive(MethodDefaults):
 
     def changed(self, **settings: str) -> Self:
         stopping, others = change_known(self.stopping, settings)
-        return replace(self, config=change(self.config, others, "adaptive"), stopping=stopping)
-
-    def seeded(self, seed: int) -> Self:
-        return self.with_config(replace(self.config, seed=seed))
-
-    def with_config(self, config: UATConfig) -> Self:
-        return replace(self, config=config)
+        return replace(self, config=change(self.config, others, self.key), stopping=stopping)
 
     def untuned(self) -> Self:
         return replace(self, stopping=Stopping(confidence=self.stopping.confidence, block=self.stopping.block))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"method": "adaptive", "config": without_seed(self.config), "stopping": asdict(self.stopping)}
+        return super().to_dict() | {"stopping": asdict(self.stopping)}
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
-        return replace(self, config=UATConfig.from_dict(values["config"]), stopping=Stopping(**values["stopping"]))
+        return replace(super().from_dict(values), stopping=Stopping(**values["stopping"]))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (samples, batch, classes), NaN where a text had stopped."""

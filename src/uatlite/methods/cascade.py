@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Labels = NDArray[np.int64]
 
-Second = Sampling | Analytic | Adaptive
+Second = Sampling | Analytic
 
 SECONDS: dict[str, Second] = {
     "fast": FAST,
