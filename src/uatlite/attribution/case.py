@@ -170,7 +170,7 @@ LAYER_COMPONENTS = (ATTENTION, FEED_FORWARD)
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerPart:
     """Some components of one layer; EMBEDDINGS and HEAD count as layers."""
 
     layer: int
@@ -180,23 +180,23 @@ class Part:
         """Whether a site of a component that `layer` calls belongs to this part."""
         return layer == self.layer and component in self.components
 
-    def contains(self, other: "Part") -> bool:
+    def contains(self, other: "LayerPart") -> bool:
         """Whether all of another part belongs to this one."""
         return other.layer == self.layer and set(other.components) <= set(self.components)
 
 
-def whole_layers(layers: int) -> tuple[Part, ...]:
+def whole_layers(layers: int) -> tuple[LayerPart, ...]:
     """The embedding block, each layer as a whole, the head: layers + 2 parts in forward order."""
-    return _between([Part(layer, LAYER_COMPONENTS) for layer in range(layers)])
+    return _between([LayerPart(layer, LAYER_COMPONENTS) for layer in range(layers)])
 
 
-def split_layers(layers: int) -> tuple[Part, ...]:
+def split_layers(layers: int) -> tuple[LayerPart, ...]:
     """The embedding block, each layer's attention and feed-forward, the head: 2·layers + 2 parts in forward order."""
-    return _between([Part(layer, (component,)) for layer in range(layers) for component in LAYER_COMPONENTS])
+    return _between([LayerPart(layer, (component,)) for layer in range(layers) for component in LAYER_COMPONENTS])
 
 
-def _between(middle: list[Part]) -> tuple[Part, ...]:
-    return Part(EMBEDDINGS, (EMBEDDING,)), *middle, Part(HEAD, (CLASSIFIER,))
+def _between(middle: list[LayerPart]) -> tuple[LayerPart, ...]:
+    return LayerPart(EMBEDDINGS, (EMBEDDING,)), *middle, LayerPart(HEAD, (CLASSIFIER,))
 
 
 def part_index(layer: int, component: str, layers: int) -> int:

@@ -28,8 +28,8 @@ from transformers import PreTrainedModel
 from uatlite.attribution.case import (
     LAYER_COMPONENTS,
     Case,
+    LayerPart,
     MakeNoise,
-    Part,
     components_of,
     layer_names,
     output_weights,
@@ -51,33 +51,33 @@ BLOCK = 10
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SampledValue:
     """Sampled values and their standard errors, of one shape."""
 
     value: Tensor
     error: Tensor
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> "Estimate":
+    def map(self, change: Callable[[Tensor], Tensor]) -> "SampledValue":
         """The same rearrangement of both."""
-        return Estimate(change(self.value), change(self.error))
+        return SampledValue(change(self.value), change(self.error))
 
 
 @dataclass(frozen=True)
 class Sampled:
     """The sources of Var(y), sampled."""
 
-    layers: Estimate
+    layers: SampledValue
     """(batch, layers + 2)"""
-    components: Estimate | None
+    components: SampledValue | None
     """(batch, layers, 2); None if not asked for"""
-    total: Estimate
+    total: SampledValue
     """Var(y) with all noise on: (batch,)"""
 
 
 class SharedDropout:
     """Dropout with the masks of passes A in the shared parts and those of passes B elsewhere."""
 
-    def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[Part]) -> None:
+    def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[LayerPart]) -> None:
         self._a = DropoutNoise(config, texts, a)
         self._b = DropoutNoise(config, texts, b)
         self._shared = shared
@@ -93,7 +93,7 @@ class SharedDropout:
 class IsolatedDropout:
     """Dropout in one part alone."""
 
-    def __init__(self, config: UATConfig, texts: Texts, passes: range, part: Part) -> None:
+    def __init__(self, config: UATConfig, texts: Texts, passes: range, part: LayerPart) -> None:
         self._dropout = DropoutNoise(config, texts, passes)
         self._part = part
 
@@ -104,10 +104,10 @@ class IsolatedDropout:
         return self._dropout.perturb(call, x)
 
 
-def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[LayerPart], split: bool) -> Sampled:
     """Contributions that sum to Var(y), from `samples` pairs of passes for each live part."""
 
-    def sharing(shared: Sequence[Part]) -> MakeNoise:
+    def sharing(shared: Sequence[LayerPart]) -> MakeNoise:
         return lambda texts, a: SharedDropout(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
 
     parts = split_layers(case.view.layers) if split else whole_layers(case.view.layers)
@@ -125,10 +125,10 @@ def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[P
     return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
 
 
-def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part], split: bool) -> Sampled:
+def isolated(case: Case, weights: Tensor, samples: int, live: Collection[LayerPart], split: bool) -> Sampled:
     """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
-    def alone(part: Part) -> MakeNoise:
+    def alone(part: LayerPart) -> MakeNoise:
         return lambda texts, passes: IsolatedDropout(case.config, texts, passes, part)
 
     layers = case.view.layers
@@ -141,22 +141,22 @@ def isolated(case: Case, weights: Tensor, samples: int, live: Collection[Part], 
     return Sampled(found.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
 
 
-SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[Part], bool], Sampled]] = {
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[LayerPart], bool], Sampled]] = {
     "total-variance": total_variance,
     "isolated": isolated,
 }
 
 
-def _lives(parts: Sequence[Part], live: Collection[Part]) -> list[bool]:
+def _lives(parts: Sequence[LayerPart], live: Collection[LayerPart]) -> list[bool]:
     """Whether each part has a component that drops anything."""
     return [any(part.contains(other) for other in live) for part in parts]
 
 
-def covariance(a: Tensor, b: Tensor) -> Estimate:
+def covariance(a: Tensor, b: Tensor) -> SampledValue:
     """The unbiased covariance over samples (..., samples, batch), and its standard error: (..., batch)."""
     samples = a.shape[-2]
     products = (a - a.mean(dim=-2, keepdim=True)) * (b - b.mean(dim=-2, keepdim=True))
-    return Estimate(products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5)
+    return SampledValue(products.sum(dim=-2) / (samples - 1), products.std(dim=-2) / samples**0.5)
 
 
 def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
@@ -266,7 +266,7 @@ def _delta(case: Case, output: str | int) -> Attribution:
 
 def _sampled(case: Case, estimator: str, output: str | int, samples: int, split: bool) -> Attribution:
     quiet = without_noise(case)
-    live = {Part(call.layer, (call.site.component,)) for call in quiet.calls}
+    live = {LayerPart(call.layer, (call.site.component,)) for call in quiet.calls}
     found = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
     return Attribution(
         estimator=estimator,

@@ -27,7 +27,7 @@ ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class MethodCandidate:
     """A method, what it costs and how it did on rows that it was not fitted on."""
 
     method: Method
@@ -74,11 +74,11 @@ def _candidates(
     labels: Labels,
     folds: Labels,
     budget: float,
-) -> Iterator[Candidate]:
+) -> Iterator[MethodCandidate]:
     """Within the budget: 'base', each second stage on every text, and each cascade at each share."""
     base = Stages.of(outputs["base"], outputs["base"])
     probabilities = _held_out(base, labels, folds, 0.0)
-    yield Candidate(BASE, "base", 1.0, _losses(probabilities, labels), aurc(probabilities, labels))
+    yield MethodCandidate(BASE, "base", 1.0, _losses(probabilities, labels), aurc(probabilities, labels))
     for name, method in methods.items():
         stages = Stages.of(outputs["base"], outputs[name])
         for share in (*BUDGET_SHARES, 1.0):
@@ -88,10 +88,10 @@ def _candidates(
             probabilities = _held_out(stages, labels, folds, share)
             losses, ranking = _losses(probabilities, labels), aurc(probabilities, labels)
             if share == 1.0:
-                yield Candidate(method, name, cost, losses, ranking)
+                yield MethodCandidate(method, name, cost, losses, ranking)
                 continue
             cascade = Cascade(method, stages.fit(labels, share))
-            yield Candidate(cascade, f"cascade with {name} for {share:.0%}", cost, losses, ranking)
+            yield MethodCandidate(cascade, f"cascade with {name} for {share:.0%}", cost, losses, ranking)
 
 
 def _held_out(stages: Stages, labels: Labels, folds: Labels, share: float) -> Floats:
@@ -109,13 +109,15 @@ def _losses(probabilities: Floats, labels: Labels) -> Floats:
     return np.asarray(-np.log(np.maximum(chances, np.finfo(np.float64).tiny)))
 
 
-def _level(one: Candidate, best: Candidate) -> bool:
+def _level(one: MethodCandidate, best: MethodCandidate) -> bool:
     """Whether the NLL is within one standard error of the best one's, row by row."""
     excess = one.losses - best.losses
     return bool(excess.mean() <= excess.std(ddof=1) / np.sqrt(len(excess)))
 
 
-def _explain(chosen: Candidate, best: Candidate, every: list[Candidate], budget: float, rows: int) -> str:
+def _explain(
+    chosen: MethodCandidate, best: MethodCandidate, every: list[MethodCandidate], budget: float, rows: int
+) -> str:
     what = f"Budget {budget:g}: {chosen.label}, at {chosen.cost:.2f} deterministic passes"
     figures = f"held-out NLL {chosen.losses.mean():.4f}, AURC {chosen.aurc:.4f} over {FOLDS} folds of {rows} rows"
     base = next(one for one in every if one.label == "base")
