@@ -115,7 +115,7 @@ class Welford:
 
 
 def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
-    """U(x_j) of DESIGN §2 in NumPy, from s_k and the mean of each unit (..., width)."""
+    """U(x_j) as docs/reference/method.md defines it, in NumPy, from s_k and the mean of each unit (..., width)."""
     s, m = std.numpy().astype(np.float64), mean.numpy().astype(np.float64)
     value = {
         "mean-std": lambda: s.mean(-1),

@@ -26,7 +26,7 @@ EMBEDDING = DropoutRates(embedding=RATE, attention=0.0, feed_forward=0.0, classi
 
 
 def by_definition(samples: np.ndarray, name: str) -> np.ndarray:
-    """DESIGN §2 for one token at a time; samples (passes, texts, tokens, width) give (texts, tokens)."""
+    """U by its definition, one token at a time; samples (passes, texts, tokens, width) give (texts, tokens)."""
     samples = samples.astype(np.float64)
     if name.endswith("+ln"):
         centred = samples - samples.mean(-1, keepdims=True)
@@ -197,7 +197,7 @@ def shrink(form: str, x: float) -> float:
 
 
 def attention_pair_by_pair(q, k, v, mask, scaling: float, u, config: UATConfig) -> np.ndarray:
-    """Context (rows, heads, tokens, width) from DESIGN §2, one query token and one key token at a time."""
+    """Context (rows, heads, tokens, width) by the equations, one query token and one key token at a time."""
     rows, heads, tokens, _ = q.shape
     context = np.zeros(v.shape)
     for b, h, i in np.ndindex(rows, heads, tokens):
