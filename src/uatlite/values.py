@@ -128,8 +128,8 @@ class WordAttribution:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SUM_TOLERANCE = 1e-4
-"""How far the probabilities of a row may sum from 1."""
+SUM_TOLERANCE = 1e-3
+"""How far the probabilities of a row may sum from 1: users give probabilities rounded to four or five decimals."""
 
 
 def check_array(name: str, values: ArrayLike, axes: Mapping[str, int], *, advice: str = "") -> Floats:
@@ -172,8 +172,8 @@ def check_logits(logits: ArrayLike, *, classes: int | None = None) -> Floats:
 def check_probabilities(probabilities: ArrayLike, *, rows: int = 0) -> Floats:
     """Probabilities as float64 (rows, classes), with at least `rows` rows, used as given and not renormalised.
 
-    Each row must sum to 1 within 1e-4. A float32 softmax is off by about 1e-6; logits, percentages, and softmaxes
-    in float16 or bfloat16 with many classes are off by more.
+    Each row must sum to 1 within `SUM_TOLERANCE`, 1e-3. That accepts a float32 softmax, which is off by about 1e-6, and
+    probabilities rounded to four or five decimals. Logits, percentages and a softmax in bfloat16 are off by more.
     """
     advice = "For a single column p of a binary task pass np.column_stack([1 - p, p])."
     array = check_array("probabilities", probabilities, {"rows": rows, "classes": 1}, advice=advice)

@@ -8,7 +8,17 @@ from scipy.stats import foldnorm
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics.calibration import NARROWEST, adaptive_ece, classwise_ece, debiased_ece, ece, mce, smooth_ece
+from uatlite.metrics.calibration import (
+    NARROWEST,
+    adaptive_ece,
+    classwise_ece,
+    debiased_ece,
+    delta_ece,
+    ece,
+    mce,
+    robustness_score,
+    smooth_ece,
+)
 
 
 def bins_of(values: np.ndarray, gaps: np.ndarray, bins: int = 15) -> list[np.ndarray]:
@@ -139,3 +149,11 @@ def test_binless_and_adaptive_errors_do_not_depend_on_the_order_of_rows(tied_cas
 def test_bins_must_be_at_least_one(metric) -> None:
     with pytest.raises(ConfigurationError, match="bins=0 is not allowed"):
         metric([[0.5, 0.5]], [0], bins=0)
+
+
+def test_the_two_scores_by_their_definition(smooth_case, tied_case) -> None:
+    pair = (*smooth_case, *tied_case)
+    in_domain, shifted = ece(*smooth_case), ece(*tied_case)
+    assert delta_ece(*pair) == pytest.approx(shifted - in_domain)
+    assert robustness_score(*pair) == pytest.approx((shifted + in_domain) / 2)
+    assert delta_ece(*smooth_case, *smooth_case) == 0

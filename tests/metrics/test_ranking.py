@@ -38,13 +38,19 @@ def test_bad_input_is_refused_by_every_metric_with_its_place(fault: str) -> None
             metric(probabilities, labels)
 
 
-def test_five_decimals_and_float32_are_accepted_as_given() -> None:
+def test_four_or_five_decimals_and_float32_are_accepted_as_given() -> None:
     generator = np.random.default_rng(0)
     exact = generator.dirichlet(np.ones(150) * 0.01, size=50)
-    for accepted in (np.round(exact, 5), exact.astype(np.float32)):
+    for accepted in (np.round(exact, 4), np.round(exact, 5), exact.astype(np.float32)):
         rows = Rows.of(accepted, np.zeros(50, dtype=int))
         assert np.array_equal(rows.probabilities, accepted)
         assert np.abs(rows.probabilities.sum(axis=1) - 1).max() < SUM_TOLERANCE
+
+
+def test_a_sum_may_be_off_by_one_thousandth() -> None:
+    assert METRICS["accuracy"]([[0.7, 0.3009]], [0]) == 1.0
+    with pytest.raises(InputError, match=r"sums to 1.0011; allowed is 1 within 0.001"):
+        METRICS["accuracy"]([[0.7, 0.3011]], [0])
 
 
 def test_lists_integers_and_every_integer_type_are_accepted() -> None:

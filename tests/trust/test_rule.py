@@ -1,0 +1,175 @@
+"""Abstention rules: the scores, the bounds against scipy's and against sums written out, the thresholds by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.predictive import predict
+from uatlite.trust.promise import RULES, target_risk
+from uatlite.trust.rule import (
+    SCORES,
+    AbstentionRule,
+    allowed_errors,
+    coverage_interval,
+    fixed_threshold,
+    risk_upper_bound,
+    target_coverage,
+    trust,
+)
+
+SURE = [[5.0, 0.0, 0.0], [5.1, 0.0, 0.0], [4.9, 0.0, 0.0]]
+UNSURE = [[0.5, 0.0, 0.0], [2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
+
+
+@pytest.fixture
+def predictive():
+    return predict(np.stack([SURE, UNSURE], axis=1))  # (passes, rows, classes)
+
+
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_higher_is_more_trustworthy(name, predictive):
+    sure, unsure = trust(name, predictive)
+    assert sure > unsure
+
+
+def test_the_scores_are_the_five_of_the_design():
+    assert set(SCORES) == {"confidence", "entropy", "mutual-information", "margin", "variance"}
+
+
+def test_an_unknown_score_names_the_nearest(predictive):
+    with pytest.raises(ConfigurationError, match="Did you mean 'confidence'"):
+        trust("confidense", predictive)
+
+
+def tail(errors: int, answered: int, risk: float) -> float:
+    """P(Binomial(answered, risk) ≤ errors), term by term."""
+    return sum(math.comb(answered, k) * risk**k * (1 - risk) ** (answered - k) for k in range(errors + 1))
+
+
+@pytest.mark.parametrize("errors, answered", [(0, 1), (0, 59), (3, 100), (17, 40), (39, 40)])
+def test_the_bound_is_clopper_pearson(errors, answered):
+    bound = risk_upper_bound(errors, answered, 0.95)
+    reference = binomtest(errors, answered, alternative="less").proportion_ci(0.95, method="exact").high
+    assert bound == pytest.approx(reference, rel=1e-9)
+    assert tail(errors, answered, bound) == pytest.approx(0.05, rel=1e-9)
+
+
+def test_all_wrong_bounds_nothing():
+    assert risk_upper_bound(5, 5, 0.95) == 1.0
+
+
+@pytest.mark.parametrize("target", [0.02, 0.1, 0.3])
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.999])
+def test_the_allowed_errors_are_those_whose_bound_keeps_the_target(target, confidence):
+    for answered, allowed in enumerate(allowed_errors(np.arange(120), target, confidence)):
+        if allowed >= 0:
+            assert tail(allowed, answered, target) <= 1 - confidence
+            assert risk_upper_bound(allowed, answered, confidence) <= target + 1e-12
+        assert tail(allowed + 1, answered, target) > 1 - confidence
+
+
+def test_without_an_error_59_rows_promise_five_percent():
+    """The textbook number: 0.95^59 = 0.0485."""
+    np.testing.assert_array_equal(allowed_errors([58, 59], 0.05, 0.95), [-1, 0])
+
+
+def test_the_coverage_interval_by_hand():
+    low, high = coverage_interval(60, 100, 0.95)
+    assert (low, high) == pytest.approx((0.6 - 0.13581, 0.6 + 0.13581), abs=1e-5)
+    assert coverage_interval(100, 100, 0.95)[1] == 1.0
+    assert coverage_interval(0, 100, 0.95)[0] == 0.0
+
+
+VALUES = np.array([0.9, 0.8, 0.8, 0.7, 0.6])
+ERRORS = np.array([False, False, True, True, False])
+
+
+def test_a_given_threshold_by_hand():
+    rule = fixed_threshold(VALUES, ERRORS, 0.7)
+    assert (rule.answered, rule.errors, rule.coverage, rule.rows) == (3, 1, 0.6, 5)
+    assert rule.risk_bound == risk_upper_bound(1, 3, 0.95)
+    np.testing.assert_array_equal(rule.answers(VALUES), [True, True, True, False, False])
+
+
+def test_a_row_at_the_threshold_is_not_answered():
+    np.testing.assert_array_equal(
+        fixed_threshold(VALUES, ERRORS, 0.8).answers([0.8, np.nextafter(0.8, 1)]), [False, True]
+    )
+
+
+@pytest.mark.parametrize("target, answered", [(0.1, 1), (0.3, 3), (0.34, 3), (0.5, 3), (0.6, 4), (0.8, 5), (0.9, 5)])
+def test_a_target_coverage_by_hand(target, answered):
+    """j = ceil(6·target); the two rows that tie at 0.8 come together."""
+    assert target_coverage(VALUES, ERRORS, target).answered == answered
+
+
+def test_a_coverage_beyond_what_n_rows_can_say_answers_all():
+    rule = target_coverage(VALUES, ERRORS, 0.9)  # ceil(6·0.9) = 6 > 5
+    assert rule.threshold == -math.inf
+    assert rule.coverage_interval == (1.0, 1.0)
+    assert "Answer all" in rule.describe()
+
+
+@pytest.mark.parametrize("target", [0.31, 0.5, 0.77])
+def test_the_expected_coverage_is_at_least_the_target_and_hardly_more(target):
+    rng = np.random.default_rng(0)
+    rows, repetitions = 30, 4000
+    true = []
+    for _ in range(repetitions):
+        scores = rng.random(rows)
+        true.append(1 - target_coverage(scores, np.zeros(rows, dtype=bool), target).threshold)
+    expected = math.ceil(target * (rows + 1)) / (rows + 1)
+    assert target <= expected
+    assert np.mean(true) == pytest.approx(expected, abs=4 * np.std(true) / math.sqrt(repetitions))
+
+
+@pytest.mark.parametrize("rule", [
+    fixed_threshold(VALUES, ERRORS, 0.7),
+    fixed_threshold(VALUES, ERRORS, math.inf),
+    target_coverage(VALUES, ERRORS, 0.9, score="margin"),
+    target_risk(VALUES, ERRORS, 0.05),
+], ids=["given", "none answered", "all answered", "no promise"])  # fmt: skip
+def test_a_rule_comes_back_from_json(rule):
+    again = AbstentionRule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False)))
+    assert again == rule
+
+
+def test_a_broken_rule_is_refused():
+    state = fixed_threshold(VALUES, ERRORS, 0.7).to_dict()
+    for broken in ({**state, "score": "magic"}, {**state, "extra": 1}, {"threshold": 0.5}, {**state, "threshold": "x"}):
+        with pytest.raises(CalibrationError, match="calibrate again"):
+            AbstentionRule.from_dict(broken)
+
+
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_what_cannot_be_used_is_refused(name):
+    rule = RULES[name]
+    with pytest.raises(InputError, match="NaN"):
+        rule([0.1, np.nan], np.zeros(2, dtype=bool), 0.5)
+    with pytest.raises(InputError, match="predicted != label"):
+        rule([0.1, 0.2], [0, 1], 0.5)
+    with pytest.raises(InputError, match="shape"):
+        rule([0.1, 0.2], np.zeros(3, dtype=bool), 0.5)
+    with pytest.raises(CalibrationError, match="no calibration rows"):
+        rule([], np.zeros(0, dtype=bool), 0.5)
+    with pytest.raises(ConfigurationError, match="confidence=95"):
+        rule(VALUES, ERRORS, 0.5, confidence=95)
+    with pytest.raises(ConfigurationError, match="score="):
+        rule(VALUES, ERRORS, 0.5, score="magic")
+
+
+@pytest.mark.parametrize("name", ["coverage", "risk"])
+def test_a_target_is_a_share_and_a_score_tells_rows_apart(name):
+    with pytest.raises(ConfigurationError, match=r"five percent is 0\.05"):
+        RULES[name](VALUES, ERRORS, 5)
+    with pytest.raises(CalibrationError, match="two passes or more"):
+        RULES[name](np.zeros(5), ERRORS, 0.5, score="variance")
+
+
+def test_a_threshold_that_is_no_number_is_refused():
+    with pytest.raises(ConfigurationError, match="nan"):
+        fixed_threshold(VALUES, ERRORS, math.nan)
