@@ -22,7 +22,7 @@ WORDS = 200
 SIZES = (10_000, 100_000)
 
 
-def make_classifier(directory: Path, method: str) -> None:
+def make_classifier(directory: Path, method: str = "base") -> None:
     """A calibrated tiny classifier, so that the rule, the distances and the shift check are measured too."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
