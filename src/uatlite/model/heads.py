@@ -248,13 +248,13 @@ class GaussianProcessHead(nn.Module):
         return torch.cos(functional.linear(normalised, self.frequencies, self.phases))
 
 
-def empty_moments(parameters: int, rank: int, device: torch.device | None = None) -> dict[str, Tensor]:
+def empty_moments(parameters: int, rank: int) -> dict[str, Tensor]:
     """The moments of no weights yet, for SWAG's Gaussian of low rank plus diagonal."""
     return {
-        "count": torch.zeros((), dtype=torch.int64, device=device),
-        "mean": torch.zeros(parameters, device=device),
-        "squares": torch.zeros(parameters, device=device),
-        "deviations": torch.zeros(rank, parameters, device=device),
+        "count": torch.zeros((), dtype=torch.int64),
+        "mean": torch.zeros(parameters),
+        "squares": torch.zeros(parameters),
+        "deviations": torch.zeros(rank, parameters),
     }
 
 

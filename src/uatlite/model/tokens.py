@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -177,12 +176,6 @@ def _encode(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], max_lengt
         for index, place in enumerate(places):
             encoded[place] = {name: values[index] for name, values in features.items()}
     return encoded
-
-
-def in_order(batches: Sequence[Batch], outputs: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The outputs of all batches, joined along `dim` and put back in the order of the texts."""
-    rows = torch.tensor([row for batch in batches for row in batch.rows])
-    return torch.cat(list(outputs), dim=dim).index_select(dim, torch.argsort(rows).to(outputs[0].device))
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,7 +165,7 @@ def without_last_layer(model: PreTrainedModel) -> PreTrainedModel:
     name = next((name for name, module in unwrap(model).named_modules() if isinstance(module, AbsentHead)), None)
     name = last_layer(model)[0] if name is None else name
     body = _copy(model, {})
-    replace_module(body, name, nn.Identity())
+    body.set_submodule(name, nn.Identity())
     return body
 
 
@@ -192,12 +192,6 @@ def last_layer(model: PreTrainedModel) -> tuple[str, nn.Linear]:
     return outside[-1]
 
 
-def replace_module(model: PreTrainedModel, name: str, module: nn.Module) -> None:
-    """Replace the module of this name in `named_modules`."""
-    parent, _, attribute = name.rpartition(".")
-    setattr(unwrap(model).get_submodule(parent), attribute, module)
-
-
 class AbsentHead(nn.Module):
     """A placeholder for the last layer of a model whose head belongs to a method; running it raises."""
 
@@ -215,7 +209,7 @@ class AbsentHead(nn.Module):
 def behead(model: PreTrainedModel, method: str) -> set[str]:
     """Replace the last layer by an `AbsentHead`; return the names of the weights that this removed."""
     name, layer = last_layer(model)
-    replace_module(model, name, AbsentHead(method))
+    model.set_submodule(name, AbsentHead(method))
     return {f"{name}.{parameter}" for parameter, _ in layer.named_parameters()}
 
 

@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +16,11 @@ from uatlite.lab.train.recipe import Batches, MethodTraining
 from uatlite.model.architectures import architecture_of
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, bound_spectral_norm
 from uatlite.model.view import layers_of
-from uatlite.model.weights import (
-    AbsentHead,
-    MethodWeights,
-    attach,
-    features,
-    last_layer,
-    replace_module,
-    without_last_layer,
-)
+from uatlite.model.weights import AbsentHead, MethodWeights, attach, features, last_layer, without_last_layer
 
 BATCH = 256
+
+Head = TypeVar("Head", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -140,18 +134,18 @@ class SngpTraining(MethodTraining):
             prior_variance=self.prior_variance,
         )
         head.draw(seed)
-        replace_module(model, name, head.to(layer.weight))
+        model.set_submodule(name, head.to(layer.weight))
 
     def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
-        head = next(module for module in model.modules() if isinstance(module, GaussianProcessHead))
+        _, head = _find(model, GaussianProcessHead)
         return [{"params": list(head.parameters()), "lr": self.head_rate, "weight_decay": 0.0}]
 
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         bound_spectral_norm(bounded_weights(model, encoder=self.encoder), self.bound)
 
     def finish(self, model: PreTrainedModel, batches: Batches) -> None:
-        name, head = next((n, m) for n, m in model.named_modules() if isinstance(m, GaussianProcessHead))
-        replace_module(model, name, AbsentHead(self.key))
+        name, head = _find(model, GaussianProcessHead)
+        model.set_submodule(name, AbsentHead(self.key))
         condition(head, without_last_layer(model), batches)
         attach(model, MethodWeights(self.key, head.state_dict(), headless=True))
 
@@ -208,14 +202,14 @@ class VariationalTraining(MethodTraining):
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         name, layer = last_layer(model)
         posterior = VariationalLinear.around(layer, prior_scale=self.prior_scale, initial_scale=self.initial_scale)
-        replace_module(model, name, posterior)
+        model.set_submodule(name, posterior)
 
     def penalty(self, model: PreTrainedModel, rows: int) -> Tensor | None:
-        return _posterior(model)[1].kl() / rows
+        return _find(model, VariationalLinear)[1].kl() / rows
 
     def groups(self, model: PreTrainedModel) -> list[dict[str, Any]]:
         """The scales at their own rate, and the means without weight decay: the prior is in the loss."""
-        named = dict(_posterior(model)[1].named_parameters())
+        named = dict(_find(model, VariationalLinear)[1].named_parameters())
         scales = [named.pop(name) for name in LOG_SCALES if name in named]
         return [
             {"params": scales, "lr": self.scale_rate, "weight_decay": 0.0},
@@ -223,15 +217,16 @@ class VariationalTraining(MethodTraining):
         ]
 
     def finish(self, model: PreTrainedModel, batches: Batches) -> None:
-        name, posterior = _posterior(model)
+        name, posterior = _find(model, VariationalLinear)
         state = posterior.state_dict()
         scales = {key: state.pop(key) for key in LOG_SCALES if key in state}
         with torch.device("meta"):
             means = nn.Linear(posterior.in_features, posterior.out_features, bias=posterior.bias is not None)
         means.load_state_dict(state, assign=True)
-        replace_module(model, name, means.eval())
+        model.set_submodule(name, means.eval())
         attach(model, MethodWeights(self.key, scales))
 
 
-def _posterior(model: PreTrainedModel) -> tuple[str, VariationalLinear]:
-    return next((name, module) for name, module in model.named_modules() if isinstance(module, VariationalLinear))
+def _find(model: PreTrainedModel, head: type[Head]) -> tuple[str, Head]:
+    """The name and module of a model's head of this class."""
+    return next((name, module) for name, module in model.named_modules() if isinstance(module, head))
