@@ -43,8 +43,8 @@ def begun(load: Load, job: Job) -> tuple[ScoringRun, dict[str, object]]:
 
 def handed(scorer: object, *texts: str, number: int = 0) -> object:
     block = Block(number, 0, tuple(Example(f"r{place}", text) for place, text in enumerate(texts)))
-    answer = scorer(pa.table({on_ray.BLOCK: [pickle.dumps(block)]}))  # type: ignore[operator]
-    return pickle.loads(answer[on_ray.SCORED][0].as_py())
+    answer = scorer(pa.table({on_ray.ITEM: [pickle.dumps(block)]}))  # type: ignore[operator]
+    return pickle.loads(answer[on_ray.RESULT][0].as_py())
 
 
 def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
@@ -149,9 +149,9 @@ def test_what_a_worker_raised_on_purpose_comes_out_of_its_wrapping() -> None:
     outer = RuntimeError("a task failed")
     outer.__cause__ = ValueError("on the way")
     outer.__cause__.__cause__ = inner
-    assert on_ray.original_error(outer) is inner
+    assert on_ray._original_error(outer) is inner
     stranger = RuntimeError("out of memory")
-    assert on_ray.original_error(stranger) is stranger
+    assert on_ray._original_error(stranger) is stranger
 
 
 def test_nothing_else_imports_ray() -> None:
@@ -161,4 +161,4 @@ def test_nothing_else_imports_ray() -> None:
         for path in source.rglob("*.py")
         if any(line.strip().startswith(("import ray", "from ray")) for line in path.read_text().splitlines())
     }
-    assert importers == {"scoring/on_ray.py", "lab/evaluate/on_ray.py"}
+    assert importers == {"scoring/on_ray.py"}

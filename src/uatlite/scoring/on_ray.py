@@ -12,16 +12,18 @@ import logging
 import os
 import pickle
 import socket
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
-from uatlite.scoring.blocks import BLOCK_ROWS, TextShape, blocks, open_rows, read_items
+from uatlite.scoring.blocks import BLOCK_ROWS, Block, TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Summary
 from uatlite.scoring.parts import Parts, ScoredBlock, score_block
 from uatlite.scoring.run import OnProgress, ScoringRun, check_output, finished
@@ -43,11 +45,11 @@ OBJECT_STORE = 256 * 2**20
 IN_FLIGHT = 32 * 2**20
 """Bytes of blocks between reader and workers; the reader waits when there are more, so memory stays bounded."""
 WAITING = 2
-"""Blocks that a worker holds: one to score, and the next."""
+"""Items that a worker holds: one to work on, and the next."""
 REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
 
-BLOCK, SCORED = "block", "scored"  # columns of the Ray datasets
+ITEM, RESULT = "item", "result"  # columns of the Ray datasets
 _LOCAL = "local"
 _LOOPBACK = "127.0.0.1"
 
@@ -94,69 +96,29 @@ def score_file(
     with connected(cluster) as workers:
         run = ScoringRun(job, record, predictor.calibration)
         everywhere = replace(job, input=job.source, output=job.output.absolute())
-        source = BlockSource(everywhere, TextShape.of(classifier), block_rows)
-        dataset = ray.data.read_datasource(
-            source,
-            override_num_blocks=1,
-            num_cpus=0,  # it mostly waits for the workers, and must not take a CPU from them
-        ).map_batches(
-            Scorer,
-            fn_constructor_args=(load, everywhere, record),
-            batch_size=1,
-            batch_format="pyarrow",
-            num_gpus=cluster.gpus_per_worker or None,
-            num_cpus=1,
-            compute=ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=WAITING),
-        )
-        for scored in _scored_blocks(dataset):
+        read = partial(_read_blocks, everywhere, TextShape.of(classifier), block_rows)
+        for scored in worker_results(read, Scorer, (load, everywhere, record), cluster=cluster, workers=workers):
             on_progress(run.add(scored))
     return run.finish()
 
 
-def _scored_blocks(dataset: Any) -> Iterator[ScoredBlock]:
-    """Each block as it is done; what a worker raised is raised here."""
-    try:
-        for row in dataset.iter_rows():
-            yield pickle.loads(row[SCORED])
-    except ray.exceptions.RayError as error:
-        raise original_error(error) from error
+def _read_blocks(job: Job, shape: TextShape, block_rows: int) -> Iterator[Block]:
+    return blocks(read_items(open_rows(job), shape, job), block_rows)
 
 
-def original_error(error: BaseException) -> BaseException:
-    """The UATLiteError that a worker raised, out of Ray's wrapping; the given error where there is none."""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, UATLiteError):
-            return inner
-        inner = getattr(inner, "cause", None) or inner.__cause__
-    return error
+class Worker(ABC):
+    """An actor of the cluster that turns items into results. Ray moves both as pickles, in tables of one row."""
+
+    @abstractmethod
+    def work(self, item: Any) -> Any:
+        """The result of one item."""
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        return pa.table({RESULT: [pickle.dumps(self.work(pickle.loads(item.as_py()))) for item in batch[ITEM]]})
 
 
-class BlockSource(Datasource):  # type: ignore[misc]
-    """The blocks of a job's input, pickled, because a kept column may hold any value that a file format knows."""
-
-    def __init__(self, job: Job, shape: TextShape, block_rows: int) -> None:
-        super().__init__()
-        self._job = job
-        self._shape = shape
-        self._block_rows = block_rows
-
-    def estimate_inmemory_data_size(self) -> int | None:
-        """Unknown before it is read."""
-        return None
-
-    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
-        """One task: where a block begins depends on all rows before it."""
-        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
-        return [ReadTask(self._read, unknown)]
-
-    def _read(self) -> Iterator[pa.Table]:
-        for block in blocks(read_items(open_rows(self._job), self._shape, self._job), self._block_rows):
-            yield pa.table({BLOCK: [pickle.dumps(block)]})
-
-
-class Scorer:
-    """A worker: it loads the classifier once and scores blocks into parts."""
+class Scorer(Worker):
+    """Loads the classifier once and scores blocks into parts."""
 
     def __init__(self, load: Load, job: Job, record: dict[str, Any]) -> None:
         self._predictor = load().predictor()
@@ -165,12 +127,10 @@ class Scorer:
         self._parts = Parts(job.output)
         self._check_model()
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        """A table of blocks to a table of scored blocks."""
+    def work(self, item: Block) -> ScoredBlock:
+        """Write the part of a block."""
         self._check_directory()
-        found = [pickle.loads(block.as_py()) for block in batch[BLOCK]]
-        scored = [score_block(self._predictor, block, self._parts, self._job) for block in found]
-        return pa.table({SCORED: [pickle.dumps(one) for one in scored]})
+        return score_block(self._predictor, item, self._parts, self._job)
 
     def _check_model(self) -> None:
         """The directory of that name may hold another model on this machine than on the driver's."""
@@ -188,6 +148,69 @@ class Scorer:
                 f"{self._parts.directory} is not on {socket.gethostname()}, or is of another run. Give an output on a "
                 "file system that driver and workers share."
             )
+
+
+def worker_results(
+    read: Callable[[], Iterable[Any]],
+    worker: type[Worker],
+    arguments: tuple[Any, ...],
+    *,
+    cluster: Cluster,
+    workers: int,
+) -> Iterator[Any]:
+    """The results of the items that `read` gives, as they are done; what a worker raised is raised here.
+
+    `read` runs in one task, and `worker(*arguments)` in each of the `workers` actors. All of them are pickled.
+    """
+    dataset = ray.data.read_datasource(
+        ItemSource(read),
+        override_num_blocks=1,
+        num_cpus=0,  # it mostly waits for the workers, and must not take a CPU from them
+    ).map_batches(
+        worker,
+        fn_constructor_args=arguments,
+        batch_size=1,
+        batch_format="pyarrow",
+        num_gpus=cluster.gpus_per_worker or None,
+        num_cpus=1,
+        compute=ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=WAITING),
+    )
+    try:
+        for row in dataset.iter_rows():
+            yield pickle.loads(row[RESULT])
+    except ray.exceptions.RayError as error:
+        raise _original_error(error) from error
+
+
+def _original_error(error: BaseException) -> BaseException:
+    """The UATLiteError that a worker raised, out of Ray's wrapping; the given error where there is none."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, UATLiteError):
+            return inner
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return error
+
+
+class ItemSource(Datasource):  # type: ignore[misc]
+    """Items, pickled, because a kept column may hold any value that a file format knows."""
+
+    def __init__(self, read: Callable[[], Iterable[Any]]) -> None:
+        super().__init__()
+        self._read = read
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Unknown before it is read."""
+        return None
+
+    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
+        """One task: where a block of rows begins depends on all rows before it."""
+        unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+        return [ReadTask(self._tables, unknown)]
+
+    def _tables(self) -> Iterator[pa.Table]:
+        for item in self._read():
+            yield pa.table({ITEM: [pickle.dumps(item)]})
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """A store that workers fill piece by piece holds what one process would have put there."""
 
-import pickle
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from uatlite.lab.evaluate.suite import StoreJob as Job
 
 REASON = "ray is not installed, so computing on a cluster is NOT tested: pip install 'uatlite[ray]'"
 on_ray = pytest.importorskip("uatlite.lab.evaluate.on_ray", reason=REASON)
-pa = pytest.importorskip("pyarrow")
 
 
 @pytest.fixture
@@ -35,12 +33,6 @@ def jobs(saved: Path, plan: Plan) -> list[Job]:
     return made
 
 
-def handed(worker: object, unit: object) -> float:
-    answer = worker(pa.table({on_ray.UNIT: [pickle.dumps(unit)]}))  # type: ignore[operator]
-    done: float = answer[on_ray.DONE][0].as_py()
-    return done
-
-
 def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, jobs: list[Job], tmp_path: Path) -> None:
     assert [(method.name, one.set_name.split("/")[1], seed) for one, method, seed in jobs] == [
         ("base", "test", 0),
@@ -48,22 +40,22 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, jobs:
         *(("uat:samples=2", split, seed) for split in ("test", "calibration") for seed in (0, 1)),
     ]
     shared, own = Store(tmp_path / "shared"), Store(tmp_path / "own")
-    units = [unit for job in jobs for unit in on_ray._units(shared, job)]
+    units = [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
     workers = [on_ray.PieceWorker(partial(on_ray.evaluation_jobs, [str(saved)], plan)) for _ in range(2)]
-    done = sum(handed(workers[place % 2], unit) for place, unit in enumerate(reversed(units)))
+    done = sum(workers[place % 2].work(unit) for place, unit in enumerate(reversed(units)))
     assert done == sum(len(one.dataset) * method.passes for one, method, _ in jobs)
     for job in jobs:
         filled = predict(shared, *job, advance=lambda rows: pytest.fail("rows were computed again")).read()
         expected = predict(own, *job).read()
         assert filled.ids == expected.ids
         np.testing.assert_array_equal(filled.logits, expected.logits)
-    assert not [unit for job in jobs for unit in on_ray._units(shared, job)]
+    assert not [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
 
 
 def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, jobs: list[Job], tmp_path: Path) -> None:
-    (run, number, rows), *_ = on_ray._units(Store(tmp_path / "store"), jobs[0])
+    (run, number, rows), *_ = on_ray.missing_pieces(Store(tmp_path / "store"), jobs[0])
     source = tmp_path / "rows.csv"
     source.write_text(source.read_text().replace("a1", "a2"))
     worker = on_ray.PieceWorker(partial(on_ray.evaluation_jobs, [str(saved)], plan))
     with pytest.raises(DataError, match="the models or the data are not those of the driver: there is no base on"):
-        handed(worker, (run, number, rows))
+        worker.work((run, number, rows))

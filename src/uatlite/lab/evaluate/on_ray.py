@@ -4,31 +4,23 @@ A piece is some rows of one data set with one method and one seed. Pieces are wr
 may be killed at any time. `uatlite.lab.evaluate.suite` then reads the store as if it had computed everything itself.
 """
 
-import pickle
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-import pyarrow as pa
-
-from uatlite.errors import DataError, MissingDependency
+from uatlite.errors import DataError
 from uatlite.lab.evaluate.plan import Plan
 from uatlite.lab.evaluate.predict import Models, compute, missing, provenance_of, recipe_of
 from uatlite.lab.evaluate.store import Store, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
 from uatlite.model.load import load_checkpoint
-from uatlite.scoring.on_ray import Cluster, connected, original_error
-
-try:
-    import ray
-    from ray.data import ActorPoolStrategy
-except ImportError as error:
-    raise MissingDependency("ray", "ray") from error
+from uatlite.scoring.on_ray import Cluster, Worker, connected, worker_results
 
 MakeJobs = Callable[[], Sequence[StoreJob]]
 """Makes the jobs in a worker: models, data and tokens. It is pickled, so it must be a `partial` and not a closure."""
-
-UNIT, DONE = "unit", "done"
+Piece = tuple[StoredRun, int, list[int]]
+"""A run of the store, the number of one of its pieces, and the rows of that piece."""
 
 
 def predict_on_cluster(
@@ -43,34 +35,24 @@ def predict_on_cluster(
 
     `make_jobs` makes the same jobs in a worker. `advance` gets the work of each finished piece, in passes over a row.
     """
-    units = [pickle.dumps(unit) for job in jobs for unit in _units(store, job)]
-    if not units:
+    pieces = [piece for job in jobs for piece in missing_pieces(store, job)]
+    if not pieces:
         return
     with connected(cluster) as workers:
-        dataset = ray.data.from_items([{UNIT: unit} for unit in units], override_num_blocks=len(units)).map_batches(
-            PieceWorker,
-            fn_constructor_args=(make_jobs,),
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ActorPoolStrategy(size=min(workers, len(units)), max_tasks_in_flight_per_actor=2),
-            num_cpus=1,
-            num_gpus=cluster.gpus_per_worker or None,
-        )
-        try:
-            for row in dataset.iter_rows():
-                advance(row[DONE])
-        except ray.exceptions.RayError as error:
-            raise original_error(error) from error
+        size = min(workers, len(pieces))
+        for work in worker_results(partial(iter, pieces), PieceWorker, (make_jobs,), cluster=cluster, workers=size):
+            advance(work)
 
 
-def _units(store: Store, job: StoreJob) -> Iterator[tuple[StoredRun, int, list[int]]]:
+def missing_pieces(store: Store, job: StoreJob) -> Iterator[Piece]:
+    """The pieces of a job that the store does not have."""
     prepared, method, seed = job
     run = store.begin(provenance_of(prepared, method, seed))
     run = replace(run, directory=run.directory.absolute())
     return ((run, number, rows.tolist()) for number, rows in missing(run, prepared))
 
 
-class PieceWorker:
+class PieceWorker(Worker):
     """Holds the models and the data in a worker process, and computes pieces with them."""
 
     def __init__(self, make_jobs: MakeJobs) -> None:
@@ -79,11 +61,9 @@ class PieceWorker:
             for prepared, method, seed in make_jobs()
         }
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        """Compute the pieces of a table of units; a table of the work done."""
-        return pa.table({DONE: [self._compute(*pickle.loads(unit.as_py())) for unit in batch[UNIT]]})
-
-    def _compute(self, run: StoredRun, number: int, rows: list[int]) -> float:
+    def work(self, item: Piece) -> float:
+        """Compute and write a piece; returns the work done, in passes over a row."""
+        run, number, rows = item
         key = run.provenance.recipe.key
         if key not in self._jobs:
             raise DataError(
