@@ -7,6 +7,7 @@ NAME.toml ── title, where in the paper, notes, figure, coordinates that all 
  │    └── paper        row key -> the paper's numbers in the order of the columns, nan where it has none
  └── [[claims]]        what the paper says, as comparisons of cells
 
+A panel without rows or columns has those of the panel before it.
 A declaration that compares backbones can be run with other backbones in their place.
 """
 
@@ -14,6 +15,7 @@ import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,6 +171,9 @@ def find_declaration(name: str) -> Declaration:
 def read_declaration(path: Path) -> Declaration:
     """A declaration from its file; unknown coordinates, incomplete rows of numbers and unknown cells are errors."""
     values, name = tomllib.loads(path.read_text(encoding="utf-8")), path.stem
+    for before, panel in pairwise(values["panels"]):
+        for lines in ("rows", "columns"):
+            panel.setdefault(lines, before[lines])
     for panel in values["panels"]:
         for lines in ("rows", "columns"):
             panel[lines] = [_build(Line, one, name) for one in panel[lines]]
