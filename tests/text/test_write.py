@@ -116,7 +116,7 @@ def test_parquet_goes_out_in_groups_and_names_a_row_that_does_not_fit(tmp_path):
     rows = [{"n": i, "note": None} for i in range(5000)]
     late_note = [*rows, {"n": 5000, "note": "first note"}]
     assert read_all(write_all(tmp_path / "a.parquet", late_note)) == late_note
-    with pytest.raises(DataError, match="does not fit the types of the first ones"):
+    with pytest.raises(DataError, match="does not fit the types of the first rows"):
         write_all(tmp_path / "b.parquet", [*rows, {"n": "five", "note": None}])
     assert not (tmp_path / "b.parquet").exists()
 

@@ -1,6 +1,6 @@
 """From rows to examples by a layout, and the check of texts that a user hands in.
 
-What is wrong with one row is an InputError with the reason alone. `read_examples` turns it into a Reject with file and
+A fault of one row is an InputError with the reason alone. `read_examples` turns it into a Reject with file and
 line; tasks, in which every row must be usable, turn it into a DataError.
 """
 
@@ -19,6 +19,7 @@ from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import Layout
 from uatlite.values import Choices, Example, Text, strings
 
+MISSING = object()
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
 
 
@@ -83,22 +84,18 @@ def require_columns(rows: Iterable[Row | Reject], layout: Layout, *, with_label:
     return chain(ahead, rows)
 
 
-def has_column(values: Mapping[str, object], column: str) -> bool:
-    """Whether the row has the column, or the nested one that a dotted name reaches."""
-    if column in values:
-        return True
-    outer, _, inner = column.partition(".")
-    nested = values.get(outer)
-    return bool(inner) and isinstance(nested, Mapping) and has_column(nested, inner)
-
-
-def value_at(values: Mapping[str, object], column: str) -> object:
-    """The value of a column, dotted or not; None where there is none."""
+def value_at(values: Mapping[str, object], column: str, missing: object = None) -> object:
+    """The value of a column, or `missing`. A dotted name reaches into a nested column."""
     if column in values:
         return values[column]
     outer, _, inner = column.partition(".")
     nested = values.get(outer)
-    return value_at(nested, inner) if inner and isinstance(nested, Mapping) else None
+    return value_at(nested, inner, missing) if inner and isinstance(nested, Mapping) else missing
+
+
+def has_column(values: Mapping[str, object], column: str) -> bool:
+    """Whether the row has the column."""
+    return value_at(values, column, MISSING) is not MISSING
 
 
 def text_of(values: Mapping[str, object], layout: Layout) -> Text:

@@ -27,7 +27,7 @@ BROKEN = (StoreError, OSError, ValueError, KeyError, TypeError, EOFError, BadZip
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record as JSON, whole or not at all."""
+    """Write a record as JSON, atomically."""
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -1,35 +1,35 @@
-"""Rows from files, one at a time: memory does not grow with the file.
+"""Read rows from files, one at a time, so that memory does not grow with the file.
 
-A row that cannot be read becomes a `Reject` with its line and the reason, and reading goes on with the next
-one. Only what spoils the whole file (it is not there, the gzip stream breaks off, the header repeats a
-column) is an error.
+A row that cannot be read becomes a `Reject` with its line and the reason, and reading continues with the next row.
+Only a fault of the whole file (it is missing, its gzip stream is cut off, its header repeats a column) is an error.
 
-    JSONL    one object a line, UTF-8; blank lines are skipped
+    JSONL    one object per line, UTF-8; blank lines are skipped
     CSV      RFC 4180: quotes, doubled quotes, line breaks inside quotes; a header; UTF-8
-    TSV      a header and no quoting at all: a quotation mark is a quotation mark, as in GLUE's files
-    Parquet  a line number is a row number
+    TSV      a header and no quoting: a quotation mark is an ordinary character, as in GLUE's files
+    Parquet  the line number is the row number
 """
 
 import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from uatlite.errors import DataError, MissingDependency
 from uatlite.text.files import STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files, stdin_format
 
-LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line: a file without line ends must not fill the memory
+LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 EXCERPT = 200  # characters of a rejected row that are kept
 PARQUET_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One readable row and where it stood: `line` is where it begins, from 1, the header counted."""
+    """One row and its place: `line` is the first line of the row, from 1, counting the header."""
 
     file: str
     line: int
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One row that cannot be used: where it begins, why, and how it starts."""
+    """One row that cannot be used: its place, the reason, and the beginning of its text."""
 
     file: str
     line: int
@@ -50,9 +50,9 @@ class Reject:
 
 
 def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | Reject]:
-    """The rows of a file, of every row file of a directory (each also by its address), or of standard input ('-').
+    """The rows of a file, of all row files of a directory (by path or address), or of standard input ('-').
 
-    A path that cannot be read at all is an error here and now, before the first row is asked for.
+    A path that does not exist or has an unknown format is an error at once, not at the first row.
     """
     if str(source) == STDIN:
         return _READERS[stdin_format(format)](STDIN, "standard input")
@@ -61,7 +61,7 @@ def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row 
 
 
 def excerpt(raw: object) -> str:
-    """The start of a rejected row, printable whatever bytes it holds."""
+    """The start of a rejected row; bytes that are not UTF-8 are escaped."""
     if isinstance(raw, bytes):
         raw = raw[: 4 * EXCERPT].decode("utf-8", "backslashreplace")
     return str(raw)[:EXCERPT].encode("utf-8", "backslashreplace").decode()
@@ -86,7 +86,7 @@ def _read_jsonl(source: str, name: str) -> Iterator[Row | Reject]:
 
 
 def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
-    """Numbered lines without their ends; of one that is too long only the start, one byte over the limit."""
+    """Numbered lines without their line ends; a line that is too long is cut one byte over the limit."""
     line = 0
     try:
         while raw := file.readline(LONGEST_LINE + 1):
@@ -107,20 +107,12 @@ def _json_reason(error: Exception) -> str:
     return f"broken JSON: {error}"
 
 
-def _read_csv(source: str, name: str) -> Iterator[Row | Reject]:
-    return _read_delimited(source, name, csv.excel, strict=True)
-
-
-def _read_tsv(source: str, name: str) -> Iterator[Row | Reject]:
-    return _read_delimited(source, name, csv.excel_tab, strict=True, quoting=csv.QUOTE_NONE)
-
-
-def _read_delimited(source: str, name: str, dialect: type[csv.Dialect], **options: object) -> Iterator[Row | Reject]:
-    """Bytes that are not UTF-8 pass the parser as surrogates, so that only their own row is rejected."""
+def _read_delimited(source: str, name: str, *, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row | Reject]:
+    """CSV and TSV. Bytes that are not UTF-8 pass the parser as surrogates, so that only their own row is rejected."""
     with open_bytes(source) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        begins: list[str] = []  # the first line of the row that is being parsed
-        reader = csv.reader(_remembered(text, begins), dialect, **options)  # type: ignore[arg-type]
+        begins: list[str] = []  # the start of the row that is being parsed, for its Reject
+        reader = csv.reader(_noting_start(text, begins), delimiter=delimiter, quoting=quoting, strict=True)
         try:
             header = _header(reader, name)
             while True:
@@ -142,7 +134,8 @@ def _read_delimited(source: str, name: str, dialect: type[csv.Dialect], **option
             text.detach()  # standard input stays open
 
 
-def _remembered(lines: Iterable[str], begins: list[str]) -> Iterator[str]:
+def _noting_start(lines: Iterable[str], begins: list[str]) -> Iterator[str]:
+    """The same lines; the start of a line is kept in `begins` if that is empty."""
     for line in lines:
         if not begins:
             begins.append(line[:EXCERPT])
@@ -187,7 +180,8 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
         raise MissingDependency("pyarrow", "data") from error
     line = 0
     try:
-        with _seekable(source) as whole, pq.ParquetFile(whole) as file:
+        seekable = open_remote(source) if is_remote(source) else nullcontext(source)
+        with seekable as whole, pq.ParquetFile(whole) as file:
             for batch in file.iter_batches(batch_size=PARQUET_BATCH):
                 for values in _parquet_values(batch):
                     line += 1
@@ -199,13 +193,8 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
         raise DataError(f"{name} cannot be read as Parquet after row {line}: {error}") from error
 
 
-def _seekable(source: str) -> AbstractContextManager[IO[bytes] | str]:
-    """What pyarrow reads Parquet from: a path as it is, an address as an open file."""
-    return open_remote(source) if is_remote(source) else nullcontext(source)
-
-
 def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeError]:
-    """The rows of a batch at once; one by one where some text is not UTF-8, to tell the good from the bad."""
+    """The rows of a batch; a row with text that is not UTF-8 is the error instead."""
     try:
         yield from batch.to_pylist()
         return
@@ -219,12 +208,12 @@ def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeErr
 
 
 def _broken_off(name: str, line: int, error: Exception) -> DataError:
-    return DataError(f"{name} breaks off after line {line} ({error}); it is not whole: copy or make it again.")
+    return DataError(f"{name} breaks off after line {line} ({error}); the file is incomplete: copy or create it again.")
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[Row | Reject]]] = {
     "jsonl": _read_jsonl,
-    "csv": _read_csv,
-    "tsv": _read_tsv,
+    "csv": partial(_read_delimited, delimiter=",", quoting=csv.QUOTE_MINIMAL),
+    "tsv": partial(_read_delimited, delimiter="\t", quoting=csv.QUOTE_NONE),
     "parquet": _read_parquet,
 }

@@ -1,12 +1,12 @@
 """Find, load, split and sample the rows of a task.
 
-Rows come from the first of these places that has them: the user's own file, if the task is one; the data directory
-(`data_dir`, else the variable UATLITE_DATA); the Python package that carries them; the Hugging Face hub. The hub is not
-asked where `data_dir` is given.
+Rows come from the first of these places that has them: the user's own file, for a task made from it; the data
+directory (`data_dir`, or the environment variable UATLITE_DATA); an installed Python package; the Hugging Face hub,
+unless `data_dir` is given.
 
-A row's rank is the SHA-256 of a salt and of its words. So a split does not depend on the order of the file, its format,
-the platform or the state of a generator, and the hub's copy of a data set is cut as a local one is. Copies of one text
-have the same rank and stay together, except two that the cut falls between.
+Splits and samples order the rows by the SHA-256 of a salt and their words. So they do not depend on the order of the
+file, its format, the platform or a random generator, and the hub's copy of a data set is split like a local one. Copies
+of one text are next to each other in this order, so only one text at the boundary can be in two splits.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
 from uatlite.values import Dataset, Example
 
-NO_GOLD = -1  # on the hub: annotators found no majority, or the test label is not published
+NO_GOLD = -1  # the label on the hub if annotators found no majority, or if test labels are not published
 
 
 def hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
-    """The rows of some splits of a hub data set, one after the other, integer classes as their names.
+    """The rows of some splits of a hub data set, one split after the other, with class names for integer classes.
 
     Rows without a gold label are left out.
     """
@@ -54,7 +54,7 @@ def _load(hub: Hub, split: str) -> Any:
         raise MissingDependency("datasets", "data") from error
     try:
         return datasets.load_dataset(hub.id, hub.config, split=split, revision=hub.revision)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set or split, a script
+    except (OSError, ValueError, RuntimeError) as error:  # no network, an unknown data set or split, a loading script
         raise DataError(f"{hub.id} ({split}) cannot be read from the hub: {error}") from error
 
 
@@ -64,7 +64,7 @@ Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, an
 
 
 def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
-    """The rows of a split from the first place that has them; if none has, an error that says what to put where."""
+    """The rows of a split from the first place that has them; otherwise an error that says which file to provide."""
     part = task.splits[split]
     if task.path is not None:
         return read_rows(task.path), task.layout, str(task.path)
@@ -79,7 +79,8 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
     if task.package is not None:
         return _package_rows(task.package), task.package.layout, _package_source(task.package)
     if task.hub is None or not part.hub or given is not None:
-        raise DataError(f"{task.name}/{split} is not {_where_not(directory)}. {layout_hint(task, part)}")
+        place = f"in {directory}" if directory is not None else "on the hub"
+        raise DataError(f"{task.name}/{split} is not {place}. {layout_hint(task, part)}")
     try:
         rows = list(hub_rows(task.hub, part.hub))
     except (DataError, MissingDependency) as error:
@@ -88,12 +89,12 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
 
 
 def data_directory(given: Path | None = None) -> Path | None:
-    """The directory of data files: the one given, else that of the variable, else none."""
+    """The directory of data files: the given one, or that of the environment variable, or None."""
     return given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
 
 
 def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
-    """The first of the split's files that is there, and the stem under which the task names it."""
+    """The first of the split's files that exists, after its stem in the task."""
     for stem in part.files:
         for name in candidate_names(stem):
             if (file := directory / name).is_file():
@@ -102,17 +103,13 @@ def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
 
 
 def layout_hint(task: Task, part: Split) -> str:
-    """What to put where so that the split loads from a directory, in one sentence."""
+    """One sentence: the file and the columns that the split needs to load from a directory."""
     columns = [task.layout.text, task.layout.pair, task.layout.options, task.layout.label, task.layout.group]
     stems = " or ".join(f"{stem}.jsonl" for stem in part.files)
     return (
         f"Give --data-dir DIR (or set {VARIABLE}) with DIR/{stems} (or .csv, .tsv, .gz, .parquet), "
         f"columns: {', '.join(column for column in columns if column)}."
     )
-
-
-def _where_not(directory: Path | None) -> str:
-    return f"in {directory}" if directory is not None else "on the hub"
 
 
 def _package_rows(package: PackageFile) -> Iterator[Row | Reject]:
@@ -130,20 +127,21 @@ def _package_source(package: PackageFile) -> str:
     return f"package {package.distribution} {version}, {package.where[0]}={package.where[1]}"
 
 
-SPLIT_SEED = 0  # never a user's seed: rows that calibrate must not become rows that test when a seed changes
+SPLIT_SEED = 0  # not the user's seed: a calibration row must not become a test row when that changes
 
 
 def rank(key: str, salt: str) -> str:
+    """The sort key of the seeded order."""
     return hashlib.sha256(f"{salt}\n{key}".encode()).hexdigest()
 
 
 def take_share(
     examples: Sequence[Example], share: tuple[int, int], groups: Sequence[Hashable] | None = None
 ) -> list[Example]:
-    """The rows of `share` (hundredths, of the seeded order), in the order in which they came.
+    """The rows of `share`, a range in percent of the seeded order; the result keeps the given order.
 
-    Of n rows, (0, 50) are n // 2 and (50, 100) the others. With `groups`, one for each row, whole groups
-    are taken, and the sizes come as near to that as the groups allow.
+    Of n rows, (0, 50) has n // 2 and (50, 100) the others. With `groups`, one for each row, no group is divided, and
+    the sizes are as near to these as possible.
     """
     low, high = (len(examples) * bound // 100 for bound in share)
     if low == 0 and high == len(examples):
@@ -158,7 +156,7 @@ def take_share(
 
 
 def sample(examples: Sequence[Example], limit: int | None, seed: int = 0) -> list[Example]:
-    """`limit` rows drawn by `seed`, in the order in which they came; all of them when there are no more.
+    """`limit` rows drawn by `seed`, in the given order; all rows if there are no more than that.
 
     A larger sample of the same seed contains the smaller one.
     """
@@ -171,16 +169,14 @@ def sample(examples: Sequence[Example], limit: int | None, seed: int = 0) -> lis
 
 
 def _ranked(examples: Sequence[Example], salt: str) -> list[int]:
-    """Positions in the seeded order; ids decide between copies of one text."""
+    """The positions of the examples in the seeded order; copies of one text are ordered by id."""
     keys = [(rank(content_key(example.text), salt), example.id) for example in examples]
     return sorted(range(len(examples)), key=keys.__getitem__)
 
 
 def _group_cut(groups: Sequence[Hashable], target: int, salt: str) -> list[bool]:
-    """Which rows are before the cut: whole groups, the early ones of the seeded order first."""
-    sizes: dict[Hashable, int] = {}
-    for group in groups:
-        sizes[group] = sizes.get(group, 0) + 1
+    """True for the rows before the cut: whole groups, about `target` rows, early groups of the seeded order first."""
+    sizes = Counter(groups)
     order = sorted(sizes, key=lambda group: rank(str(group), salt))
     taken = nearest_subset([sizes[group] for group in order], target)
     early = {group for group, is_taken in zip(order, taken, strict=True) if is_taken}
@@ -188,9 +184,9 @@ def _group_cut(groups: Sequence[Hashable], target: int, salt: str) -> list[bool]
 
 
 def nearest_subset(sizes: Sequence[int], target: int) -> list[bool]:
-    """Which of `sizes` to take so that their sum is nearest to `target`; of equal choices, early sizes first.
+    """True for the `sizes` to take so that their sum is nearest to `target`; among equal choices, early sizes first.
 
-    Subset sum: bit s of `reach[i]` says that some of sizes[i:] sum to s.
+    Subset sum: bit s of `reach[i]` is set if a subset of sizes[i:] sums to s.
     """
     reach = [1]
     for size in reversed(sizes):
@@ -218,7 +214,7 @@ def load(
     limit: int | None = None,
     seed: int = 0,
 ) -> Dataset:
-    """One split of a task. `limit` draws rows of it by `seed`; the split is the same for every seed."""
+    """One split of a task. `limit` draws that many of its rows by `seed`; the split does not depend on the seed."""
     task = find_task(task) if isinstance(task, str) else task
     check_choice(f"split of {task.name}", split, task.splits)
     part = task.splits[split]
@@ -230,7 +226,7 @@ def load(
     if not shared:
         raise DataError(
             f"{task.name}/{split}: none of the {len(examples)} rows of {source} falls into this split; "
-            "there are too few rows, or groups of them."
+            "give more rows, or smaller groups."
         )
     chosen = sample(shared, limit, seed)
     return Dataset(
@@ -244,7 +240,7 @@ def load(
 
 
 def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple[list[Example], list[Hashable] | None]:
-    """Every row as an example, and its group where there are groups; an unusable row is an error."""
+    """Every row as an example, and the groups if the layout has them; an unusable row is an error."""
     index = label_index(task.labels)
     examples: list[Example] = []
     groups: list[Hashable] = []
@@ -295,14 +291,13 @@ def task_from_file(
     id: str | None = "id",
     group: str | None = None,
 ) -> Task:
-    """A task whose splits are `all`, `calibration` and `test` (two halves of it) of one file or directory.
+    """A task from one file or directory, with the splits `all` and its two halves, `calibration` and `test`.
 
-    Without `labels` they are read from the file: whole numbers in their order, names in alphabetical order.
-    With `labels`, integers 0, 1, ... in the file mean the labels by position, unless they are themselves
-    among the names.
+    Without `labels` they are read from the file: whole numbers in numerical order, names in alphabetical order. With
+    `labels`, the integers 0, 1, ... in the file are positions in it, unless they are themselves among the names.
     """
     path = Path(path)
-    row_files(path)  # not there, or not a row file: say so before anything else
+    row_files(path)  # a missing or unknown file is an error before anything else
     layout = Layout(
         text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
     )
@@ -318,9 +313,9 @@ def task_from_file(
 
 
 def labels_in(rows: Iterable[Row | Reject], layout: Layout, *, strict: bool = True) -> tuple[str, ...]:
-    """The labels that occur: whole numbers in their order, names in alphabetical order.
+    """The labels that occur: whole numbers in numerical order, then names in alphabetical order.
 
-    A row without a usable label is an error, or with `strict=False` is skipped. Over 1,000 labels are an error.
+    A row without a usable label is an error, or is skipped with `strict=False`. More than 1,000 labels are an error.
     """
     names: set[str] = set()
     for row in rows:

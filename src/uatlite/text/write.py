@@ -1,8 +1,7 @@
-"""Rows to files, whole or not at all.
+"""Write files atomically: a file is complete, or it is not there.
 
-Rows go to a temporary sibling, which takes the file's name only when everything is written. Whoever finds a
-file under its name finds all of it; after an error there is none, and what was there before is untouched. A
-killed process leaves a hidden sibling ending in .part.
+Rows go to a hidden temporary file in the same directory, which gets the final name when everything is written. An error
+removes it and leaves an existing file unchanged; a killed process leaves it behind, with a name that ends in .part.
 """
 
 import csv
@@ -12,7 +11,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -24,7 +23,7 @@ PARQUET_BATCH = 4096
 
 
 @contextmanager
-def row_writer(path: str | Path, *, format: str | None = None) -> Iterator[Write]:
+def row_writer(path: str | Path) -> Iterator[Write]:
     """A function that writes one row; the file appears under `path` when the block ends without an error.
 
         with row_writer("predictions.csv.gz") as write:
@@ -33,22 +32,22 @@ def row_writer(path: str | Path, *, format: str | None = None) -> Iterator[Write
     JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file.
     """
     path = Path(path)
-    name = format or format_of(path)
+    name = format_of(path)
     if name not in WRITERS:
         raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
-    with atomic_file(path) as file:
-        if path.suffix.lower() == ".gz":  # no name and no time in the header: the same rows give the same bytes
-            packed = cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, mtime=0))
-            with packed, WRITERS[name](packed) as write:
-                yield write
-        else:
-            with WRITERS[name](file) as write:
-                yield write
+    pack = _gzip if path.suffix.lower() == ".gz" else nullcontext
+    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed) as write:
+        yield write
+
+
+def _gzip(file: IO[bytes]) -> IO[bytes]:
+    """A gzip stream without a name or a time in its header, so that the same rows give the same bytes."""
+    return cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, mtime=0))
 
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes the name `path` when the block ends, and vanishes when the block raises."""
+    """A binary file that gets the name `path` when the block ends, and is removed if the block raises."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a directory; give the name of a file.")
@@ -69,7 +68,7 @@ def atomic_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file as UTF-8, whole or not at all."""
+    """Write a text file as UTF-8, atomically."""
     with atomic_file(path) as file:
         file.write(text.encode())
 
@@ -92,7 +91,7 @@ def _write_jsonl(file: IO[bytes]) -> Iterator[Write]:
 
 @contextmanager
 def _write_csv(file: IO[bytes]) -> Iterator[Write]:
-    """Strings in quotes, numbers bare, lists and objects as JSON."""
+    """Strings in quotes, numbers without; booleans, lists and objects as JSON."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     columns: list[str] = []
@@ -112,7 +111,7 @@ def _write_csv(file: IO[bytes]) -> Iterator[Write]:
 
 @contextmanager
 def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
-    """Row groups of `PARQUET_BATCH` rows; the first of them fixes the types."""
+    """Row groups of `PARQUET_BATCH` rows; the first group fixes the types."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -128,7 +127,7 @@ def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
         try:
             writer.write_table(pa.Table.from_pylist(pending, schema=writer.schema))
         except (pa.ArrowException, OverflowError) as error:
-            raise DataError(f"A row does not fit the types of the first ones ({writer.schema}): {error}") from error
+            raise DataError(f"A row does not fit the types of the first rows ({writer.schema}): {error}") from error
         pending.clear()
 
     def write(row: Mapping[str, object]) -> None:
@@ -148,7 +147,7 @@ def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
 
 
 def _parquet_schema(pa: Any, rows: list[Mapping[str, object]]) -> Any:
-    """The types of the first rows; a column that is empty in all of them is taken for text."""
+    """The types of the first rows; a column that is empty in all of them becomes a column of text."""
     schema = pa.Table.from_pylist(rows).schema
     return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
 
@@ -159,7 +158,7 @@ def _check_columns(row: Mapping[str, object], columns: list[str]) -> None:
 
 
 def _plain(value: object) -> object:
-    """NumPy scalars and arrays as Python's own."""
+    """NumPy scalars and arrays as Python numbers and lists."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
