@@ -11,9 +11,9 @@ WRONG_USE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 when it did its work, 2 when it could not, with one sentence that says why.
+    """Run a command and exit: 0 if it succeeded, 2 with one sentence that says why if it could not.
 
-    `--debug`, anywhere on the line, shows the traceback instead.
+    `--debug`, anywhere on the command line, shows the traceback instead of the sentence.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(WRONG_USE)
 
 
-def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - imported where it can be missed
+def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - typer may be missing
     try:
         from uatlite.cli.app import app
     except ModuleNotFoundError as error:
@@ -38,7 +38,7 @@ def _app() -> "typer.Typer":  # type: ignore[name-defined]  # noqa: F821 - impor
 
 
 def _quieten_transformers() -> None:
-    """Our own progress bar is enough. The variables are read later, when transformers is imported."""
+    """Turn off the messages and bars of transformers, which reads these variables when it is imported."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -2,7 +2,6 @@
 
 import time
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -30,14 +29,12 @@ class Bar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
 
 class ScoringBar(Bar):
-    """The bar of `predict`: rows, rows a second, time left, share abstained. The speed leaves out resumed rows."""
+    """The bar of `predict`: rows, rows per second, time left, share abstained. The speed leaves out resumed rows."""
 
     def __init__(self, console: Console, total: int | None) -> None:
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
@@ -45,10 +42,6 @@ class ScoringBar(Bar):
         self._total = total
         self._task = self._progress.add_task("rows", total=total, note="loading")
         self._begun = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self._begun = time.monotonic()
-        return super().__enter__()
 
     def show(self, scored: "Scored") -> None:
         """Move the bar to where the run is."""
@@ -70,7 +63,7 @@ def describe(scored: "Scored", seconds: float, total: int | None) -> str:
 
 
 class StageBar(Bar):
-    """The bar of training, an evaluation and the demo: the stage, the step, the time left by the recent speed."""
+    """The bar of training, evaluation and the demo: the stage, the step, and the time left at the recent speed."""
 
     def __init__(self, console: Console, speed_seconds: float = 120) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
@@ -100,7 +93,7 @@ class StageBar(Bar):
 
 
 class ReproductionBar(StageBar):
-    """Two bars: the whole reproduction, and the table that is being computed, as its stage."""
+    """Two bars: the whole reproduction, and its stage, the table that is being computed."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, speed_seconds=600)

@@ -1,5 +1,6 @@
 """The commands that show whether it works: the demo, the benchmark of costs, the tables of the paper."""
 
+import os
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -59,8 +60,6 @@ def bench(
     options: shared.Options = None,
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
-    import os
-
     import torch
 
     from uatlite.lab.bench import BenchPlan, run_bench, write

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich import box
 from rich.console import Console
@@ -78,11 +78,11 @@ def train(
     from uatlite.text.schema import Layout
 
     check_choice("recipe", recipe, RECIPES)
-    given: dict[str, Any] = {
-        "learning_rate": learning_rate, "warmup_steps": warmup_steps, "batch_size": batch_size, "epochs": epochs,
-        "max_length": max_length, "patience": patience,
-    }  # fmt: skip
-    chosen = replace(RECIPES[recipe], **{name: value for name, value in given.items() if value is not None})
+    changes = shared.given(
+        learning_rate=learning_rate, warmup_steps=warmup_steps, batch_size=batch_size, epochs=epochs,
+        max_length=max_length, patience=patience,
+    )  # fmt: skip
+    chosen = replace(RECIPES[recipe], **changes)
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.train.dataset import training_data
@@ -200,10 +200,10 @@ def evaluate(
 
 
 def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "ClusterPredict":
-    """Compute the predictions of an evaluation on the workers of a cluster."""
+    """The function that computes the predictions of an evaluation on a cluster."""
     from uatlite.lab.evaluate.on_ray import evaluation_jobs, predict_on_cluster
 
-    names = [shared.found_anywhere(name) for name in dict.fromkeys(models)]
+    names = [shared.absolute_model(name) for name in dict.fromkeys(models)]
     return partial(predict_on_cluster, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)
 
 

@@ -1,10 +1,10 @@
-"""What commands share: arguments and options, the messages on standard error, the choice of a Ray cluster."""
+"""Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Exit, Option
@@ -64,14 +64,19 @@ Workers = Annotated[
 Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker; 0.5 is allowed.")]
 
 
+def given(**options: Any) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def messages() -> Console:
-    """Standard error, for progress and messages; a printed path or command is never broken into lines."""
+    """Standard error, for progress and messages; long lines are not wrapped, so that paths can be copied."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def resumable(console: Console, message: str) -> Iterator[None]:
-    """After Ctrl-C print how to go on, and exit with 130."""
+    """After Ctrl-C print the message, which says how to continue, and exit with 130."""
     try:
         yield
     except KeyboardInterrupt:
@@ -79,8 +84,8 @@ def resumable(console: Console, message: str) -> Iterator[None]:
         raise Exit(INTERRUPTED) from None
 
 
-def found_anywhere(model: str) -> str:
-    """The model as a worker finds it too: a directory as an absolute path, a hub id as it is."""
+def absolute_model(model: str) -> str:
+    """The model under a name that workers understand too: a directory as an absolute path, a hub id unchanged."""
     return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
-from typer import Argument, Exit, Option, echo
+from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.bars import ScoringBar
@@ -50,12 +51,9 @@ def predict(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=tuple(keep or ()))
     job = Job(input, output, layout, format, rejects, strict=strict, resume=resume, overwrite=overwrite)
-    changed: dict[str, Any] = {"windows": True} if windows else {}
-    if max_length is not None:
-        changed["max_length"] = max_length
-    console = Console(stderr=True)
-    name = str(Path(model).absolute()) if Path(model).is_dir() else model
-    load = partial(UncertaintyClassifier.from_pretrained, name, method=method, **changed)
+    changes = shared.given(max_length=max_length, windows=windows or None)
+    console = shared.messages()
+    load = partial(UncertaintyClassifier.from_pretrained, shared.absolute_model(model), method=method, **changes)
     total = estimate_rows(job) if console.is_terminal else None
     if cluster is None:
         check_output(job)
@@ -65,21 +63,16 @@ def predict(
         from uatlite.scoring import on_ray
 
         score = partial(on_ray.score_file, load, job, cluster)
-    try:
-        with ScoringBar(console, total) as bar:
-            summary = score(bar.show)
-    except KeyboardInterrupt:
-        console.print("Stopped. Finished rows are kept; the same command with --resume continues.")
-        raise Exit(shared.INTERRUPTED) from None
+    stopped = "Stopped. Finished rows are kept; the same command with --resume continues."
+    with shared.resumable(console, stopped), ScoringBar(console, total) as bar:
+        summary = score(bar.show)
     for line in summary.describe():
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line)
     if summary.shift is not None and summary.shift.shifted:
         console.print("Warning: what calibration promised need not hold for these data.", style="bold yellow")
     if not summary.calibrated:
-        console.print(
-            f"Not calibrated: the probabilities are the model's own. Run: uatlite calibrate {model} DATA -o DIR"
-        )
-    console.print(f"Wrote {output} and {job.summary_path.name}", highlight=False, markup=False, soft_wrap=True)
+        shared.not_calibrated(console, model)
+    console.print(f"Wrote {output} and {job.summary_path.name}")
 
 
 def calibrate(
@@ -136,7 +129,7 @@ def calibrate(
     )
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
-    classes = classifier.class_names or tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    classes = classifier.class_names or tuple(ascii_uppercase)
     layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
@@ -156,10 +149,10 @@ def calibrate(
         )
     classifier.save_pretrained(output)
     rows.write_rejects(output / "rejects.jsonl")
-    _tell(console, classifier, len(rows.rejects), output)
+    _print_calibration(console, classifier, len(rows.rejects), output)
 
 
-def _tell(console: Console, classifier: "UncertaintyClassifier", rejected: int, output: Path) -> None:
+def _print_calibration(console: Console, classifier: "UncertaintyClassifier", rejected: int, output: Path) -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     lines = calibration.describe()
@@ -202,8 +195,9 @@ def explain(
     whole = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
-        changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
-        classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=not uncalibrated, **changed)
+        classifier = UncertaintyClassifier.from_pretrained(
+            model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length)
+        )
         found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
         if output is not None:
             write_explanation(found, output, layer=layer, head=head)
@@ -238,7 +232,7 @@ def serve(
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
     console = shared.messages()
     with console.status("Loading …"):
-        run = _imported()
+        run = _import_serve()
         from uatlite.classifier.classifier import UncertaintyClassifier
         from uatlite.serve.http import is_loopback, read_token
         from uatlite.serve.service import Limits
@@ -248,8 +242,7 @@ def serve(
             gather=gather / 1000, deadline=deadline,
         )  # fmt: skip
         token = read_token(token_file)
-        changed: dict[str, Any] = {} if max_length is None else {"max_length": max_length}
-        classifier = UncertaintyClassifier.from_pretrained(model, method=method, **changed)
+        classifier = UncertaintyClassifier.from_pretrained(model, method=method, **shared.given(max_length=max_length))
     if not is_loopback(host) and token is None:
         console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
     if classifier.calibration_ is None:
@@ -265,7 +258,7 @@ def serve(
     )
 
 
-def _imported() -> Callable[..., None]:
+def _import_serve() -> Callable[..., None]:
     try:
         from uatlite.serve.process import serve as run
     except ModuleNotFoundError as error:
