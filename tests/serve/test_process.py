@@ -54,10 +54,10 @@ def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_an
     ("arguments", "message"),
     [
         (("no/such/model",), "is not a directory"),
-        (("SAVED", "--port", "TAKEN"), "cannot be bound to"),
-        (("SAVED", "--host", "256.0.0.1"), "cannot be bound to"),
+        (("SAVED", "--port", "TAKEN"), "The service cannot listen on"),
+        (("SAVED", "--host", "256.0.0.1"), "The service cannot listen on"),
         (("SAVED", "--token-file", "nowhere"), "cannot be read"),
-        (("SAVED", "--most-texts", "1000"), "could never be taken"),
+        (("SAVED", "--most-texts", "1000"), "could never be accepted"),
         (("SAVED", "--method", "base"), "calibrated with method fast"),
     ],
 )

@@ -121,5 +121,5 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
 def test_limits_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         Limits(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="could never be taken"):
+    with pytest.raises(ConfigurationError, match="could never be accepted"):
         Limits(texts=100, waiting=99)

@@ -1,14 +1,13 @@
 """The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import FastAPI, Request
-from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.staticfiles import StaticFiles
@@ -16,9 +15,8 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
-from uatlite.serve import http as refusals
 from uatlite.serve.counters import RequestCounter
-from uatlite.serve.http import OPEN, BoundedBodies, Protection, Refusal, invalid, overloaded
+from uatlite.serve.http import OPEN, WORDS, BoundedBodies, Protection, Refusal, add_handlers, invalid, overloaded
 from uatlite.serve.inspector import Inspection
 from uatlite.serve.schema import (
     Answer,
@@ -39,7 +37,7 @@ Result = TypeVar("Result")
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
 REFUSED: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorResponse, "description": refusals.WORDS[status][1]}
+    status: {"model": ErrorResponse, "description": WORDS[status][1]}
     for status in (401, 403, 408, 413, 421, 422, 500, 503, 504)
 }
 
@@ -70,7 +68,7 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         redoc_url=None,
         responses=REFUSED,
     )
-    refusals.install(api)
+    add_handlers(api)
     _add_predictions(api, service)
     _add_probes(api, service)
     _add_pages(api)
@@ -118,7 +116,7 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 
     @api.get("/ready", tags=["operate"])
     async def ready() -> Status:
-        """200 where another text would be accepted, 503 where the queue is full or the service stops."""
+        """200 if another text would be accepted, 503 if the queue is full or the service is stopping."""
         if not service.ready:
             raise overloaded(1)
         return Status(status="ready")
@@ -136,18 +134,15 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 
 def _add_pages(api: FastAPI) -> None:
     static = files("uatlite.serve") / "static"
-    pages = {"/": "index.html", "/docs": "docs.html"}
-    for address, name in pages.items():
-        page = (static / name).read_text(encoding="utf-8")
-        api.add_api_route(address, _page(page), include_in_schema=False, response_class=HTMLResponse)
+    for address, name in {"/": "index.html", "/docs": "docs.html"}.items():
+        _add_page(api, address, (static / name).read_text(encoding="utf-8"))
     api.mount("/static", StaticFiles(directory=str(static)), name="static")
 
 
-def _page(html: str) -> Callable[[], Coroutine[Any, Any, HTMLResponse]]:
+def _add_page(api: FastAPI, address: str, html: str) -> None:
+    @api.get(address, include_in_schema=False)
     async def page() -> HTMLResponse:
         return HTMLResponse(html)
-
-    return page
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
@@ -171,19 +166,10 @@ async def _disconnect(request: Request) -> None:
 
 def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
     """Add the limits of this service, and its token, to the OpenAPI specification."""
-    made: dict[str, Any] = {}
-
-    def openapi() -> dict[str, Any]:
-        if not made:
-            made.update(
-                get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
-            )
-            _bound(made["components"]["schemas"], limits)
-            if secured:
-                _secure(made)
-        return made
-
-    api.openapi = openapi  # type: ignore[method-assign]  # how FastAPI documents extending it
+    specification = api.openapi()  # FastAPI makes it once and keeps it, so that changes to it last
+    _bound(specification["components"]["schemas"], limits)
+    if secured:
+        _secure(specification)
 
 
 def _bound(schemas: dict[str, Any], limits: Limits) -> None:

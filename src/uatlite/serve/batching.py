@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -122,10 +123,8 @@ class Batcher(Generic[Item, Result]):
     async def _wait(self, seconds: float | None) -> None:
         """Wait for an item or the end, at most `seconds`."""
         self._changed.clear()
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return
 
     async def _process_batch(self, batch: list[_Ticket[Item, Result]]) -> None:
         """Process a batch; if it fails, its items one by one, so that a bad item fails alone."""

@@ -84,8 +84,8 @@ def answer(refusal: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error}, status, headers=dict(refusal.headers or {}))
 
 
-def install(app: FastAPI) -> None:
-    """Give every failure the same shape."""
+def add_handlers(app: FastAPI) -> None:
+    """Answer every failure in the same shape."""
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(Exception, _failed)
@@ -244,7 +244,7 @@ class Protection:
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, path = Headers(scope=scope), scope["path"]
         if self._under_way > self._most:
-            return Refusal(503, headers={"Retry-After": "1"})
+            return overloaded(1)
         if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
             return Refusal(421)  # a page whose host name was rebound to this machine
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):

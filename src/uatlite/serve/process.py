@@ -4,7 +4,6 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -50,7 +49,7 @@ def _bound(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigurationError(
-            f"{host}:{port} cannot be bound to ({error.strerror or error}); give another --host or --port, "
+            f"The service cannot listen on {host}:{port} ({error.strerror or error}); give another --host or --port, "
             "or --port 0 for a free one."
         ) from error
 
@@ -86,11 +85,7 @@ class _Server(uvicorn.Server):
 @contextmanager
 def _quiet_signals() -> Iterator[None]:
     """Ignore the signal that uvicorn raises again after it stopped, so that a stop by signal exits with code 0."""
-
-    def ignore(number: int, frame: FrameType | None) -> None:
-        return None
-
-    before = {number: signal.signal(number, ignore) for number in STOPPING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from uatlite.classifier.predictions import MEASURES, Prediction
+from uatlite.classifier.predictions import Prediction
 from uatlite.passes.config import GATES
 from uatlite.serve.http import KINDS
 from uatlite.trust.rule import SCORES, AbstentionRule
@@ -41,7 +41,7 @@ TextIn = Annotated[
 """A text, a pair of texts (premise and hypothesis, question and context), or a question with options."""
 
 
-def text_of(given: str | tuple[str, str] | Question) -> Text:
+def text_of(given: TextIn) -> Text:
     """The value that a classifier takes."""
     return Choices(given.question, tuple(given.options)) if isinstance(given, Question) else given
 
@@ -85,13 +85,10 @@ class Answer(BaseModel):
             label=prediction.label,
             probabilities=prediction.probabilities,
             confidence=prediction.confidence,
-            uncertainty=Uncertainty(**{name: row[name] for name in MEASURES if name != "confidence"}),  # type: ignore[arg-type]
+            uncertainty=Uncertainty.model_validate(row),
             score=float(SCORES["confidence" if rule is None else rule.score](prediction)),  # type: ignore[arg-type]
-            abstain=row.get("abstain"),  # type: ignore[arg-type]
-            label_set=row.get("label_set"),  # type: ignore[arg-type]
-            distance=row.get("distance"),  # type: ignore[arg-type]
-            outlier=row.get("outlier"),  # type: ignore[arg-type]
             passes=prediction.passes,
+            **{name: row.get(name) for name in ("abstain", "label_set", "distance", "outlier")},  # type: ignore[arg-type]
         )
 
 

@@ -25,7 +25,7 @@ from uatlite.serve.batching import Batcher
 from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import Inspection, inspect, used_settings
-from uatlite.serve.schema import CurveResponse, ExplainResponse, Question, Rule, ServedModel, text_of
+from uatlite.serve.schema import CurveResponse, ExplainResponse, Rule, ServedModel, TextIn, text_of
 from uatlite.trust.rule import trust
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds of every body, queue and wait, so that no client can fill the memory. What exceeds them is refused."""
+    """Bounds of every body, queue and wait, so that no client can fill the memory. A request beyond them is refused."""
 
     body: int = 2**20
     """bytes of a request's body"""
@@ -75,7 +75,7 @@ class Limits:
                 raise ConfigurationError(f"{name}={value!r} is not {what} of {least} or more.")
         if self.waiting < self.texts:
             raise ConfigurationError(
-                f"waiting={self.waiting} is less than texts={self.texts}: the largest request could never be taken. "
+                f"waiting={self.waiting} is less than texts={self.texts}: the largest request could never be accepted. "
                 "Raise waiting, or lower texts."
             )
 
@@ -202,11 +202,11 @@ class Service:
         return [found[place] for place in range(len(texts))]
 
 
-def checked_texts(given: Sequence[str | tuple[str, str] | Question], service: Service) -> list[Text]:
+def checked_texts(given: Sequence[TextIn], service: Service) -> list[Text]:
     """The texts of a request; raises a `Refusal` that names the faulty ones."""
     most = service.limits.texts
     if len(given) > most:
-        raise invalid("texts", f"{len(given)} texts, where at most {most} are taken at once")
+        raise invalid("texts", f"{len(given)} texts, but a request may have at most {most}")
     texts = [text_of(one) for one in given]
     found = [_fault(text, service.shape, service.limits.characters) for text in texts]
     if faults := [(f"texts[{place}]", fault) for place, fault in enumerate(found) if fault is not None]:
@@ -214,7 +214,7 @@ def checked_texts(given: Sequence[str | tuple[str, str] | Question], service: Se
     return texts
 
 
-def checked_text(given: str | tuple[str, str] | Question, service: Service) -> Text:
+def checked_text(given: TextIn, service: Service) -> Text:
     """The text to explain; raises a `Refusal` where it is faulty."""
     text = text_of(given)
     if fault := _fault(text, service.shape, service.limits.explained):
@@ -225,7 +225,7 @@ def checked_text(given: str | tuple[str, str] | Question, service: Service) -> T
 def _fault(text: Text, shape: TextShape, most: int) -> str | None:
     size = sum(len(part) for part in strings(text))
     if size > most:
-        return f"{size} characters, where at most {most} are taken"
+        return f"{size} characters, but a text may have at most {most}"
     if fault := shape.fault(text):
         return fault
     return None if all(map(_is_unicode, strings(text))) else "half of a surrogate pair, which is not a character"
