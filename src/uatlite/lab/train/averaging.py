@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.recipe import Batches, MethodTraining, Recipe, refuse_patience
+from uatlite.lab.train.recipe import Batches, MethodTraining
 from uatlite.model.heads import add_to_moments, empty_moments, weight_posterior
 from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
 
@@ -47,14 +47,11 @@ class SnapshotTraining(_MemberTraining):
     """
 
     key: ClassVar[str] = "snapshot"
-
-    def check(self, recipe: Recipe) -> None:
-        refuse_patience(self, recipe)
+    whole_run: ClassVar[bool] = True
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        room = {"members": torch.zeros(self.members - 1, parameters)}
-        attach(model, MethodWeights(self.key, room, persistent=True))
+        members = torch.zeros(self.members - 1, model.num_parameters())
+        attach(model, MethodWeights(self.key, {"members": members}, persistent=True))
 
     def schedule(self, step: int, warmup: int, total: int) -> float:
         """½(1 + cos πt), t from 0 to 1 in each cycle; the warm-up is the beginning of the first one."""
@@ -91,6 +88,7 @@ class SwagTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "swag"
+    whole_run: ClassVar[bool] = True
 
     rank: int = 10
     collections: int = 20
@@ -103,12 +101,9 @@ class SwagTraining(MethodTraining):
                 f"{self.name} is not allowed: 2 <= rank <= collections, 0 <= start < 1, 0 < rate <= 1."
             )
 
-    def check(self, recipe: Recipe) -> None:
-        refuse_patience(self, recipe)
-
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        attach(model, MethodWeights(self.key, empty_moments(parameters, self.rank), persistent=True))
+        moments = empty_moments(model.num_parameters(), self.rank)
+        attach(model, MethodWeights(self.key, moments, persistent=True))
 
     def schedule(self, step: int, warmup: int, total: int) -> float:
         """Up over the warm-up, down to `rate` at the share `start` of all steps, and then constant."""

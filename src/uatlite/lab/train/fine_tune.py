@@ -6,6 +6,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,17 +115,11 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        warmup = self.args.get_warmup_steps(num_training_steps)
-        if self.lr_scheduler is None and self._training.schedule(0, warmup, num_training_steps) is not None:
-
-            def share(step: int) -> float:
-                rate = self._training.schedule(step, warmup, num_training_steps)
-                assert rate is not None
-                return rate
-
-            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, share)
+        if self.lr_scheduler is None:
+            settings = {"warmup": self.args.get_warmup_steps(num_training_steps), "total": num_training_steps}
+            self.lr_scheduler = LambdaLR(optimizer or self.optimizer, partial(self._training.schedule, **settings))
             self._created_lr_scheduler = True
-        return super().create_scheduler(num_training_steps, optimizer)
+        return self.lr_scheduler
 
     def _plain(self, model: Any) -> PreTrainedModel:
         return self.accelerator.unwrap_model(model)
@@ -160,9 +155,6 @@ def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
         for other in optimizer.param_groups:
             other["params"] = [parameter for parameter in other["params"] if id(parameter) not in moved]
         optimizer.add_param_group(group)
-
-
-EVALUATION_BATCH = 64
 
 
 def fine_tune(
@@ -230,41 +222,48 @@ def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
         (directory / "training_args.bin").unlink(missing_ok=True)
 
 
+# The settings of the Trainer that are the same in every run.
+FIXED: dict[str, Any] = {
+    "optim": "adamw_torch",
+    "per_device_eval_batch_size": 64,
+    "save_total_limit": 2,
+    "logging_steps": 10,
+    "report_to": "none",
+    "disable_tqdm": True,
+    "remove_unused_columns": False,
+    "dataloader_pin_memory": False,
+}
+
+
 def _arguments(
     directory: Path, recipe: Recipe, seed: int, checkpoint_steps: int | None, *, evaluates: bool
 ) -> TrainingArguments:
-    stops_early = recipe.patience is not None
-    if stops_early and checkpoint_steps is not None:
-        raise ConfigurationError(
-            f"checkpoint_steps={checkpoint_steps} cannot be used with a patience, which keeps a checkpoint after every "
-            "epoch; drop one of them."
-        )
-    # A checkpoint at the end of the only epoch would be of no use.
-    by_epoch = "epoch" if recipe.epochs > 1 or stops_early else "no"
-    saves = by_epoch if checkpoint_steps is None else "steps"
     return TrainingArguments(
         output_dir=str(directory / CHECKPOINTS),
+        seed=seed,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup_steps,
-        lr_scheduler_type="linear",
-        optim="adamw_torch",
         per_device_train_batch_size=recipe.batch_size,
-        per_device_eval_batch_size=EVALUATION_BATCH,
         num_train_epochs=recipe.epochs,
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
-        seed=seed,
         eval_strategy="epoch" if evaluates else "no",
-        save_strategy=saves,
-        save_steps=checkpoint_steps or 500,  # read with save_strategy="steps" only
-        save_total_limit=2,
-        load_best_model_at_end=stops_early,
-        metric_for_best_model="eval_loss" if stops_early else None,
-        greater_is_better=False if stops_early else None,
-        logging_steps=10,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
+        **_checkpointing(recipe, checkpoint_steps),
+        **FIXED,
     )
+
+
+def _checkpointing(recipe: Recipe, steps: int | None) -> dict[str, Any]:
+    """When checkpoints are written, and with a patience which one is kept."""
+    if recipe.patience is None:
+        if steps is not None:
+            return {"save_strategy": "steps", "save_steps": steps}
+        return {"save_strategy": "epoch" if recipe.epochs > 1 else "no"}  # the end of the only epoch needs none
+    if steps is not None:
+        raise ConfigurationError(
+            f"checkpoint_steps={steps} cannot be used with a patience, which keeps a checkpoint after every epoch; "
+            "drop one of them."
+        )
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "greater_is_better": False}
+    return {"save_strategy": "epoch", **best}

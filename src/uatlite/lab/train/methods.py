@@ -1,4 +1,4 @@
-"""How each method is trained, by name, and the one call that trains any of them."""
+"""The training of each method by name, and the function that runs any of them."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -78,6 +78,8 @@ class MethodTraining:
     key: ClassVar[str] = "base"
     from_plain: ClassVar[bool] = False
     """Whether the method is built from plainly trained models, so that a finished one can be used."""
+    whole_run: ClassVar[bool] = False
+    """Whether the method is made of the last part of a run, which early stopping may cut off."""
 
     @property
     def name(self) -> str:
@@ -106,6 +108,11 @@ class MethodTraining:
 
     def check(self, recipe: Recipe) -> None:
         """Raise unless the method can be trained by this recipe."""
+        if self.whole_run and recipe.patience is not None:
+            raise ConfigurationError(
+                f"{self.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
+                "train it without one."
+            )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         """Change the new model before the first step: another head, room to collect in."""
@@ -118,9 +125,9 @@ class MethodTraining:
         """Parameters with their own optimizer settings: `params`, and `lr` or `weight_decay` or both."""
         return []
 
-    def schedule(self, step: int, warmup: int, total: int) -> float | None:
-        """The learning rate after `step` steps, as a share of the recipe's; None for linear decay."""
-        return None
+    def schedule(self, step: int, warmup: int, total: int) -> float:
+        """The learning rate after `step` steps, as a share of the recipe's: up over the warm-up, then down to 0."""
+        return step / warmup if step < warmup else (total - step) / max(1, total - warmup)
 
     def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
         """Called before the first step, with 0, and after every step of the optimizer."""
@@ -133,12 +140,3 @@ class MethodTraining:
 
 
 PLAIN = MethodTraining()
-
-
-def refuse_patience(training: MethodTraining, recipe: Recipe) -> None:
-    """Raise if early stopping could cut off the last part of a run, which the method is made of."""
-    if recipe.patience is not None:
-        raise ConfigurationError(
-            f"{training.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
-            "train it without one."
-        )
