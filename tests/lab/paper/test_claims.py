@@ -54,7 +54,7 @@ def test_numbers_on_the_same_rows_are_paired() -> None:
         for v in (values, values + 1)
     )
     apart = combine([other, one], difference, linear=True)
-    assert apart.point == pytest.approx(1)
+    assert apart.mean == pytest.approx(1)
     assert apart.drawn == pytest.approx(np.ones(30))
     assert one.drawn is not None
     assert one.drawn.std() > 0.05

@@ -45,9 +45,9 @@ def test_what_the_files_say_is_what_was_measured(whole: Any) -> None:
     cell = whole.cell("shift", 0, "uat", "ood-ece")
     found = next(one for one in values["cells"] if (one["row"], one["column"]) == ("uat", "ood-ece"))
     line = next(one for one in rows if (one["row"], one["column"]) == ("uat", "ood-ece"))
-    assert found["mean"] == float(line["mean"]) == cell.measurement.point
+    assert found["mean"] == float(line["mean"]) == cell.measurement.mean
     assert (found["paper"], found["seeds"]) == (0.0402, 1)
-    assert math.isclose(found["difference"], cell.measurement.point - 0.0402)
+    assert math.isclose(found["difference"], cell.measurement.mean - 0.0402)
 
 
 def test_progress_adds_up(whole: Any) -> None:
@@ -110,7 +110,7 @@ def test_sensitivity_at_three_passes_is_a_run_of_three(whole: Any, settings: Set
     logits, _ = logits_of(plain_model(whole, "squad2"), dataset, config)
     found = slow_ece(predict(logits).probabilities, np.array(dataset.gold))
     cell = whole.table("sensitivity").grids[2].cells["3", "ece"]
-    assert cell.measurement.point == pytest.approx(found, abs=1e-5)
+    assert cell.measurement.mean == pytest.approx(found, abs=1e-5)
 
 
 def test_negation_changes_confidence_by_what_it_does_row_by_row(whole: Any, settings: Settings) -> None:
@@ -120,7 +120,7 @@ def test_negation_changes_confidence_by_what_it_does_row_by_row(whole: Any, sett
     table = whole.table("negation").grids[0].cells
     changes = {"confidence": after.confidence - before.confidence, "margin": after.margin - before.margin}
     for column, change in changes.items():
-        assert table["uat", column].measurement.point == pytest.approx(change.mean(), abs=1e-5)
+        assert table["uat", column].measurement.mean == pytest.approx(change.mean(), abs=1e-5)
 
 
 def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> None:
@@ -129,7 +129,7 @@ def test_correlation_is_that_of_all_tokens(whole: Any, settings: Settings) -> No
     information = predict(logits).mutual_information
     spread = np.concatenate([[one] * len(u) for one, u in zip(information, uncertainty, strict=True)])
     expected = spearmanr(torch.cat(uncertainty).numpy(), spread).statistic
-    assert whole.cell("correlation", 0, "mnli", "mi-s").measurement.point == pytest.approx(expected, abs=1e-3)
+    assert whole.cell("correlation", 0, "mnli", "mi-s").measurement.mean == pytest.approx(expected, abs=1e-3)
 
 
 # ── interrupted, repeated, incomplete ──

@@ -77,8 +77,9 @@ def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
     one = opened.results.sets[0]
     found = Intervals.of(one, "nll")
     score = one.scores["base+ts"]["nll"]
-    assert found.scores["base+ts"] == (score.mean, score.low, score.high)
-    assert {record["method"] for record in found.records()} == set(one.scores)
+    records = {record["method"]: record for record in found.records()}
+    assert set(records) == set(one.scores)
+    assert [records["base+ts"][name] for name in ("mean", "low", "high")] == [score.mean, score.low, score.high]
 
 
 def test_the_rows_that_are_drawn_are_the_rows_that_were_scored(opened: Evaluation) -> None:

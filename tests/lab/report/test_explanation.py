@@ -13,7 +13,7 @@ from uatlite.lab.report.explanation import Heatmaps, LayerBars
 
 
 def test_a_bar_is_as_long_as_the_share_and_split_like_the_components(explanation: Explanation) -> None:
-    bars = LayerBars.of(explanation)
+    bars = LayerBars(explanation.layers)
     for layer in explanation.layers:
         parts = bars.parts(layer)
         assert sum(parts.values()) == pytest.approx(layer.share)

@@ -30,18 +30,11 @@ class Resampling:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Score:
-    """One metric of one contender on one set."""
+@dataclass(frozen=True, eq=False)
+class SeedValues:
+    """A number for each seed."""
 
     values: tuple[float, ...]
-    """one for each seed"""
-    low: float
-    high: float
-    """the interval of the mean over seeds, from resampled rows"""
-    difference: Interval | None = None
-    """the mean minus that of the first contender, paired; None for the first contender"""
-    best: bool = False
 
     @property
     def mean(self) -> float:
@@ -51,6 +44,18 @@ class Score:
     def deviation(self) -> float | None:
         """The standard deviation over seeds (ddof 1); None for one seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Score(SeedValues):
+    """One metric of one contender on one set."""
+
+    low: float
+    high: float
+    """the interval of the mean over seeds, from resampled rows"""
+    difference: Interval | None = None
+    """the mean minus that of the first contender, paired; None for the first contender"""
+    best: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Whether what the paper claims of its cells held here, and whether the paper's own numbers show it."""
+"""Verdicts on the paper's claims: whether each comparison held here, and whether the paper's own numbers show it."""
 
 import math
 from collections.abc import Sequence
@@ -97,9 +97,8 @@ def _difference(first: Measurement | None, second: Measurement | float | None) -
     if first is None or second is None:
         return None
     if isinstance(second, Measurement):
-        apart = combine([first, second], difference, linear=True)
-        return apart.interval() or Interval(apart.point, math.nan, math.nan)
-    found = first.interval() or Interval(first.point, math.nan, math.nan)
+        first, second = combine([first, second], difference, linear=True), 0.0
+    found = first.interval() or Interval(first.mean, math.nan, math.nan)
     return Interval(found.point - second, found.low - second, found.high - second)
 
 

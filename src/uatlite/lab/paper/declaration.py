@@ -100,6 +100,10 @@ class Panel:
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """row key -> the paper's numbers, one for each column"""
 
+    def measured(self) -> Iterator[tuple[Line, Line]]:
+        """The row and the column of each cell that is measured, not derived."""
+        return ((row, one) for row in self.rows for one in self.columns if row.derive is None and one.derive is None)
+
     def printed(self, row: str, column: str) -> float | None:
         """The paper's number of a cell; None where it has none."""
         if row not in self.paper:
@@ -155,11 +159,7 @@ class Declaration:
 
     def specs(self) -> Iterator[CellSpec]:
         """The coordinates of every measured cell."""
-        for panel in self.panels:
-            for row in panel.rows:
-                for column in panel.columns:
-                    if row.derive is None and column.derive is None:
-                        yield self.spec(panel, row, column)
+        return (self.spec(panel, row, column) for panel in self.panels for row, column in panel.measured())
 
 
 def find_declaration(name: str) -> Declaration:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from uatlite.lab.paper.artifacts import Artifacts
-from uatlite.lab.paper.grid import Grid
+from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.probes import ATTENTION, attention_maps
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report.figures import INK, MUTED, SERIES, Record, RenderedFigure, figure_of, render
@@ -35,17 +35,8 @@ class Bars:
     def of(cls, grid: Grid, columns: tuple[str, ...]) -> "Bars":
         shown = [column for column in grid.panel.columns if not columns or column.key in columns]
         rows = [row for row in grid.panel.rows if row.derive is None]
-        values = np.full((len(shown), len(rows), 4), np.nan)
-        for place, column in enumerate(shown):
-            for line, row in enumerate(rows):
-                cell = grid.cells[row.key, column.key]
-                if cell.measurement is not None:
-                    values[place, line, 0] = cell.measurement.point
-                    found = cell.measurement.interval()
-                    if found is not None:
-                        values[place, line, 1:3] = found.low, found.high
-                if cell.paper is not None:
-                    values[place, line, 3] = cell.paper
+        cells = [[grid.cells[row.key, column.key] for row in rows] for column in shown]
+        values = np.array([[_numbers(cell) for cell in line] for line in cells], dtype=np.float64)
         return cls(tuple(row.heading for row in rows), tuple(column.heading for column in shown), values)
 
     def records(self) -> Iterator[Record]:
@@ -53,6 +44,12 @@ class Bars:
             for line, row in enumerate(self.rows):
                 mean, low, high, paper = self.values[place, line].tolist()
                 yield {"column": column, "row": row, "mean": mean, "low": low, "high": high, "paper": paper}
+
+
+def _numbers(cell: Cell) -> list[object]:
+    """mean, low, high, paper; None where there is none"""
+    found = cell.interval
+    return [cell.measurement and cell.measurement.mean, found and found.low, found and found.high, cell.paper]
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Heatmap:
     def of(cls, grid: Grid) -> "Heatmap":
         rows, columns = grid.panel.rows, grid.panel.columns
         cells = [[grid.cells[row.key, column.key].measurement for column in columns] for row in rows]
-        values = np.array([[np.nan if one is None else one.point for one in line] for line in cells])
+        values = np.array([[np.nan if one is None else one.mean for one in line] for line in cells])
         low = np.where(np.isnan(values), np.inf, values).min(axis=1, keepdims=True)
         high = np.where(np.isnan(values), -np.inf, values).max(axis=1, keepdims=True)
         shades = (values - low) / np.where(high > low, high - low, 1.0)

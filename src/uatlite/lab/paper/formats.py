@@ -16,9 +16,9 @@ from uatlite.lab.report.tables import MISSING, number
 
 def measured_text(cell: Cell) -> str:
     """'0.123 ± 0.004 (0.101–0.145)': the mean over seeds, their deviation, the interval over rows."""
-    if cell.measurement is None or math.isnan(cell.measurement.point):
+    if cell.measurement is None or math.isnan(cell.measurement.mean):
         return MISSING
-    text = number(cell.measurement.point, cell.decimals)
+    text = number(cell.measurement.mean, cell.decimals)
     if cell.measurement.deviation is not None:
         text += f" ± {number(cell.measurement.deviation, cell.decimals)}"
     return text + (f" ({interval(cell)})" if interval(cell) else "")
@@ -26,7 +26,7 @@ def measured_text(cell: Cell) -> str:
 
 def interval(cell: Cell) -> str:
     """'0.101–0.145', or nothing where rows were not resampled."""
-    found = None if cell.measurement is None else cell.measurement.interval()
+    found = cell.interval
     if found is None or not math.isfinite(found.low):
         return ""
     return tables.interval(found.low, found.high, cell.decimals)
@@ -116,14 +116,13 @@ def records(reproduction: Reproduction) -> Iterator[dict[str, Any]]:
         for row in grid.panel.rows:
             for column in grid.panel.columns:
                 cell = grid.cells[row.key, column.key]
-                measurement = cell.measurement
-                found = None if measurement is None else measurement.interval()
+                measurement, found = cell.measurement, cell.interval
                 record = {
                     "table": reproduction.declaration.name,
                     "panel": grid.panel.key,
                     "row": row.key,
                     "column": column.key,
-                    "mean": measurement and measurement.point,
+                    "mean": measurement and measurement.mean,
                     "deviation": measurement and measurement.deviation,
                     "low": found and found.low,
                     "high": found and found.high,

@@ -8,7 +8,7 @@ from uatlite.lab.paper import probes, scores
 from uatlite.lab.paper.artifacts import Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
 from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
-from uatlite.metrics.bootstrap import METRICS
+from uatlite.metrics.bootstrap import METRICS, Interval
 from uatlite.metrics.calibration import SHIFT
 
 MEASURES: dict[str, Measure] = {
@@ -62,7 +62,12 @@ class Cell:
         """Here minus the paper's; None for a count, which depends on the number of rows."""
         if self.measurement is None or self.paper is None or self.decimals == 0:
             return None
-        return self.measurement.point - self.paper
+        return self.measurement.mean - self.paper
+
+    @property
+    def interval(self) -> Interval | None:
+        """The interval over rows; None where the cell is empty or its rows were not resampled."""
+        return None if self.measurement is None else self.measurement.interval()
 
 
 Cells = dict[tuple[str, str], Cell]
@@ -92,9 +97,7 @@ def fill(declaration: Declaration, artifacts: Artifacts, reasons: Reasons) -> li
     for panel in declaration.panels:
         cells = {
             (row.key, column.key): _measure(declaration.spec(panel, row, column), artifacts, reasons)
-            for row in panel.rows
-            for column in panel.columns
-            if row.derive is None and column.derive is None
+            for row, column in panel.measured()
         }
         _derive(panel, cells)
         grids.append(Grid(panel, {key: replace(cell, paper=panel.printed(*key)) for key, cell in cells.items()}))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from uatlite.lab.evaluate.compare import SeedValues
 from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
@@ -16,11 +17,9 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Measurement:
+class Measurement(SeedValues):
     """One number. Two that were measured on the same rows are paired: their draws are of the same resamples."""
 
-    values: tuple[float, ...]
-    """one for each seed"""
     rows: int = 0
     """number of rows it was measured on"""
     drawn: Floats | None = None
@@ -28,16 +27,6 @@ class Measurement:
     truth: float | None = None
     """of a statistic that noise biases upward: its value without that bias; see `metrics.Metric`"""
     lowest: float = -np.inf
-
-    @property
-    def point(self) -> float:
-        """The mean over seeds."""
-        return float(np.mean(self.values))
-
-    @property
-    def deviation(self) -> float | None:
-        """The standard deviation over seeds (ddof 1); None for a single one."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
 
     def interval(self) -> Interval | None:
         """The interval over rows; None where nothing was resampled."""
@@ -48,7 +37,7 @@ class Measurement:
             return lambda counts: np.full(len(counts), value)
 
         truth = None if self.truth is None else constant(self.truth)
-        return interval_of(Estimate(constant(self.point), truth, self.lowest), self.drawn, 1, CONFIDENCE)
+        return interval_of(Estimate(constant(self.mean), truth, self.lowest), self.drawn, 1, CONFIDENCE)
 
 
 def draws(rows: int, over: str, resamples: int) -> Iterator[Floats]:
@@ -88,7 +77,7 @@ def combine(parts: Sequence[Measurement], function: Callable[..., Floats], *, li
     A linear function is also applied to the truths. Parts with different numbers of seeds are combined by their means.
     """
     seeds = {len(part.values) for part in parts}
-    values = [part.values if len(seeds) == 1 else (part.point,) for part in parts]
+    values = [part.values if len(seeds) == 1 else (part.mean,) for part in parts]
     drawn = [part.drawn for part in parts if part.drawn is not None]
     truths = [part.truth for part in parts if part.truth is not None]
     return Measurement(
@@ -118,7 +107,7 @@ def ratio(first: Floats, second: Floats) -> Floats:
 
 
 def spread(*parts: Floats) -> Floats:
-    """The largest less the smallest."""
+    """The largest minus the smallest."""
     return np.asarray(np.max(parts, axis=0) - np.min(parts, axis=0))
 
 

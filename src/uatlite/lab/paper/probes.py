@@ -253,7 +253,7 @@ def _correlate(signals: Sequence[Floats], weights: Floats) -> Floats:
 def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Pearson's correlation of (tokens,) and (tokens,) under weights (resamples, tokens)."""
     total = weights.sum(axis=1)
-    x, y = x - x.mean(), y - y.mean()  # for precision only: the weighted means are taken off below
+    x, y = x - x.mean(), y - y.mean()  # for precision only: the weighted means are subtracted below
     mean_x, mean_y = weights @ x / total, weights @ y / total
     covariance = weights @ (x * y) / total - mean_x * mean_y
     variances = (weights @ (x * x) / total - mean_x**2) * (weights @ (y * y) / total - mean_y**2)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.evaluation import Evaluation
@@ -147,19 +148,18 @@ def _at(prepare: Callable[[Rows, float], Statistic], rows: Rows, taus: Floats) -
 
 @dataclass(frozen=True)
 class Intervals:
-    """One metric of the results with its intervals: contender -> (mean, low, high)."""
+    """One metric of the results with its intervals, by contender."""
 
     metric: str
-    scores: Mapping[str, tuple[float, float, float]]
+    scores: Mapping[str, Score]
 
     @classmethod
     def of(cls, one: SetScores, metric: str) -> "Intervals":
-        scores = {name: own[metric] for name, own in one.scores.items()}
-        return cls(metric, {name: (score.mean, score.low, score.high) for name, score in scores.items()})
+        return cls(metric, {name: own[metric] for name, own in one.scores.items()})
 
     def records(self) -> Iterator[Record]:
-        for name, (mean, low, high) in self.scores.items():
-            yield {"metric": self.metric, "method": name, "mean": mean, "low": low, "high": high}
+        for name, score in self.scores.items():
+            yield {"metric": self.metric, "method": name, "mean": score.mean, "low": score.low, "high": score.high}
 
 
 def draw_reliability(display: Reliability, colour: str) -> "Figure":
@@ -214,10 +214,9 @@ def draw_intervals(display: Intervals, strokes: Strokes) -> "Figure":
     figure, axes = figure_of(3.1, 0.6 + 0.25 * len(contenders))
     places = np.arange(len(contenders))[::-1]
     for place, name in zip(places, contenders, strict=True):
-        mean, low, high = display.scores[name]
-        stroke = strokes[name]
-        axes.plot([low, high], [place, place], color=stroke.colour, linewidth=1.6, linestyle=stroke.dash)
-        axes.plot([mean], [place], stroke.marker, color=stroke.colour, markersize=5)
+        score, stroke = display.scores[name], strokes[name]
+        axes.plot([score.low, score.high], [place, place], color=stroke.colour, linewidth=1.6, linestyle=stroke.dash)
+        axes.plot([score.mean], [place], stroke.marker, color=stroke.colour, markersize=5)
     axes.set_title(heading(display.metric))
     axes.grid(axis="y", visible=False)
     axes.locator_params(axis="x", nbins=5)

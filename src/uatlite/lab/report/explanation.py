@@ -47,10 +47,6 @@ class LayerBars:
 
     layers: tuple[ExplainedLayer, ...]
 
-    @classmethod
-    def of(cls, explanation: Explanation) -> "LayerBars":
-        return cls(explanation.layers)
-
     def parts(self, layer: ExplainedLayer) -> dict[str, float]:
         """The share of each component of a layer; 0 where sampling made its contribution negative.
 
@@ -145,7 +141,7 @@ def masked(explanation: Explanation) -> str:
 
 
 def notes(explanation: Explanation) -> list[str]:
-    """What the reader must not overlook."""
+    """Warnings: text that was cut off, and a pass without dropout that predicts another class."""
     found = []
     if explanation.truncated_tokens:
         found.append(f"{explanation.truncated_tokens:,} tokens of the text were cut off and are not explained.")
@@ -173,7 +169,7 @@ def draw_sheet(explanation: Explanation, maps: Heatmaps | None) -> "Figure":
     """Words, layers and maps on one sheet."""
     from matplotlib.figure import Figure
 
-    bars = LayerBars.of(explanation)
+    bars = LayerBars(explanation.layers)
     lines = _lines(explanation)
     heights = [0.9 + 0.3 * len(lines), 0.9 + 0.24 * len(bars.layers), *([MAPS] if maps else [])]
     figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")

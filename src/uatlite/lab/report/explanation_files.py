@@ -32,7 +32,7 @@ from uatlite.lab.report.explanation import (
     sources,
     verdict,
 )
-from uatlite.lab.report.figures import DPI, RenderedFigure, render, themed
+from uatlite.lab.report.figures import DPI, METADATA, RenderedFigure, render, themed
 from uatlite.lab.report.words import shade
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
@@ -66,7 +66,7 @@ def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
 
 
 def _bars(explanation: Explanation) -> RenderedFigure:
-    bars = LayerBars.of(explanation)
+    bars = LayerBars(explanation.layers)
     alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in bars.layers) + "."
     return render("layers", "Variance by layer", alt, bars, partial(draw_layers, bars))
 
@@ -85,7 +85,7 @@ def terminal_view(explanation: Explanation) -> RenderableType:
     parts: list[RenderableType] = [Text(verdict(explanation), style="bold"), Text()]
     parts += [_coloured(run, explanation.words) for run in explanation.segments]
     parts += [Text(), _words(explanation), Text(masked(explanation)), Text()]
-    parts += [_layers(LayerBars.of(explanation)), Text(sources(explanation), style="dim")]
+    parts += [_layers(LayerBars(explanation.layers)), Text(sources(explanation), style="dim")]
     return Group(*parts, *(Text(note, style="yellow") for note in notes(explanation)))
 
 
@@ -134,16 +134,15 @@ def _image(explanation: Explanation, maps: Heatmaps | None, kind: str) -> bytes:
     content = io.BytesIO()
     with themed():
         sheet = draw_sheet(explanation, maps)
-        plain = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        sheet.savefig(content, format=kind, dpi=DPI, facecolor="white", metadata=plain)
+        sheet.savefig(content, format=kind, dpi=DPI, facecolor="white", metadata=METADATA[kind])
     return content.getvalue()
 
 
 # extension -> the bytes of the file
 EXTENSIONS: dict[str, Callable[[Explanation, Heatmaps | None], bytes]] = {
     ".html": _html,
-    ".png": lambda explanation, maps: _image(explanation, maps, "png"),
-    ".svg": lambda explanation, maps: _image(explanation, maps, "svg"),
+    ".png": partial(_image, kind="png"),
+    ".svg": partial(_image, kind="svg"),
     ".json": _json,
 }
 

@@ -30,6 +30,8 @@ Draw = Callable[[], "Figure"]
 Record = dict[str, object]
 
 DPI = 160
+METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
+"""Left out of saved figures, so that the same numbers give the same file."""
 
 # Colours on a light background. The series are Okabe and Ito's, which colour-blind readers can tell apart, darkened
 # where they are too pale for a line on white.
@@ -170,8 +172,8 @@ def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> Ren
     svg, png = io.StringIO(), io.BytesIO()
     with themed():
         drawn = draw()
-        drawn.savefig(svg, format="svg", facecolor="white", metadata={"Date": None, "Creator": None})
-        drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata={"Software": None})
+        drawn.savefig(svg, format="svg", facecolor="white", metadata=METADATA["svg"])
+        drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata=METADATA["png"])
     return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(display.records()))
 
 

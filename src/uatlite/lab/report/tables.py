@@ -94,7 +94,7 @@ def set_tables(results: Results, one: SetScores, metrics: Sequence[str] | None =
         title = f"{results.sets[0].name} → {one.name}: calibration under shift"
         tables.append(_table(results, title, one.shift))
     if one.detection:
-        tables.append(_table(results, f"{one.name}: finding what is out of scope", one.detection))
+        tables.append(_table(results, f"{one.name}: detecting rows out of scope", one.detection))
     return tables
 
 

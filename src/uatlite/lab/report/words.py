@@ -78,8 +78,8 @@ def explain_stored(
     about = evaluation.predictions(next(iter(first.runs)), first.name).provenance
     examples = examples_of(about, data_dir)
     if not examples:
-        raise DataError(f"the texts of {first.name} are not at hand, so none can be explained; give --data-dir DIR.")
-    from uatlite.model.load import load_checkpoint  # torch, which the rest of a report does without
+        raise DataError(f"the texts of {first.name} were not found, so none can be explained; give --data-dir DIR.")
+    from uatlite.model.load import load_checkpoint  # imports torch, which the rest of a report does not need
 
     checkpoint = load_checkpoint(model)
     if checkpoint.hash != evaluation.results.model_hash:
