@@ -186,7 +186,7 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
     assert not ood.skipped
     assert ood.grids[0].empty
     assert not ood.grids[1].empty
-    assert "Not here:" in report.page.read_text(encoding="utf-8")
+    assert "Missing:" in report.page.read_text(encoding="utf-8")
 
 
 def test_the_smaller_sample_lies_in_the_larger(settings: Settings) -> None:

@@ -42,7 +42,7 @@ Arrays = Mapping[str, NDArray[np.float64]]
 
 
 class Remote(Protocol):
-    """Computes on other machines what a store lacks of some jobs."""
+    """Computes the missing predictions of some jobs on other machines."""
 
     def __call__(
         self,
@@ -150,11 +150,11 @@ class Artifacts:
         return self._prepared[1]
 
     def work(self, job: PredictionJob) -> float:
-        """How much a whole job takes, in passes over a sequence."""
+        """The work of a whole job, in passes over a sequence."""
         return float(len(self.dataset(job)) * job.passes)
 
     def predict_remotely(self, jobs: Sequence[PredictionJob]) -> None:
-        """Let other machines, if there are any, compute what the store lacks of jobs of one model.
+        """Let other machines, if there are any, compute what the store does not have of jobs of one model.
 
         Jobs with rescaled embeddings are left to `predict`: the scale is not a part of the model that others load.
         """
@@ -168,7 +168,7 @@ class Artifacts:
         return [(self.prepared(job), parse_method(job.method), job.fit.seed) for job in jobs]
 
     def predict(self, job: PredictionJob, advance: Callable[[float], None]) -> None:
-        """Compute what the store lacks of a job; `advance` gets the finished work, stored rows included."""
+        """Compute what the store does not have of a job; `advance` gets the finished work, stored rows included."""
         ((prepared, method, seed),) = self.store_jobs([job])
         missing = remaining(self.store, prepared, method, seed)
         advance((len(prepared.dataset) - missing) * job.passes)

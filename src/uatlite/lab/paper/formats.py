@@ -72,7 +72,7 @@ def markdown(reproduction: Reproduction) -> str:
         lines += [f"- {verdict.sentence}" for verdict in found]
     counts = summary(reproduction.verdicts)
     lines += ["", *([counts, ""] if counts else [])]
-    lines += [f"- not here: {reason}" for reason in reproduction.reasons]
+    lines += [f"- missing: {reason}" for reason in reproduction.reasons]
     return "\n".join([*lines, *(f"- {note}" for note in reproduction.notes), ""])
 
 

@@ -66,16 +66,16 @@ class ModelDirectory:
         return self._directory / f"{fit.task}-{fit.method}-{fit.seed}-{key}"
 
     def work(self, fit: FineTuning) -> float:
-        """How much a fine-tuning takes, in passes over a sequence; a step forward and back counts as three."""
+        """The work of a fine-tuning, in passes over a sequence; a forward and backward step counts as three."""
         data = self._datasets.task(fit.task)
         batch = min(self._settings.recipe.batch_size, len(data.train))
         return 3.0 * self._steps(fit) * batch * sequences(data.task)
 
     def fine_tune(self, fit: FineTuning, advance: Callable[[float], None]) -> None:
-        """Train a model, or resume its training; `advance` gets the finished work. A finished model costs nothing."""
+        """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
         base = self.path(fit.plain)
-        has_base = fit != fit.plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
-        usable = has_base and fit.training.from_plain
+        from_plain = fit != fit.plain and fit.training.from_plain
+        usable = from_plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
         work_of_step = self.work(fit) / self._steps(fit)
         done = 0.0
 

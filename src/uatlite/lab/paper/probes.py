@@ -262,19 +262,18 @@ def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 # ── single sentences ───────────────────────────────────────────────────────────────────────────────────────────────
 
-PROBES: dict[str, Callable[[float, float], float]] = {
-    "probe-confidence": lambda confidence, information: confidence,
-    "probe-doubt": lambda confidence, information: 1 - confidence,
-    "probe-information": lambda confidence, information: information,
+PROBES: dict[str, Callable[[Arrays], Floats]] = {
+    "probe-confidence": lambda found: found["confidence"],
+    "probe-doubt": lambda found: 1 - found["confidence"],
+    "probe-information": lambda found: found["information"],
 }
 """measure -> its value from confidence and mutual information; the paper's "Unc" is 1 - confidence"""
 
 
 def probe(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """Confidence, 1 - confidence, or mutual information of a sentence."""
-    found = [_probe(spec, fit, artifacts) for fit in artifacts.fine_tunings(spec)]
     value = PROBES[spec.measure]
-    return Measurement(tuple(value(float(one["confidence"]), float(one["information"])) for one in found))
+    return Measurement(tuple(float(value(_probe(spec, fit, artifacts))) for fit in artifacts.fine_tunings(spec)))
 
 
 def _probe(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:

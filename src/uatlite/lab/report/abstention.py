@@ -146,18 +146,14 @@ def _in_domain(results: Results) -> str:
         return ""
     base = results.contenders[0]
     best = min(results.contenders, key=lambda name: first.scores[name][METRIC].mean)
-    own, start = first.scores[best][METRIC], first.scores[base][METRIC]
+    scores, start = first.scores[best], first.scores[base][METRIC]
     if best == base:
         return f"On {first.name} no method has a lower NLL than {base} ({start.mean:.3f})."
+    accuracy = f", at an accuracy of {scores['accuracy'].mean:.1%}" if "accuracy" in scores else ""
     return (
-        f"On {first.name} {best} has the lowest NLL, {own.mean:.3f} against {start.mean:.3f} for {base}"
-        f"{_accuracy(results, best)}: {_verdict(own)}."
+        f"On {first.name} {best} has the lowest NLL, {scores[METRIC].mean:.3f} against {start.mean:.3f} for {base}"
+        f"{accuracy}: {_verdict(scores[METRIC])}."
     )
-
-
-def _accuracy(results: Results, best: str) -> str:
-    scores = results.sets[0].scores[best]
-    return f", at an accuracy of {scores['accuracy'].mean:.1%}" if "accuracy" in scores else ""
 
 
 def _verdict(score: Score) -> str:

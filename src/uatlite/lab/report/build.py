@@ -23,7 +23,7 @@ PAGE, FIGURES = "report.html", "figures"
 FILES_ONLY = ("macro_f1", "debiased_ece")
 """Metrics that are in results.csv but not on the page, so that its tables fit a screen."""
 SHOWN = 12
-"""The most texts listed of those it abstained on, the least confident first."""
+"""At most this many abstained texts are listed, the least confident first."""
 
 
 def build_report(

@@ -45,7 +45,7 @@ Strokes = Mapping[str, Stroke]
 
 SCORES = ("ece", "nll", "aurc")
 CURVE_POINTS = 200
-"""The most points of a curve: as many as a screen can show, and few enough for a small page."""
+"""At most this many points of a curve: as many as a screen can show, and few enough for a small page."""
 THRESHOLDS = 50
 
 

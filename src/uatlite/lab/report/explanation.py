@@ -30,9 +30,9 @@ HOW = {
 COLOURS = dict(zip(LABELS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
 LOWER, HIGHER = SERIES[0], WRONG
 LABELLED = 48
-"""The most tokens that are named on an axis; of more, every second, third, ... is named."""
+"""At most this many tokens are named on an axis; of a longer text, every second, third, … token is."""
 CELLS = 64
-"""The most tokens of a map with a path for each cell; a larger map is an image inside the SVG."""
+"""A map of at most this many tokens has a path for each cell; a larger one is an image inside the SVG."""
 GAP = 2
 """Characters between words: room for the edges of their backgrounds."""
 WIDTH, MAPS = 9.0, 4.1

@@ -29,7 +29,7 @@ EXPLAINED = 6
 METHOD = "analytic"
 """It takes one forward and one backward pass for a text."""
 LONGEST = 64
-"""The most tokens of an explained text; the rest is cut off."""
+"""At most this many tokens of a text are explained; the rest is cut off."""
 
 
 def shade(word: WordAttribution, words: Sequence[WordAttribution]) -> int:
