@@ -10,7 +10,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, save
+from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, write
 from uatlite.lab.bench import BenchPlan as Plan
 from uatlite.lab.bench_timing import BenchResults as Results
 from uatlite.lab.bench_timing import exponent, take_turns
@@ -48,8 +48,9 @@ def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
     page = "\n".join(results.lines())
     for name, timed in results.contenders.items():
         assert f"| {name} | {timed.ratio:.2f} |" in page
-    for path in save(results, tmp_path):
-        assert path.stat().st_size > 1000
+    write(results, tmp_path)
+    for name in ("bench.svg", "bench.png"):
+        assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:

@@ -6,8 +6,7 @@ A contender is a function of a model, batches of tokens and a number of passes; 
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from uatlite.lab.report.figures import SERIES, figure_of, themed
 from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import check_encoded
 from uatlite.model.load import Checkpoint
-from uatlite.model.plain import evaluating
+from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
@@ -34,15 +33,14 @@ from uatlite.values import Text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Inputs = Mapping[str, Tensor]
-Batches = list[Inputs]
+Batches = list[Mapping[str, Tensor]]
 Contender = Callable[[PreTrainedModel, Batches, int], None]
 
 
 def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     """The Hugging Face model in evaluation mode, once."""
     device = next(model.parameters()).device
-    with torch.inference_mode(), evaluating(model):
+    with torch.inference_mode(), in_mode(model, training=False):
         for batch in batches:
             model(**{name: value.to(device) for name, value in batch.items()})
 
@@ -50,7 +48,7 @@ def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None
 def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     """MC dropout the plain way: train mode, one forward after the other."""
     device = next(model.parameters()).device
-    with torch.inference_mode(), training(model):
+    with torch.inference_mode(), in_mode(model, training=True):
         for batch in batches:
             inputs = {name: value.to(device) for name, value in batch.items()}
             for _ in range(passes):
@@ -97,18 +95,6 @@ CONTENDERS: dict[str, Contender] = {
 }
 GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
 """These run the number of passes of the plan; the others have their own."""
-
-
-@contextmanager
-def training(model: PreTrainedModel) -> Iterator[None]:
-    """Switch a model to train mode; afterwards every module is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
@@ -269,14 +255,7 @@ def write(results: BenchResults, directory: Path) -> None:
     make_directory(directory)
     write_text(directory / "bench.json", json.dumps(results.to_dict(), indent=2) + "\n")
     write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
-    save(results, directory)
-
-
-def save(results: BenchResults, directory: Path) -> list[Path]:
-    """Write the figure as SVG and PNG."""
-    paths = [directory / "bench.svg", directory / "bench.png"]
     with themed():
         figure = draw(results)
-        for path in paths:
-            figure.savefig(path, dpi=150, facecolor="white")
-    return paths
+        for name in ("bench.svg", "bench.png"):
+            figure.savefig(directory / name, dpi=150, facecolor="white")

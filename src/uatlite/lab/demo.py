@@ -9,7 +9,7 @@ DIR/model/               the fine-tuned MiniLM-L6
     report.html figures/ the report
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uatlite.classifier.classifier import UncertaintyClassifier
@@ -58,16 +58,16 @@ class DemoSettings:
     target_risk: float = 0.15
     """what a few hundred calibration rows can promise for a model that is wrong on one sentence in five"""
     seed: int = 0
-    plan: Plan = field(init=False)
 
-    def __post_init__(self) -> None:
-        plan = Plan(
+    @property
+    def plan(self) -> Plan:
+        """The evaluation: the methods on the task and on its shift."""
+        return Plan(
             contenders=parse_contenders(self.methods),
             test=SetChoice(self.task),
             shifts=(SetChoice(self.shift),),
             max_length=self.max_length,
         )
-        object.__setattr__(self, "plan", plan)
 
 
 RECORD = "demo.json"
@@ -110,14 +110,8 @@ def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> 
     if finished(directory, run) is None:
         display.begin("fine-tuning", settings.recipe.steps(len(rows)))
         display.step(f"{len(rows):,} sentences")
-        fine_tune(
-            settings.backbone,
-            rows,
-            directory,
-            recipe=settings.recipe,
-            seed=settings.seed,
-            report=step_counter(display.advance),
-        )
+        report = step_counter(display.advance)
+        fine_tune(settings.backbone, rows, directory, recipe=settings.recipe, seed=settings.seed, report=report)
     return load_checkpoint(directory, kind=settings.task.kind)
 
 

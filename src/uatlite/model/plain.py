@@ -27,7 +27,7 @@ def plain(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Iterator[PreT
     """The model to call, inside the block, for a pass over these inputs without dropout or gradients."""
     view = _narrow_view(model, inputs)
     if view is None:
-        with torch.inference_mode(), evaluating(model):
+        with torch.inference_mode(), in_mode(model, training=False):
             yield model
     else:
         with torch.inference_mode(), intervene(PlainPass(view.layers - 1)):
@@ -35,16 +35,16 @@ def plain(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Iterator[PreT
 
 
 @contextmanager
-def evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Switch a model to evaluation mode; afterwards every module is in the mode it was in."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
+def in_mode(model: PreTrainedModel, *, training: bool) -> Iterator[None]:
+    """Switch a model to train or evaluation mode; afterwards every module is in the mode it was in."""
+    switched = [module for module in model.modules() if module.training != training]
+    for module in switched:
+        module.training = training
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        for module in switched:
+            module.training = not training
 
 
 def _narrow_view(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> View | None:
@@ -80,9 +80,9 @@ class PlainPass:
         return x
 
     def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, None]:
-        asked = inputs.of_first_token() if self.narrows() else inputs
+        used = inputs.of_first_token() if self.narrows() else inputs
         context = scaled_dot_product_attention(
-            asked.query, asked.key, asked.value, attn_mask=asked.mask, scale=asked.scaling
+            used.query, used.key, used.value, attn_mask=used.mask, scale=used.scaling
         )
         return context.expand_as(inputs.query), None
 

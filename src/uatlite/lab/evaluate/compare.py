@@ -58,6 +58,10 @@ class Score(SeedValues):
     best: bool = False
 
 
+Scores = Mapping[str, Mapping[str, Score]]
+"""contender -> metric -> score"""
+
+
 @dataclass(frozen=True, eq=False)
 class _Drawn:
     """A contender's mean over seeds of one metric, and its value on each resample (resamples,)."""
@@ -72,7 +76,7 @@ def compare(
     strata: tuple[int, ...],
     how: Resampling,
     tick: Tick = lambda share: None,
-) -> dict[str, dict[str, Score]]:
+) -> Scores:
     """Scores by contender and metric. `better` is the better direction of each metric, or None where it has none."""
     rows = sum(strata)
     means = {

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.compare import Resampling, Score, Tick, compare
+from uatlite.lab.evaluate.compare import Resampling, Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
 from uatlite.metrics.calibration import SHIFT
@@ -62,8 +62,6 @@ class Outcome:
 
 Outcomes = Mapping[str, Sequence[Outcome]]
 """contender -> its outcome on a set for each seed"""
-Scores = dict[str, dict[str, Score]]
-"""contender -> metric -> score"""
 
 
 def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:

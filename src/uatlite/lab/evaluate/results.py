@@ -5,11 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from uatlite.lab.evaluate.compare import Resampling, Score
+from uatlite.lab.evaluate.compare import Resampling, Score, Scores
 from uatlite.metrics.bootstrap import Interval
-
-Scores = Mapping[str, Mapping[str, Score]]
-"""contender -> metric -> score"""
 
 
 @dataclass(frozen=True)
