@@ -131,7 +131,7 @@ def run_bench(
     on_step: OnStep = lambda step: None,
     on_results: OnResults = lambda results: None,
 ) -> BenchResults:
-    """Time the contenders on texts, by turns; `on_results` gets the results so far after each part."""
+    """Time the contenders on texts, interleaved; `on_results` gets the results so far after each part."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))

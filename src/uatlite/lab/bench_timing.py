@@ -1,6 +1,6 @@
-"""Times of several runs, taken by turns, and the results of a benchmark as JSON and Markdown.
+"""Interleaved timing of several runs, and the results of a benchmark as JSON and Markdown.
 
-Each round runs every contender once, so that other load of the machine falls on all of them alike.
+Each round runs every contender once, so that other load on the machine affects all of them equally.
 """
 
 import statistics
@@ -106,7 +106,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BenchResults:
-    """One interleaved run on one machine."""
+    """The results of one benchmark on one machine."""
 
     model: str
     texts: int

@@ -1,4 +1,4 @@
-"""What happens inside a forward of a view: its dropout sites, the intervention that acts there, and the hooks.
+"""Inside a forward pass of a view: its dropout sites, the intervention that acts there, and the hooks.
 
 The hooks look up the `Intervention` of the running call in a context variable, so calls from several threads over one
 view are independent. Without an intervention a view behaves as the plain model does.
@@ -172,11 +172,11 @@ def narrow(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...] | 
     return tuple(x[:, :1] for x in args) if running is not None and running.narrows() else None
 
 
-def output_hook(answer: Callable[[Intervention, Tensor], Tensor]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
-    """A forward hook that replaces a module's output by what the running intervention answers."""
+def output_hook(change: Callable[[Intervention, Tensor], Tensor]) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    """A forward hook through which the running intervention changes a module's output."""
 
     def hook(module: nn.Module, args: Any, output: Tensor) -> Tensor:
         running = current()
-        return output if running is None else answer(running, output)
+        return output if running is None else change(running, output)
 
     return hook

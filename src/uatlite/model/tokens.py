@@ -28,7 +28,7 @@ BATCH_TEXTS = 64
 BATCH_PADDING = 128
 """Most tokens of padding in a batch; with more, a separate forward is cheaper."""
 OVERLAP = 0.25
-"""The share of a window that the next one repeats, so that no sentence is only seen in halves."""
+"""The share of a window that the next one repeats, so that a sentence cut by one is whole in the other."""
 LEAST_ROOM = 0.25
 """The smallest share of a sequence for the windowed part of a pair; with less, the pair is cut instead."""
 

@@ -7,7 +7,7 @@ Method weights are buffers of the model that its state dict does not list. They 
 covers them, while transformers saves the plain model.
 
 A copy shares parameters with its original, or has its structure around other parameters. It has no hooks and swaps
-nothing, so another thread may use the original meanwhile. A copy takes about ten milliseconds; keep it (`made`).
+nothing, so another thread may use the original meanwhile. Making one takes about ten milliseconds; `made` caches it.
 """
 
 import copy

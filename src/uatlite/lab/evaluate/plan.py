@@ -1,4 +1,4 @@
-"""What to evaluate: a frozen value that is checked before any model is loaded, and how its parts are spelt.
+"""The plan of an evaluation, checked before any model is loaded, and the parsers of its parts.
 
 `inventory` says where each split of each task would be read from.
 """
@@ -95,12 +95,11 @@ def parse_set(text: str) -> SetChoice:
 
 
 def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str | None, label: str) -> SetChoice:
-    """The set to evaluate: a task by name, or the user's own file and its columns."""
+    """The set to evaluate: a task by name, or the user's file and its columns."""
     check_source(task, data)
-    if task is not None:
-        return parse_set(task)
-    assert data is not None
-    return SetChoice(task_from_file(data, text=text, text_pair=text_pair, label=label))
+    if data is not None:
+        return SetChoice(task_from_file(data, text=text, text_pair=text_pair, label=label))
+    return parse_set(str(task))
 
 
 def parse_metrics(text: str | None) -> tuple[str, ...]:

@@ -158,7 +158,7 @@ def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
 
 
 def provenance_of(prepared: Prepared, method: Method, seed: int) -> Provenance:
-    """The recipe of a run, and what else its reader wants to know."""
+    """The recipe of a run, and facts for a reader of its numbers."""
     dataset, checkpoint, method = prepared.dataset, prepared.checkpoint, method.seeded(seed)
     return Provenance(
         recipe=recipe_of(prepared, method, seed),

@@ -43,7 +43,7 @@ class RunRecipe:
 
 @dataclass(frozen=True)
 class Provenance:
-    """A recipe, and what else a reader of the numbers wants to know."""
+    """A recipe, and facts for a reader of the numbers."""
 
     recipe: RunRecipe
     method: str

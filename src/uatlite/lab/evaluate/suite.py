@@ -4,14 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from uatlite.lab.evaluate.contenders import Contender
-from uatlite.lab.evaluate.outcomes import (
-    Outcomes,
-    fit_calibrator,
-    outcomes_of,
-    score_detection,
-    score_set,
-    score_shift,
-)
+from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_detection, score_set, score_shift
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan, SetChoice
 from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.results import Results, SetScores
@@ -52,7 +45,7 @@ Runs = Mapping[tuple[str, str], Sequence[StoredPredictions]]
 Calibrators = Mapping[str, Sequence[Calibrator | None]]
 """contender -> its calibrator for each seed"""
 StoreJob = tuple[Prepared, Method, int]
-"""a data set, a method and a seed: a run that the store is to have"""
+"""a data set, a method and a seed: one run of the store"""
 ClusterPredict = Callable[[Sequence[StoreJob], Store, Callable[[float], None]], None]
 """Computes missing runs of the jobs on a cluster, and reports the work done, in passes over a row."""
 
@@ -106,12 +99,7 @@ def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: s
     if perturbation is not None:
         dataset = perturb(dataset, perturbation)
     return prepare(
-        checkpoint,
-        dataset,
-        alignment,
-        task=choice.task.name,
-        perturbation=perturbation,
-        max_length=plan.max_length,
+        checkpoint, dataset, alignment, task=choice.task.name, perturbation=perturbation, max_length=plan.max_length
     )
 
 

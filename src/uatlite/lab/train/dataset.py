@@ -1,4 +1,4 @@
-"""The rows of a training: from a task or a user's own file, and as the batches of tokens that the Trainer draws."""
+"""Training rows, from a task or a user's file, and the batches of tokens that the Trainer draws from them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ HELD_OUT, REJECTS = "held-out.jsonl", "rejects.jsonl"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """The rows to train on, those that early stopping watches, and what a user's own file has besides."""
+    """The rows to train on, those that early stopping watches, and the held-out rows and rejects of a user's file."""
 
     train: Dataset
     validation: Dataset | None = None
@@ -38,12 +38,10 @@ class TrainingData:
         notes = []
         if self.held_out is not None and self.layout is not None:
             path = directory / HELD_OUT
+            columns = [column for column in (self.layout.text, self.layout.pair) if column]
             with row_writer(path) as write:
                 for example in self.held_out.examples:
-                    columns = (self.layout.text, self.layout.pair)
-                    texts = {
-                        column: part for column, part in zip(columns, strings(example.text), strict=False) if column
-                    }
+                    texts = dict(zip(columns, strings(example.text), strict=False))
                     write({**texts, str(self.layout.label): self.held_out.labels[example.label or 0]})
             pair = f" --text-pair {self.layout.pair}" if self.layout.pair else ""
             notes.append(
@@ -69,7 +67,7 @@ def training_data(
     early_stopping: bool = False,
     **options: Any,
 ) -> TrainingData:
-    """The rows of a task, or of a user's own file; `layout` and `options` are for `file_data`.
+    """The rows of a task, or of a user's file; `layout` and `options` are for `file_data`.
 
     Early stopping watches the calibration split of a task.
     """
@@ -122,9 +120,8 @@ def file_data(
             )
     watched = kept if early_stopping else None
     if validation is not None:
-        watched = _dataset(
-            validation, "validation", labels, read_labelled(str(validation), layout, labels, strict=strict)
-        )
+        others = read_labelled(str(validation), layout, labels, strict=strict)
+        watched = _dataset(validation, "validation", labels, others)
     return TrainingData(train, watched, kept, layout, rows)
 
 
@@ -148,7 +145,7 @@ class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
         return self, place
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
-        """All rows in batches of like length, with their labels."""
+        """All rows in batches of similar length, with their labels."""
         for batch in self.tokens.batches():
             yield collate([(self, place) for place in batch.rows])
 
@@ -177,7 +174,7 @@ def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
 
 
 class LengthGrouped(torch.utils.data.Sampler[int]):
-    """Draws rows of like length into one batch, in a new order each epoch.
+    """Draws rows of similar length into one batch, in a new order each epoch.
 
     The order is a function of seed and epoch (the data loader calls `set_epoch`), so a resumed run sees the batches
     that it would have seen. The sampler of transformers draws from torch's global state.

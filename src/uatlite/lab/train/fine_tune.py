@@ -84,7 +84,8 @@ def with_new_head(
 class MethodTrainer(Trainer):  # type: ignore[misc]
     """The Trainer with the penalty, parameter groups and learning rates of a method.
 
-    It also draws batches of like length if the recipe says so: the Trainer itself cannot read lengths off our tokens.
+    It also draws batches of similar length if the recipe says so: the Trainer itself cannot read the lengths of our
+    tokens.
     """
 
     lr_scheduler: Any
@@ -175,7 +176,7 @@ def fine_tune(
     The seed decides the new head, the order of rows and dropout. A checkpoint is kept every `checkpoint_steps` steps,
     or after every epoch. `resume` continues from the last one and ends with the weights of an uninterrupted run; a
     finished run is left as it is. Validation rows are scored after every epoch, and end the run early if the recipe
-    has a `patience`. `training` is what a method changes about all this.
+    has a `patience`. `training` holds what a method does differently.
     """
     recipe, directory = recipe or Recipe(), Path(directory)
     training.check(recipe)

@@ -108,7 +108,7 @@ class SngpTraining(MethodTraining):
     """A Gaussian-process head, and a `bound` on the spectral norm of the pooler; with `encoder`, of all layers.
 
     Trained classifiers have margins of about 5, so the prior variance has to be about their square. A bound below
-    about 1 keeps a residual layer from folding distances, but a pretrained encoder was not made for one.
+    about 1 keeps a residual layer from folding distances, but pretrained encoders were not trained with one.
     """
 
     key: ClassVar[str] = "sngp"
@@ -187,7 +187,7 @@ class VariationalTraining(MethodTraining):
 
     `prior_scale` is the prior's standard deviation, `initial_scale` the posterior's at the first step. The logarithms
     of the scales have their own learning rate, `scale_rate`: AdamW moves a number by about its learning rate a step,
-    and at the rate of pretrained weights they would end where they began.
+    and at the rate of pretrained weights they would hardly move.
     """
 
     key: ClassVar[str] = "vi-last-layer"

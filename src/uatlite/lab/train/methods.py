@@ -40,7 +40,7 @@ def parse_training(text: str) -> MethodTraining:
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is trained on what, for any method: arguments of `fine_tune`."""
+    """The arguments of `fine_tune` that are the same for all methods."""
 
     backbone: str | Path
     train: Dataset
@@ -50,7 +50,7 @@ class TrainingJob:
     checkpoint_steps: int | None = None
 
     def run(self, method: str) -> TrainingRun:
-        """All that decides the weights of a method."""
+        """The run that trains a method; `method` is its identity."""
         return TrainingRun.of(self.backbone, self.train, self.validation, self.recipe, self.seed, method)
 
     def fine_tune(
@@ -105,7 +105,7 @@ def _train_members(
     resume: bool,
     report: Report | None,
 ) -> TrainingRecord:
-    """Train each member in DIR/checkpoints/member-0 …, where finished ones are found again, and make them one model."""
+    """Train the members in DIR/checkpoints/member-0 …, skipping finished ones, and combine them into one model."""
     run = job.run(training.identity)
     begin(directory, run, resume=resume)
     homes = [directory / CHECKPOINTS / f"member-{number}" for number in range(training.fine_tunings)]
@@ -140,7 +140,7 @@ def _member_report(report: Report, number: int, members: int) -> Report:
 
 
 def _plain_record(training: MethodTraining, job: TrainingJob, base: Path) -> TrainingRecord:
-    """The record of the plain fine-tuning in `base`; an error if it is another one, or the method cannot use it."""
+    """The record of the plain fine-tuning in `base`; an error if its settings differ or the method cannot use it."""
     if not training.from_plain:
         raise ConfigurationError(
             f"{training.key} is trained from the backbone and cannot begin with {base}; train it without --base."

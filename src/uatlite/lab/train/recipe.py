@@ -22,7 +22,7 @@ class Recipe:
 
     `patience` stops after that many epochs in a row without a better NLL on the validation rows, and keeps the
     weights of the best epoch; None trains all epochs and keeps the last. Sequences are padded to the longest of their
-    batch; `group_by_length` draws batches of like length, which saves padding and makes batches a little less random.
+    batch; `group_by_length` draws batches of similar length, which saves padding but makes batches less random.
     """
 
     learning_rate: float = 2e-5
@@ -54,8 +54,8 @@ class Recipe:
         return asdict(self)
 
 
-# 2e-5 and 500 warm-up steps are for tens of thousands of rows; over the demo's few thousand they would leave the
-# model where it began. Short sequences, batches of like length and one epoch are what two cores do in two minutes.
+# The paper's 2e-5 and 500 warm-up steps are for tens of thousands of rows; with the demo's few thousand the model would
+# hardly change. Short sequences, batches of similar length and one epoch take two minutes on two cores.
 DEMO = Recipe(learning_rate=2e-4, warmup_steps=10, batch_size=32, epochs=1, max_length=64, group_by_length=True)
 
 # A few thousand rows on a small backbone, for a first look at a table.
@@ -65,7 +65,7 @@ RECIPES: dict[str, Recipe] = {"paper": Recipe(), "demo": DEMO, "few-rows": FEW_R
 
 
 Batches = Callable[[], Iterator[dict[str, Tensor]]]
-"""The training rows from the first on, in padded batches with `labels`."""
+"""Returns all training rows in padded batches with `labels`."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class MethodTraining:
             )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
-        """Change the new model before the first step: another head, room to collect in."""
+        """Change the new model before the first step: another head, buffers to collect weights in."""
 
     def penalty(self, model: PreTrainedModel, rows: int) -> Tensor | None:
         """A term added to the training loss of a batch; `rows` is the size of the whole training set."""
@@ -136,7 +136,7 @@ class MethodTraining:
         """Turn the trained model, in evaluation mode, into what is saved, with the method's weights attached."""
 
     def combine(self, models: Sequence[PreTrainedModel]) -> None:
-        """Attach to the first of several fine-tuned models what the method needs of the others."""
+        """Attach the weights of the other fine-tuned models to the first one."""
 
 
 PLAIN = MethodTraining()

@@ -1,9 +1,9 @@
-"""What a fine-tuning is, how far it is and how it went, on disk beside its weights.
+"""The settings, the progress and the result of a fine-tuning, on disk beside its weights.
 
 DIR/model.safetensors, config.json, tokenizer.json …   the classifier, as transformers saves it
     uatlite-method.safetensors                         the weights of a method that has some
     uatlite-training.json                              the `TrainingRecord`, written last
-    checkpoints/                                       while the run goes on, to resume from; removed at its end
+    checkpoints/                                       to resume from; removed at the end of the run
 """
 
 from collections.abc import Callable
@@ -77,9 +77,9 @@ class TrainingRecord:
 
 
 def begin(directory: Path, run: TrainingRun, *, resume: bool) -> bool:
-    """Make room for a run's checkpoints, or with `resume` find those of the same run; returns whether it goes on.
+    """Start a run, or with `resume` continue it; returns whether there is a run to continue.
 
-    Without `resume` the checkpoints of an earlier run are removed; with it those of another run are an error.
+    Without `resume` the checkpoints of an earlier run are removed; with it, checkpoints of another run are an error.
     """
     pieces = _checkpoints(directory)
     if resume and pieces.begun:
