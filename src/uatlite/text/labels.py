@@ -147,7 +147,7 @@ def label_index(labels: Sequence[str]) -> dict[str, int]:
     """Folded label name -> class."""
     index = {fold(label): position for position, label in enumerate(labels)}
     if len(index) != len(labels):
-        raise DataError(f"Two of the labels are one name: {', '.join(labels)}.")
+        raise DataError(f"Two labels count as the same name: {', '.join(labels)}.")
     return index
 
 

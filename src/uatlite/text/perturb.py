@@ -20,8 +20,8 @@ from uatlite.values import Choices, Dataset, Text, map_strings, strings
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
 
-# First words whose capital is there only because they begin the sentence. Any other may be a name, an acronym or
-# a product, and keeps its capital: without a tagger nothing else can be known.
+# First words that have a capital only because they begin the sentence. Any other word may be a name, an acronym or a
+# product, and keeps its capital.
 ORDINARY_OPENERS = frozenset(
     """
     a an the this that these those some any all both each every either neither no none many much most more
@@ -42,8 +42,8 @@ _FIRST_WORD = re.compile(r"[^\W\d_]+(?:(?<=n)['’]t)?")
 def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Text:
     """Every string of the text, but not the options of a question, with `rate` of its characters swapped.
 
-    round(rate · n) of a string's n characters change places with the letter after them in the same word; no
-    letter is moved twice. Which, depends on the seed and the string alone.
+    round(rate · n) of a string's n characters change places with the letter after them in the same word; no letter is
+    moved twice. The choice depends only on the seed and the string.
     """
     if not 0 <= rate <= 0.5:
         raise ConfigurationError(f"rate={rate} must lie in 0 to 0.5: a swap takes two characters.")
@@ -55,7 +55,7 @@ def _swapped(string: str, seed: int, rate: float) -> str:
     places = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
     digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
     rng = random.Random(int.from_bytes(digest))
-    places.sort(key=lambda place: rng.random())  # random() is the one draw that Python keeps the same for good
+    places.sort(key=lambda place: rng.random())  # only random() gives the same numbers in all versions of Python
     letters = list(string)
     moved: set[int] = set()
     for place in places:

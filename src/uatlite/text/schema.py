@@ -30,7 +30,7 @@ class Layout:
     meta: tuple[str, ...] = ()  # columns to carry along, where a row has them
     codes: tuple[str, ...] = ()  # what integer labels mean, in order
     presence: tuple[str, str] | None = None  # (label when the label column holds something, label when empty)
-    replace: tuple[tuple[str, str], ...] = ()  # markup to take out of the texts
+    replace: tuple[tuple[str, str], ...] = ()  # (markup, replacement) in the texts
 
     @property
     def kind(self) -> Kind:
@@ -43,10 +43,9 @@ class Layout:
 class Split:
     """Where the rows of one split are.
 
-    `files` are candidates, relative to the data directory and without extension; the first that exists is
-    read. `hub` are splits of the hub's data set, read one after the other; empty means that the hub does
-    not have it. `share` is the part, in hundredths, of the rows in a seeded order: (0, 50) and (50, 100)
-    are two halves.
+    `files` are candidates, relative to the data directory and without extension; the first that exists is read. `hub`
+    are splits of the hub's data set, read one after the other; it is empty where the hub does not have this split.
+    `share` is a range, in percent, of the rows in a seeded order: (0, 50) and (50, 100) are two halves.
     """
 
     files: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ class Task:
     out_of_scope: str | None = None  # the label that means "none of the other classes"
     # model label -> task label, where models of the task have finer classes than its gold labels
     collapse: Mapping[str, str] = field(default_factory=dict)
-    caveats: Mapping[str, str] = field(default_factory=dict)  # file stem -> what to say where its numbers stand
+    caveats: Mapping[str, str] = field(default_factory=dict)  # file stem -> a note that follows the name of the file
     licence: str = ""
     citation: str = ""
 

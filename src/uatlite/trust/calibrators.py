@@ -1,4 +1,4 @@
-"""What a calibrator is, and those that scale the logits: none, temperature, input temperature, vector scaling.
+"""The protocol of calibrators, and those that scale logits: none, temperature, input temperature, vector scaling.
 
 A calibrator is fitted on the mean logits of validation rows, applies to any logits, and is stored as plain JSON.
 Temperature and vector scaling: Guo et al., 2017. The input temperature gives each text its own temperature, wider where
@@ -43,7 +43,7 @@ class Calibrator(Protocol):
         ...
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything that was learned, as plain JSON values; floats survive JSON bit by bit."""
+        """Everything that was learned, as plain JSON values; floats come back from JSON exactly."""
         ...
 
     @classmethod
@@ -141,7 +141,7 @@ def _plain(value: Any) -> Any:
 
 
 class Identity(Learned):
-    """softmax(logits): the baseline that every other calibrator has to beat."""
+    """softmax(logits), the baseline."""
 
     name = "none"
     keeps_argmax = True
@@ -241,7 +241,7 @@ def best_widening(logits: Floats, labels: Integers, variance: Floats) -> float:
     valley = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
     found = minimize_scalar(profile, bounds=valley, method="bounded", options={"xatol": 1e-9 * valley[1]})
     loss, widening = min((losses[best], grid[best]), (float(found.fun), float(found.x)))
-    # A gain of rounding size is no gain: then a is 0 and the result is temperature scaling to the last bit.
+    # A gain of the size of rounding does not count: then a is 0 and the result is exactly temperature scaling.
     return widening if loss < losses[0] - 1e-12 else 0.0
 
 

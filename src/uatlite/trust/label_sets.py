@@ -4,14 +4,14 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta
 
 from uatlite.errors import InputError, check_choice
-from uatlite.trust.rule import conformal_rank, decision_from_dict, decision_to_dict
+from uatlite.trust.rule import StoredDecision, conformal_rank
 from uatlite.values import Floats, check_array, check_labels, check_probabilities, check_share
 
 
@@ -43,7 +43,7 @@ NONCONFORMITY: dict[str, Callable[[Floats, Floats | None], Floats]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelSets:
+class LabelSets(StoredDecision):
     """Sets of labels that contain the true one with probability `coverage` or more, averaged over rows.
 
     A label is in the set where its nonconformity is at most `threshold`; +inf means all labels, because `rows` are too
@@ -51,6 +51,7 @@ class LabelSets:
     without ties). A set may be empty: then no label conforms, and that is an abstention.
     """
 
+    stored_name: ClassVar[str] = "label sets"
     method: str
     coverage: float
     threshold: float
@@ -64,15 +65,6 @@ class LabelSets:
         """True where the label is in the row's set: probabilities (rows, classes) → (rows, classes)."""
         p = check_probabilities(probabilities)
         return np.asarray(NONCONFORMITY[self.method](p, check_uniforms(uniforms, len(p))) <= self.threshold)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        return decision_to_dict(self)
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The sets that `to_dict` described."""
-        return decision_from_dict(cls, state, "label sets")
 
 
 def label_sets(

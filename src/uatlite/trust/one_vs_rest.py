@@ -35,7 +35,7 @@ def log_odds(logits: Floats) -> Floats:
 
 
 class OneVsRest(Learned):
-    """What the three share: two arrays are fitted for each class, on the log odds of that class against the rest."""
+    """Base class of the three: it fits two arrays for each class, on the log odds of that class against the rest."""
 
     minimum_rows: int
 

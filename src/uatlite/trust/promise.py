@@ -1,4 +1,4 @@
-"""The rule by a target risk, with its guarantee; the rows that fit and the rows that decide; all rules by name.
+"""The rule for a target risk and its guarantee; the split into rows that fit and rows that decide; all rules by name.
 
 The guarantee comes from exact binomial tests of thresholds in an order that is fixed beforehand. It is about new rows,
 so the rows that decide must not have fitted anything that the rule is about: `fitting_rows` divides them.

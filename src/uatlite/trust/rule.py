@@ -1,13 +1,13 @@
 """Abstention rules: the score that ranks rows, the threshold on it, and what calibration rows say about that threshold.
 
-Here are the rules without a promise of risk: a threshold that is given, and one by a target coverage. The rule by a
-target risk is in `promise.py`.
+The rules here promise no risk: one has a given threshold, one a target coverage. The rule for a target risk is in
+`promise.py`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,8 +15,6 @@ from scipy.stats import beta, binom
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
 from uatlite.values import Floats, Integers, check_scores, check_share
-
-T = TypeVar("T")
 
 
 class Uncertainties(Protocol):
@@ -53,11 +51,36 @@ def trust(name: str, uncertainties: Uncertainties) -> Floats:
     return check_scores(SCORES[name](uncertainties))
 
 
+class StoredDecision:
+    """Base of the dataclasses that calibration stores as JSON: rules and label sets."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    stored_name: ClassVar[str]
+    """What it is called in an error."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values; JSON has no infinity, so an infinite threshold is "inf" or "-inf"."""
+        state = asdict(self)
+        state["coverage_interval"] = list(state["coverage_interval"])
+        if math.isinf(state["threshold"]):
+            state["threshold"] = str(state["threshold"])
+        return state
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """The rule or the label sets that `to_dict` described."""
+        try:
+            low, high = state["coverage_interval"]
+            return cls(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
+        except (KeyError, TypeError, ValueError) as error:
+            raise CalibrationError(f"the stored {cls.stored_name} is broken ({error}); calibrate again.") from error
+
+
 KINDS = ("threshold", "coverage", "risk")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstentionRule:
+class AbstentionRule(StoredDecision):
     """Answer where the score is above the threshold, abstain elsewhere.
 
     `threshold` is -inf to answer all rows and +inf to abstain on all. `target` is the requested risk or coverage.
@@ -67,6 +90,7 @@ class AbstentionRule:
     `promised` says whether the target is promised, and `reason` why not.
     """
 
+    stored_name: ClassVar[str] = "abstention rule"
     kind: str
     score: str
     threshold: float
@@ -106,33 +130,6 @@ class AbstentionRule:
             return f"{where}: at least {self.target:.1%} of rows are answered on average; {share} ({basis})."
         bound = "" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly"
         return f"{where}: {share}{bound} ({basis})."
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        return decision_to_dict(self)
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The rule that `to_dict` described."""
-        return decision_from_dict(cls, state, "abstention rule")
-
-
-def decision_to_dict(decision: Any) -> dict[str, Any]:
-    """All fields of a rule or of label sets as plain JSON values; JSON has no infinity, so that is "inf" or "-inf"."""
-    state = asdict(decision)
-    state["coverage_interval"] = list(state["coverage_interval"])
-    if math.isinf(state["threshold"]):
-        state["threshold"] = str(state["threshold"])
-    return state
-
-
-def decision_from_dict(kind: type[T], state: dict[str, Any], name: str) -> T:
-    """The rule or the label sets that `decision_to_dict` described; `name` is for the error."""
-    try:
-        low, high = state["coverage_interval"]
-        return kind(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
-    except (KeyError, TypeError, ValueError) as error:
-        raise CalibrationError(f"the stored {name} is broken ({error}); calibrate again.") from error
 
 
 def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
