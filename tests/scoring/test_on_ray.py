@@ -58,16 +58,18 @@ def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
     assert first.sample.scores.tolist() == again.sample.scores.tolist()  # type: ignore[attr-defined]
     assert first.sample.distances.tolist() == again.sample.distances.tolist()  # type: ignore[attr-defined]
     assert run.parts.path(0).read_bytes() == part
-    with pytest.raises(StoreError, match="is not what it was"):
+    with pytest.raises(StoreError, match="has changed since"):
         handed(scorer, "a1 a2", "a4")
 
 
 def test_a_worker_writes_only_where_its_own_run_is(load: Load, job: Job) -> None:
     scorer = on_ray.Scorer(load, job, job.record(load().predictor()))
-    with pytest.raises(DataError, match=r"out\.jsonl\.unfinished is not on .* a file system that driver and workers"):
+    with pytest.raises(
+        DataError, match=r"out\.jsonl\.unfinished does not exist on .* a file system that driver and workers"
+    ):
         handed(scorer, "a1")
     begun(load, replace(job, input="other.jsonl"))  # a later run has taken the place
-    with pytest.raises(DataError, match="is of another run"):
+    with pytest.raises(DataError, match="belongs to another run"):
         handed(scorer, "a1")
 
 

@@ -268,15 +268,15 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
     assert beside(job.output) == ["in.jsonl", "out.jsonl.unfinished"]
     with pytest.raises(StoreError, match="2 parts of an unfinished run; continue it with --resume"):
         score_file(classifier, job)
-    with pytest.raises(StoreError, match="is of another run: columns differ"):
+    with pytest.raises(StoreError, match="belongs to another run: columns differ"):
         score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("x",)), resume=True))
     changed = source.read_text().replace("a1", "a2")
     whole = source.read_text()
     source.write_text(changed)
-    with pytest.raises(StoreError, match="is not what it was"):
+    with pytest.raises(StoreError, match="has changed since"):
         score_file(classifier, Job(str(source), job.output, resume=True))
     source.write_text("".join(whole.splitlines(keepends=True)[:small_blocks]))
-    with pytest.raises(StoreError, match="is not what it was"):
+    with pytest.raises(StoreError, match="has changed since"):
         score_file(classifier, Job(str(source), job.output, resume=True))
     source.write_text(whole)
     seen: list[Progress] = []

@@ -1,4 +1,4 @@
-"""Whole files: rows in, rows out, in bounded memory, each row exactly once however often the run was killed."""
+"""Whole files: rows in, rows out, in bounded memory, each row exactly once even if a run is killed and resumed."""
 
 from uatlite.scoring.job import Job, Progress, Summary
 from uatlite.scoring.run import score_file

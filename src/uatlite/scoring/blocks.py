@@ -21,7 +21,7 @@ from uatlite.text.write import row_writer
 from uatlite.values import Choices, Example, Text, strings
 
 BLOCK_ROWS = 512
-"""Enough texts that batches of like length waste little padding. A killed run loses at most one block."""
+"""Enough texts for batches of similar length, which need little padding. A killed run loses at most one block."""
 BLOCK_CHARACTERS = 4_000_000
 READ_BYTES = 1 << 20
 
@@ -88,7 +88,7 @@ def read_items(rows: Iterable[Row | Reject], shape: TextShape, job: Job) -> Iter
         if shape.options is None and isinstance(item, Example) and isinstance(item.text, Choices):
             shape = replace(shape, options=len(item.text.options))
         if isinstance(item, Reject) and job.strict:
-            raise _strict(item)
+            raise _strict_error(item)
         yield item
 
 
@@ -102,7 +102,7 @@ def _item(row: Row, shape: TextShape, job: Job) -> Item:
     return example
 
 
-def _strict(reject: Reject) -> DataError:
+def _strict_error(reject: Reject) -> DataError:
     return DataError(
         f"{reject.file}, line {reject.line}: {reject.reason}. Without --strict such rows are listed and skipped."
     )
@@ -173,7 +173,7 @@ def read_labelled(
     for item in read_examples(source, layout, classes, format=format):
         if isinstance(item, Reject):
             if strict:
-                raise _strict(item)
+                raise _strict_error(item)
             rejects.append(item)
         elif item.label is not None:
             texts.append(item.text)
@@ -183,6 +183,6 @@ def read_labelled(
         known = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
         raise DataError(
             f"{source} has no usable row ({len(rejects)} rejected{first}). The model's classes are {known}; if the "
-            "data call them otherwise, give the data's names in the model's order: --label-order a,b"
+            "data use other names for them, give these in the model's order: --label-order a,b"
         )
     return LabelledRows(texts, labels, rejects)

@@ -38,11 +38,11 @@ class Job:
 
     @property
     def source(self) -> str:
-        """The input by a name that holds in every directory: a path is made absolute."""
+        """The input; a path is made absolute, so that it means the same in every working directory."""
         return self.input if self.input == STDIN or is_remote(self.input) else str(Path(self.input).absolute())
 
     def record(self, predictor: Predictor) -> dict[str, Any]:
-        """Everything but the rows that decides the output, as plain JSON values."""
+        """Everything that decides the output except the rows, as plain JSON values."""
         learned = {} if predictor.calibration is None else predictor.calibration.to_dict()
         record = {
             "input": self.source,
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class PartCounts:
-    """The first line of a part: the digest of its block, and the numbers of its rows."""
+    """The first line of a part: the digest of its block, and how many rows it has of each kind."""
 
     digest: str
     rows: int

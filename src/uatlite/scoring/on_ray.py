@@ -50,8 +50,6 @@ REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
 
 ITEM, RESULT = "item", "result"  # columns of the Ray datasets
-_LOCAL = "local"
-_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class Scorer(Worker):
         return score_block(self._predictor, item, self._parts, self._job)
 
     def _check_model(self) -> None:
-        """The directory of that name may hold another model on this machine than on the driver's."""
+        """The same path may hold another model on this machine than on the driver's."""
         own = self._job.record(self._predictor)
         if differs := [name for name in own if own[name] != self._record[name]]:
             raise ModelError(
@@ -145,8 +143,8 @@ class Scorer(Worker):
         """A worker that outlives its driver must not write into the directory of a later run."""
         if not self._parts.belongs_to(self._record):
             raise DataError(
-                f"{self._parts.directory} is not on {socket.gethostname()}, or is of another run. Give an output on a "
-                "file system that driver and workers share."
+                f"{self._parts.directory} does not exist on {socket.gethostname()}, or belongs to another run. Give an "
+                "output on a file system that driver and workers share."
             )
 
 
@@ -220,7 +218,7 @@ def connected(cluster: Cluster) -> Iterator[int]:
     if ours:
         _connect(cluster)
     try:
-        with DataContext.current(_data_context()), _quiet("ray.data"):
+        with DataContext.current(_data_context()), _quiet_log():
             yield _workers(cluster, ray.cluster_resources())
     finally:
         if ours:
@@ -228,9 +226,9 @@ def connected(cluster: Cluster) -> Iterator[int]:
 
 
 @contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Silence a logger below errors; progress is shown elsewhere."""
-    logger = logging.getLogger(name)
+def _quiet_log() -> Iterator[None]:
+    """Let Ray Data log errors only; the caller shows the progress."""
+    logger = logging.getLogger("ray.data")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -247,11 +245,11 @@ def _connect(cluster: Cluster) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors arrive as exceptions
         ray.init(
-            _LOCAL,
+            "local",
             num_cpus=cores,
             include_dashboard=False,
             object_store_memory=OBJECT_STORE,
-            _node_ip_address=_LOOPBACK,
+            _node_ip_address="127.0.0.1",
             **quiet,
         )
         return
@@ -261,7 +259,7 @@ def _connect(cluster: Cluster) -> None:
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200].rstrip(".")
         raise ConfigurationError(
-            f"address={cluster.address!r}: no Ray cluster answers there ({reason}). Start one by 'ray start --head', "
+            f"address={cluster.address!r}: no Ray cluster answers there ({reason}). Start one with 'ray start --head', "
             "or leave --address out to use this machine alone."
         ) from error
 
@@ -285,7 +283,7 @@ def _data_context() -> DataContext:
 
 
 def _workers(cluster: Cluster, there: dict[str, float]) -> int:
-    """How many workers to run; more than the cluster has room for are an error, because Ray would wait for ever."""
+    """How many workers to run; more than the cluster has room for are an error, because Ray would wait forever."""
     room = int(there.get("CPU", 0))
     if cluster.gpus_per_worker:
         room = min(room, int(there.get("GPU", 0) / cluster.gpus_per_worker))
@@ -294,6 +292,6 @@ def _workers(cluster: Cluster, there: dict[str, float]) -> int:
         raise ConfigurationError(
             f"workers={wanted}: the cluster has room for {room}, with {there.get('CPU', 0):g} CPUs and "
             f"{there.get('GPU', 0):g} GPUs, at one CPU and {cluster.gpus_per_worker:g} GPUs a worker. Ask for fewer "
-            "by --workers or --gpus-per-worker, or let machines join the cluster."
+            "with --workers or --gpus-per-worker, or add machines to the cluster."
         )
     return wanted

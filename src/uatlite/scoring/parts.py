@@ -72,7 +72,7 @@ class Parts:
             self._pieces.begin(record)
         elif differences := self._pieces.differences(record):
             raise StoreError(
-                f"{self.directory} is of another run: {', '.join(differences)} differ. Resume that run, "
+                f"{self.directory} belongs to another run: {', '.join(differences)} differ. Resume that run, "
                 "or start again with --overwrite."
             )
 
@@ -82,9 +82,7 @@ class Parts:
 
     def changed(self, source: str) -> StoreError:
         """The error for parts of other rows than `source` has now."""
-        return StoreError(
-            f"{source} is not what it was when {self.directory.name} was begun; start again with --overwrite."
-        )
+        return StoreError(f"{source} has changed since {self.directory.name} was begun; start again with --overwrite.")
 
     def path(self, number: int) -> Path:
         """Where the part of this number is, or will be."""

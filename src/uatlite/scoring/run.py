@@ -26,7 +26,7 @@ from uatlite.trust.shift import ShiftReference, ShiftReport
 OnProgress = Callable[[Progress], None]
 
 SAMPLE = 10_000
-"""Rows that are compared for a shift. The calibration rows are fewer, and they limit what a test can see."""
+"""Rows that are compared for a shift. More would show little more: the calibration rows are fewer than this."""
 
 
 def score_file(
@@ -98,13 +98,8 @@ class ScoringRun:
         """Write the output, once every block of the input was added."""
         if len(self.parts) != self._blocks:
             raise self.parts.changed(self._job.input)
-        summary = self._summary()
-        _write_output(self.parts, self._job, summary)
-        return summary
-
-    def _summary(self) -> Summary:
         progress = self._progress
-        return Summary(
+        summary = Summary(
             job=self._record,
             rows=progress.rows,
             rejected=progress.rejected,
@@ -115,6 +110,8 @@ class ScoringRun:
             promise=None if self._rule is None else self._rule.describe(),
             rejects=str(self._job.rejects_path) if progress.rejected else None,
         )
+        _write_output(self.parts, self._job, summary)
+        return summary
 
 
 def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
@@ -170,7 +167,7 @@ class ShiftMonitor:
 
 
 def hashed(positions: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finaliser of SplitMix64: a bijection of 64 bits that leaves no order in them."""
+    """The finaliser of SplitMix64: a bijection of 64-bit integers whose results look random."""
     with np.errstate(over="ignore"):
         z = positions + np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

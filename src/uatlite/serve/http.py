@@ -31,9 +31,9 @@ WORDS: dict[int, tuple[str, str]] = {
     401: ("unauthorized", "A bearer token is needed: send the header 'Authorization: Bearer TOKEN'."),
     403: ("forbidden", "Another site's page may not use this service."),
     404: ("not-found", "There is no such address; GET /openapi.json lists them."),
-    405: ("wrong-method", "This address does not take this method; GET /openapi.json lists those it takes."),
+    405: ("wrong-method", "This address does not accept this method; GET /openapi.json lists those it accepts."),
     408: ("slow-body", "The body did not arrive in time."),
-    413: ("too-large", "The body is larger than this service takes."),
+    413: ("too-large", "The body is larger than this service accepts."),
     421: ("wrong-host", "This service does not accept that host name; start it with --allow-host NAME."),
     422: ("invalid", "The request is not valid."),
     499: ("gone", "The client left before it was answered."),
@@ -161,12 +161,12 @@ class BoundedBodies:
                 return bytes(body)
 
     def _too_large(self) -> Refusal:
-        message = f"The body is larger than the {self._most:,} bytes that this service takes."
+        message = f"The body is larger than the {self._most:,} bytes that this service accepts."
         return Refusal(413, message, headers={"Connection": "close"})
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A channel that gives the body once, and then what the client sends next: that it has left."""
+    """A channel that gives the body once, and then what the client sends next, which is its disconnect."""
     given = False
 
     async def again() -> Message:
@@ -246,7 +246,7 @@ class Protection:
         if self._under_way > self._most:
             return overloaded(1)
         if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
-            return Refusal(421)  # a page whose host name was rebound to this machine
+            return Refusal(421)  # DNS rebinding: another site's name that points to this machine
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return Refusal(403)
         if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
@@ -274,7 +274,7 @@ def is_loopback(host: str) -> bool:
 
 
 def allowed_hosts(host: str, more: Collection[str]) -> tuple[str, ...] | None:
-    """The host names to accept: on loopback the local ones and `more`; elsewhere `more`, or any without."""
+    """The host names to accept: on loopback the local ones and `more`; otherwise `more`, or None for any."""
     if is_loopback(host):
         own = f"[{host}]" if ":" in host else host
         return (*LOCAL_NAMES, own, *more)

@@ -1,4 +1,4 @@
-"""The explanation of one text for the inspector page, under the served settings or others."""
+"""The explanation of one text for the inspector page, with the served settings or others."""
 
 from dataclasses import dataclass, replace
 from typing import Any

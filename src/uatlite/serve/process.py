@@ -33,8 +33,8 @@ def serve(
 ) -> None:
     """Serve a classifier until SIGINT or SIGTERM, and then answer the requests accepted before.
 
-    `port=0` takes a free port. `on_start` gets the address once the service answers there. `hosts` are more host names
-    to accept; on loopback only local names are accepted without them.
+    `port=0` takes a free port. `on_start` gets the address once the service answers there. `hosts` are host names to
+    accept; on loopback the local names are accepted as well, elsewhere no `hosts` means any.
     """
     service = Service(classifier, limits)
     service.warm_up()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -65,8 +65,7 @@ class Limits:
     """requests under way at the same time"""
 
     def __post_init__(self) -> None:
-        for name in (field.name for field in fields(self)):
-            value = getattr(self, name)
+        for name, value in asdict(self).items():
             least = 0 if name == "gather" else 1
             whole = name not in ("gather", "deadline")
             kinds = int if whole else int | float
@@ -81,7 +80,7 @@ class Limits:
 
 
 class Service:
-    """Answers many callers at once, each as the classifier alone would answer.
+    """Answers many callers at once; each gets the answer that the classifier would give to it alone.
 
     Texts of several requests share batches; explanations run one by one. On CPUs there is one worker for each core,
     and each computes with one thread, because the batches are too small for several threads.
