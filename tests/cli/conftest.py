@@ -2,14 +2,23 @@
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
+from transformers.utils import logging
 
 LABELS = ("negative", "neutral", "positive")
 WORDS = [f"w{number}" for number in range(50)]
+
+
+@pytest.fixture(autouse=True)
+def _no_bars() -> Iterator[None]:
+    """`main` silences transformers through the environment, which this process's transformers has already read."""
+    logging.disable_progress_bar()
+    yield
+    logging.enable_progress_bar()
 
 
 @pytest.fixture(scope="session")

@@ -1,22 +1,14 @@
 """uatlite explain, from the arguments to the files and the exit code."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
-from transformers.utils import logging
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.cli import main
-
-
-@pytest.fixture(autouse=True)
-def _no_bars() -> Iterator[None]:
-    logging.disable_progress_bar()
-    yield
-    logging.enable_progress_bar()
 
 
 def run(*arguments: object) -> int:

@@ -3,26 +3,17 @@
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 from transformers import BertTokenizer, PreTrainedModel
-from transformers.utils import logging
 
 from uatlite.cli import main
 from uatlite.cli.bars import ScoringBar, describe
 from uatlite.scoring.job import Progress
-
-
-@pytest.fixture(autouse=True)
-def _no_bars() -> Iterator[None]:
-    """`main` silences transformers through the environment, which this process's transformers has already read."""
-    logging.disable_progress_bar()
-    yield
-    logging.enable_progress_bar()
 
 
 def run(*arguments: object) -> int:

@@ -1,4 +1,4 @@
-"""Row files: their formats, the files that a path or an address stands for, and their bytes, unpacked.
+"""Row files: their formats, the files at a path or an address, and their bytes, unzipped.
 
 An address is anything that fsspec opens, such as s3://bucket/rows or file:///data/rows.csv.
 """
@@ -100,14 +100,14 @@ def _system(source: str) -> tuple[Any, str]:
 
 
 def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
-    """The files that `source` stands for, each with its format: one file, or the row files of a directory by name."""
+    """The file at `source`, or the row files of the directory there sorted by name, each with its format."""
     if format is not None:
         check_choice("format", format, FORMATS)
     files = remote_files(str(source)) if is_remote(source) else local_files(Path(source))
     if list(files) == [RemoteFile(str(source)) if is_remote(source) else Path(source)]:
         name = format or format_of(files[0].name)
         if name is None:
-            raise DataError(f"{files[0].name}: unknown kind of file; {_expected()}. Or say which: --format csv")
+            raise DataError(f"{files[0].name}: unknown kind of file; {_expected()}. Or give the format: --format csv")
         return [(files[0], name)]
     found = [(file, name) for file in files if (name := format_of(file.name))]
     if not found:
@@ -126,7 +126,7 @@ def local_files(path: Path) -> Sequence[Path | RemoteFile]:
 
 @contextmanager
 def open_bytes(source: str | Path | RemoteFile) -> Iterator[IO[bytes]]:
-    """The bytes of a file, of an address or of standard input ('-'), unpacked where they begin as gzip does."""
+    """The bytes of a file, of an address or of standard input ('-'); gzip is recognised by its first bytes."""
     if is_remote(source):
         with open_remote(str(source)) as remote:
             yield _unpacked(remote, str(source))
@@ -151,7 +151,7 @@ def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
 
 
 def stdin_format(format: str | None) -> str:
-    """The format of standard input: JSONL unless said otherwise, and never Parquet, which needs to seek."""
+    """The format of standard input: JSONL by default; Parquet is refused, because it needs a file that can seek."""
     name = format or "jsonl"
     check_choice("format", name, FORMATS)
     if name == "parquet":
