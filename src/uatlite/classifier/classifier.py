@@ -21,7 +21,7 @@ from uatlite.classifier.run import Outputs, run
 from uatlite.classifier.settings import Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.methods.method import TOLERANCE, CalibrationRows, Method
-from uatlite.model.architectures import check_classifier, unwrap
+from uatlite.model.architectures import check_classifier, is_multiple_choice, unwrap
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.tokens import longest
 from uatlite.passes.config import UATConfig
@@ -100,7 +100,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
     @property
     def chooses(self) -> bool:
         """Whether the model is one for multiple choice."""
-        return type(unwrap(self.model)).__name__.endswith("ForMultipleChoice")
+        return is_multiple_choice(self.model)
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -150,6 +150,11 @@ def unwrap(model: PreTrainedModel) -> PreTrainedModel:
     return getattr(model, "_orig_mod", model)
 
 
+def is_multiple_choice(model: PreTrainedModel) -> bool:
+    """Whether a model is for multiple choice, or of a class derived from one that is."""
+    return any(base.__name__.endswith("ForMultipleChoice") for base in type(unwrap(model)).__mro__)
+
+
 def check_classifier(model: PreTrainedModel) -> None:
     """Raise unless the model returns the logits of two or more exclusive classes."""
     from torch import nn
@@ -162,7 +167,8 @@ def check_classifier(model: PreTrainedModel) -> None:
         )
     config: Any = model.config
     problem = getattr(config, "problem_type", None)
-    if problem not in (None, "single_label_classification") or (config.num_labels < 2 and not _chooses(model)):
+    enough = config.num_labels >= 2 or is_multiple_choice(model)
+    if problem not in (None, "single_label_classification") or not enough:
         raise NotAClassifier(
             f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
             "two or more exclusive classes (problem_type None or 'single_label_classification')."
@@ -202,7 +208,7 @@ def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict
                 "call the tokenizer with return_tensors='pt' and padding=True."
             )
     ids = encoded["input_ids"]
-    wanted = "(batch, choices, tokens)" if _chooses(model) else "(batch, tokens)"
+    wanted = "(batch, choices, tokens)" if is_multiple_choice(model) else "(batch, tokens)"
     if ids.ndim != wanted.count(",") + 1 or ids.shape[-1] == 0:
         raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {wanted}, with a token or more.")
     limit = longest_input(model)
@@ -227,8 +233,3 @@ def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict
             "tokenize it with special tokens."
         )
     return inputs
-
-
-def _chooses(model: PreTrainedModel) -> bool:
-    """Whether a model is for multiple choice."""
-    return any(base.__name__.endswith("ForMultipleChoice") for base in type(model).__mro__)

@@ -109,12 +109,12 @@ def _build(model: PreTrainedModel) -> View:
     layers = list(layers_of(shadow, architecture))
     depth = shadow.config.num_hidden_layers
     embedding = f"{architecture.base}.{architecture.embedding}"
-    found = [_drop_output(shadow, embedding, embedding, "embedding", EMBEDDING, EMBEDDINGS, architecture)]
+    found = [_drop_output(shadow, embedding, "embedding", EMBEDDING, EMBEDDINGS, architecture)]
     for index, (path, layer) in enumerate(layers):
         layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
         if architecture.narrow is not None:
             layer.get_submodule(architecture.narrow).register_forward_pre_hook(narrow)
-        found += _layer_sites(layer, path, index, architecture, depth // len(layers))
+        found += _layer_sites(shadow, path, index, architecture, depth // len(layers))
     found += _outer_sites(shadow, architecture)
     return View(shadow, architecture, Sites(found), depth, _head_reads_first(model, architecture))
 
@@ -193,25 +193,25 @@ def layers_of(model: nn.Module, architecture: Architecture) -> Iterator[tuple[st
             yield f"{path}.{i}", layer
 
 
-def _layer_sites(layer: nn.Module, path: str, index: int, row: Architecture, calls: int) -> Iterator[Site]:
-    if row.position is not None and _has(layer, row.position):
-        yield _drop_output(layer, row.position, f"{path}.{row.position}", "position", ATTENTION, index, row)
-    yield _attention_site(layer, path, index, row, calls)
+def _layer_sites(shadow: nn.Module, path: str, index: int, row: Architecture, calls: int) -> Iterator[Site]:
+    """The sites of the layer at this path."""
+    position = f"{path}.{row.position}"
+    if row.position is not None and _has(shadow, position):
+        yield _drop_output(shadow, position, "position", ATTENTION, index, row)
+    yield _attention_site(shadow.get_submodule(path), path, index, row, calls)
     if row.attention_output is not None:
-        name = f"{path}.{row.attention_output}"
-        yield _drop_output(layer, row.attention_output, name, "output", ATTENTION, index, row, calls)
-    name = f"{path}.{row.feed_forward}"
-    yield _drop_output(layer, row.feed_forward, name, "feed_forward", FEED_FORWARD, index, row, calls)
+        yield _drop_output(shadow, f"{path}.{row.attention_output}", "output", ATTENTION, index, row, calls)
+    yield _drop_output(shadow, f"{path}.{row.feed_forward}", "feed_forward", FEED_FORWARD, index, row, calls)
 
 
 def _outer_sites(shadow: nn.Module, row: Architecture) -> Iterator[Site]:
     convolution = f"{row.base}.{row.convolution}"
     if row.convolution is not None and _has(shadow, convolution):
-        yield _drop_output(shadow, convolution, convolution, "convolution", FEED_FORWARD, 0, row)
+        yield _drop_output(shadow, convolution, "convolution", FEED_FORWARD, 0, row)
     for path in row.head:
         if _has(shadow, path):
             calls = 2 if path == "classifier.dropout" else 1  # transformers' *ClassificationHead drops twice
-            yield _drop_output(shadow, path, path, "head", CLASSIFIER, HEAD, row, calls)
+            yield _drop_output(shadow, path, "head", CLASSIFIER, HEAD, row, calls)
 
 
 def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, calls: int) -> Site:
@@ -236,13 +236,13 @@ def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, 
 
 
 def _drop_output(
-    root: nn.Module, path: str, name: str, role: str, component: str, layer: int, row: Architecture, calls: int = 1
+    shadow: nn.Module, path: str, role: str, component: str, layer: int, row: Architecture, calls: int = 1
 ) -> Site:
-    """Make the output of a module a site."""
-    module = root.get_submodule(path)
+    """Make the output of the module at this path a site."""
+    module = shadow.get_submodule(path)
     added = component in row.added
     own = 0.0 if added else _own_rate(module)
-    site = Site(name, role, component, layer, own, added=added, calls=calls)
+    site = Site(path, role, component, layer, own, added=added, calls=calls)
     module.register_forward_hook(output_hook(lambda running, x: running.at_site(site, x)))
     return site
 
