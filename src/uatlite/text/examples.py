@@ -60,7 +60,8 @@ def example_of(
     if isinstance(text, Choices) and label is not None and label >= len(text.options):
         raise InputError(f"the label is option {label + 1} of {len(text.options)}")
     name = id_of(values, layout) or unnamed or content_key(text)[:16]
-    return Example(name, text, label, meta_of(values, layout))
+    meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
+    return Example(name, text, label, meta)
 
 
 def require_columns(rows: Iterable[Row | Reject], layout: Layout, *, with_label: bool = True) -> Iterator[Row | Reject]:
@@ -180,10 +181,6 @@ def id_of(values: Mapping[str, object], layout: Layout) -> str | None:
     """The row's own id, where its layout names a column for it and the row has one."""
     value = value_at(values, layout.id) if layout.id is not None else None
     return None if value is None or value == "" else str(value)
-
-
-def meta_of(values: Mapping[str, object], layout: Layout) -> dict[str, object]:
-    return {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
 
 
 def content_key(text: Text) -> str:

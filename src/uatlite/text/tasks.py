@@ -77,7 +77,7 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
             caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
             return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
     if task.package is not None:
-        return _package_rows(task.package), task.package.layout, _package_source(task.package)
+        return _package_rows(task.package)
     if task.hub is None or not part.hub or given is not None:
         place = f"in {directory}" if directory is not None else "on the hub"
         raise DataError(f"{task.name}/{split} is not {place}. {layout_hint(task, part)}")
@@ -112,19 +112,15 @@ def layout_hint(task: Task, part: Split) -> str:
     )
 
 
-def _package_rows(package: PackageFile) -> Iterator[Row | Reject]:
+def _package_rows(package: PackageFile) -> Found:
     try:
-        file = Path(str(distribution(package.distribution).locate_file(package.path)))
+        installed = distribution(package.distribution)
     except PackageNotFoundError as error:
         raise MissingDependency(package.distribution, package.extra) from error
     column, wanted = package.where
-    rows = read_rows(file)
-    return (row for row in rows if isinstance(row, Reject) or row.values.get(column) == wanted)
-
-
-def _package_source(package: PackageFile) -> str:
-    version = distribution(package.distribution).version
-    return f"package {package.distribution} {version}, {package.where[0]}={package.where[1]}"
+    rows = read_rows(str(installed.locate_file(package.path)))
+    chosen = (row for row in rows if isinstance(row, Reject) or row.values.get(column) == wanted)
+    return chosen, package.layout, f"package {package.distribution} {installed.version}, {column}={wanted}"
 
 
 SPLIT_SEED = 0  # not the user's seed: a calibration row must not become a test row when that changes
