@@ -1,6 +1,7 @@
 """A reproduction whose predictions other processes compute is the one that this process makes."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ def test_tables_made_on_workers_are_those_made_here(
     from uatlite.lab.evaluate.on_ray import predict_on_cluster
     from uatlite.scoring.on_ray import Cluster, connected
 
-    cluster, display, computed = Cluster(workers=2), recorder(), []
+    cluster, display, computed = Cluster(workers=1), recorder(), []
 
     def counted(*args: Any, **kwargs: Any) -> None:
         predict_on_cluster(args[0], args[1], computed.append, cluster=cluster, **kwargs)
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
+    shutil.copytree(whole.directory / "models", tmp_path / "models")  # training runs in this process either way
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
     with connected(cluster):
         write_reproduction(names, tmp_path, settings, display, counted)
