@@ -129,6 +129,7 @@ settings_ = st.builds(
 
 @given(settings_)
 def test_json_and_back(config):
+    assert UATConfig.from_json(config.to_json()) == config
     assert UATConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     assert hash(UATConfig.from_dict(config.to_dict())) == hash(config)
 
@@ -142,6 +143,12 @@ def test_from_dict_fills_in_defaults_and_refuses_the_unknown():
         ConfigurationError, match=r"DropoutRates has no setting 'embeddings'.*Did you mean 'embedding'\?"
     ):
         UATConfig.from_dict({"rates": {"embeddings": 0.4}})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null"])
+def test_from_json_refuses_what_is_no_object(text):
+    with pytest.raises(ConfigurationError):
+        UATConfig.from_json(text)
 
 
 def test_the_registries_have_the_names_that_the_settings_allow():

@@ -4,6 +4,7 @@
 `spelling` read and write the settings of these and of any other frozen dataclass.
 """
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
@@ -149,6 +150,21 @@ class UATConfig:
             _check_names(DropoutRates, rates)
             values = {**values, "rates": DropoutRates(**rates)}
         return cls(**values)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> "UATConfig":
+        """The inverse of `to_json`."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(f"this is not JSON ({error}): {text[:80]!r}") from error
+        if not isinstance(values, dict):
+            raise ConfigurationError(f"a configuration is a JSON object, not {text[:80]!r}")
+        return cls.from_dict(values)
 
 
 def _check(name: str, value: object, kind: Any, allowed: Callable[[Any], bool], what: str) -> None:
