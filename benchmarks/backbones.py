@@ -1,0 +1,69 @@
+"""The fine-tuned models that the benchmarks measure: MiniLM-L6 on five tasks, three seeds each.
+
+    python benchmarks/backbones.py --data DIR --models DIR [--only sst2,clinc150] [--seeds 0,1,2]
+
+DIR of --data holds the files of the tasks (see `uatlite tasks`). A finished model is left as it is and an interrupted
+one goes on from its last checkpoint, so the command can be stopped and repeated at any time.
+"""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from uatlite.lab.train.fine_tune import fine_tune
+from uatlite.lab.train.recipe import Recipe
+from uatlite.text.tasks import load
+
+SEEDS = (0, 1, 2)
+SHORT = Recipe(learning_rate=1e-4, warmup_steps=60, batch_size=32, epochs=1, max_length=64, group_by_length=True)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A task and the recipe with which MiniLM-L6 learns it on two cores in minutes."""
+
+    task: str
+    recipe: Recipe
+    rows: int | None = None
+
+    def directory(self, models: Path, seed: int) -> Path:
+        return models / f"{self.task}-{seed}"
+
+    def train(self, models: Path, data: Path | None, seed: int) -> Path:
+        """The directory of the fine-tuned model; trained now if it is not there."""
+        directory = self.directory(models, seed)
+        rows = load(self.task, "train", data, limit=self.rows, seed=seed)
+        record = fine_tune(
+            "minilm", rows, directory, recipe=self.recipe, seed=seed, resume=True, checkpoint_steps=200
+        )
+        print(f"{directory.name}: {record.rows:,} rows, {record.steps} steps, {record.seconds:.0f} s", flush=True)
+        return directory
+
+
+def recipe(**settings: object) -> Recipe:
+    return Recipe(**{**SHORT.to_dict(), **settings})  # type: ignore[arg-type]
+
+
+BACKBONES = {
+    "sst2": Backbone("sst2", SHORT, rows=20_000),
+    "clinc150": Backbone("clinc150", recipe(learning_rate=3e-4, epochs=4)),
+    "mnli": Backbone("mnli", recipe(learning_rate=1.5e-4, epochs=2, max_length=96)),
+    "rotten-tomatoes": Backbone("rotten-tomatoes", SHORT),
+    "imdb": Backbone("imdb", recipe(max_length=128), rows=4_000),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
+    parser.add_argument("--models", type=Path, required=True, help="where the models are kept")
+    parser.add_argument("--only", default=",".join(BACKBONES))
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    options = parser.parse_args()
+    for seed in map(int, options.seeds.split(",")):
+        for name in options.only.split(","):
+            BACKBONES[name].train(options.models, options.data, seed)
+
+
+if __name__ == "__main__":
+    main()
