@@ -46,8 +46,8 @@ def recipe(**settings: object) -> Recipe:
 
 BACKBONES = {
     "sst2": Backbone("sst2", SHORT, rows=20_000),
-    "clinc150": Backbone("clinc150", recipe(learning_rate=3e-4, epochs=4)),
-    "mnli": Backbone("mnli", recipe(learning_rate=1.5e-4, epochs=2, max_length=96)),
+    "clinc150": Backbone("clinc150", recipe(learning_rate=5e-4, batch_size=64, epochs=3)),
+    "mnli": Backbone("mnli", recipe(learning_rate=2e-4, batch_size=64, epochs=2, max_length=96)),
     "rotten-tomatoes": Backbone("rotten-tomatoes", SHORT),
     "imdb": Backbone("imdb", recipe(max_length=128), rows=4_000),
 }
