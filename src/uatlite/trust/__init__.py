@@ -1,4 +1,4 @@
-"""From logits to probabilities to decisions: calibrators, abstention rules and what they promise, label sets, shift."""
+"""From logits to probabilities to decisions: calibrators, abstention rules and promises, label sets, scope, shift."""
 
 from uatlite.trust.auto import CALIBRATORS, SIMPLEST_FIRST, Auto, Candidate, calibrator_from_dict, make_calibrator
 from uatlite.trust.calibrators import (
@@ -9,6 +9,7 @@ from uatlite.trust.calibrators import (
     Temperature,
     VectorScaling,
 )
+from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.label_sets import NONCONFORMITY, LabelSets, label_sets, text_uniforms
 from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt
 from uatlite.trust.promise import RULES, target_risk
@@ -23,6 +24,7 @@ from uatlite.trust.rule import (
     target_coverage,
     trust,
 )
+from uatlite.trust.scope import Scope, benjamini_hochberg, chance_in_scope, fit_scope
 from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
 
 __all__ = [
@@ -42,14 +44,19 @@ __all__ = [
     "Isotonic",
     "LabelSets",
     "Platt",
+    "Scope",
+    "ScopeFit",
     "ShiftReference",
     "ShiftReport",
     "Temperature",
     "Uncertainties",
     "VectorScaling",
     "allowed_errors",
+    "benjamini_hochberg",
     "calibrator_from_dict",
+    "chance_in_scope",
     "coverage_interval",
+    "fit_scope",
     "fixed_threshold",
     "label_sets",
     "make_calibrator",

@@ -1,0 +1,219 @@
+"""Is a text of the kind that the classifier is for? A p-value for each text, with a stated rate of false alarms.
+
+Class-conditional Gaussians with one covariance describe the representations of reference texts: unlabelled texts of the
+task, in the classes that the model itself predicts. The nonconformity of a text is its distance from the nearest class.
+Its p-value is conformal: the rank of its nonconformity among those of the calibration rows.
+
+Scope and confidence answer two questions: is this such a text, and is the answer right.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp, xlogy
+from scipy.stats import false_discovery_control
+
+from uatlite.errors import CalibrationError, InputError
+from uatlite.trust.gaussians import Gaussians, ScopeFit, check_units
+from uatlite.trust.rule import conformal_rank
+from uatlite.values import Floats, check_array, check_logits, check_scores, check_share
+
+CALIBRATION_ROWS = 50
+"""The fewest calibration rows for a scope."""
+
+ROWS_OF_A_CLASS = 5
+"""With fewer texts than this for each class, on average, one Gaussian describes them all, and the energy helps."""
+
+
+def energy(logits: Floats) -> Floats:
+    """-log Σ exp(lₖ - l̄), low where one class stands out: (rows, classes) → (rows,).
+
+    l̄ is the mean over classes. With two classes this is a function of the largest probability.
+    """
+    return -np.asarray(logsumexp(logits - logits.mean(axis=1, keepdims=True), axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """What tells texts in scope from others: Gaussians, the nonconformities of calibration rows, the false-alarm rate.
+
+    `reference_rows` are the texts that the Gaussians describe; 0 where the calibration rows served, each left out of
+    its own distance. `scales` (2, 2) are the means and the standard deviations of distance and energy on calibration
+    rows: where given, the nonconformity is the sum of both, standardised. Without Gaussians it is the energy.
+    """
+
+    false_alarm: float
+    reference_rows: int
+    nonconformities: Floats
+    """of the calibration rows, sorted: (rows,)"""
+    gaussians: Gaussians | None = None
+    scales: Floats | None = None
+
+    prefix: ClassVar[str] = "scope."
+
+    @property
+    def rows(self) -> int:
+        """The number of calibration rows."""
+        return len(self.nonconformities)
+
+    @property
+    def needs_representations(self) -> bool:
+        return self.gaussians is not None
+
+    @property
+    def by_class(self) -> bool:
+        """Whether each class has a Gaussian of its own."""
+        return self.gaussians is not None and self.scales is None
+
+    def nonconformity(self, representations: ArrayLike | None, logits: ArrayLike) -> Floats:
+        """How strange each row is: representations (rows, units) and logits (rows, classes) → (rows,)."""
+        given = check_logits(logits)
+        if self.gaussians is None:
+            return energy(given)
+        if representations is None:
+            raise InputError("this scope was fitted on representations; give those of the new rows.")
+        x = check_units(representations, self.gaussians.means.shape[1])
+        if len(x) != len(given):
+            raise InputError(f"{len(given)} logits came with {len(x)} representations; give both for the same rows.")
+        return combine(self.gaussians.distances(x), given, self.scales)
+
+    def p_values(self, representations: ArrayLike | None, logits: ArrayLike) -> Floats:
+        """(1 + #{calibration rows at least as strange}) / (1 + rows): (rows, units), (rows, classes) → (rows,).
+
+        For a row exchangeable with the calibration rows, P(p ≤ t) ≤ t for every t.
+        """
+        strange = self.nonconformity(representations, logits)
+        as_strange = self.rows - np.searchsorted(self.nonconformities, strange, side="left")
+        return np.asarray((1.0 + as_strange) / (1.0 + self.rows))
+
+    def out_of_scope(self, p_values: ArrayLike) -> NDArray[np.bool_]:
+        """True where p ≤ `false_alarm`: (rows,) → (rows,); each row by itself."""
+        return np.asarray(check_scores(p_values) <= self.false_alarm)
+
+    def describe(self) -> str:
+        """What the scope rests on, in one or two sentences."""
+        alarms = f"{self.false_alarm:.3g} false alarms by {self.rows:,} calibration rows"
+        if conformal_rank(1.0 - self.false_alarm, self.rows) > self.rows:
+            needed = math.ceil(1.0 / self.false_alarm) - 1
+            alarms = f"no text can be flagged at {self.false_alarm:.3g} false alarms, which takes {needed:,} rows"
+        if self.reference_rows:
+            if self.by_class:
+                return f"Scope by {self.reference_rows:,} reference texts, {alarms}."
+            return f"Scope by {self.reference_rows:,} reference texts, few for each class; {alarms}."
+        if not self.needs_representations:
+            return f"Scope by the logits alone, for want of representations; {alarms}."
+        return (
+            f"Scope by the calibration rows alone, {alarms}. Reference texts (unlabelled texts of the task, best those "
+            "that trained the model) would find more."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields that are not arrays, as plain JSON values."""
+        shrinkage = None if self.gaussians is None else self.gaussians.shrinkage
+        return {"false_alarm": self.false_alarm, "reference_rows": self.reference_rows, "shrinkage": shrinkage}
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """The arrays by name, each name beginning with `prefix`."""
+        arrays = {"nonconformities": self.nonconformities}
+        if self.gaussians is not None:
+            arrays |= {name: getattr(self.gaussians, name) for name in ("means", "rows", "covariance")}
+        if self.scales is not None:
+            arrays["scales"] = self.scales
+        return {self.prefix + name: array for name, array in arrays.items()}
+
+    @classmethod
+    def from_arrays(cls, state: dict[str, Any], arrays: dict[str, Floats]) -> Self:
+        """The scope that `to_dict` and `to_arrays` described; arrays of other names are left alone."""
+        own = {
+            name.removeprefix(cls.prefix): np.asarray(array, dtype=np.float64)
+            for name, array in arrays.items()
+            if name.startswith(cls.prefix)
+        }
+        try:
+            fields = dict(state)
+            shrinkage = fields.pop("shrinkage")
+            fields |= {name: own.pop(name) for name in ("nonconformities", "scales") if name in own}
+            return cls(**fields, gaussians=None if shrinkage is None else Gaussians(**own, shrinkage=shrinkage))
+        except (KeyError, TypeError) as error:
+            raise CalibrationError(f"the stored scope is broken ({error}); calibrate again.") from error
+
+
+def fit_scope(
+    reference: ScopeFit | None,
+    representations: ArrayLike | None,
+    logits: ArrayLike,
+    *,
+    false_alarm: float = 0.01,
+) -> Scope:
+    """The scope from reference texts and calibration rows: representations (rows, units), logits (rows, classes).
+
+    Calibration rows must not be among the reference texts. Without reference texts the Gaussians describe the
+    calibration rows, and each is left out of its own distance. With fewer than `ROWS_OF_A_CLASS` texts for each class
+    one Gaussian describes all, and the energy of the logits is added. Without representations the energy is all.
+    """
+    check_share("false_alarm", false_alarm)
+    given = check_logits(logits)
+    if len(given) < CALIBRATION_ROWS:
+        raise CalibrationError(
+            f"{len(given)} rows are too few to know what is in scope; calibrate on {CALIBRATION_ROWS} rows or more."
+        )
+    if representations is None:
+        return Scope(false_alarm, 0, np.sort(energy(given)))
+    x = check_array("representations", representations, {"rows": 0, "units": 1})
+    if len(x) != len(given):
+        raise InputError(f"{len(given)} logits came with {len(x)} representations; give both for the same rows.")
+    fit = reference
+    if fit is None:
+        fit = ScopeFit(x.shape[1], given.shape[1])
+        fit.add(x, given.argmax(axis=1))
+    check_units(x, fit.units)
+    by_class = fit.rows >= ROWS_OF_A_CLASS * fit.classes
+    gaussians = fit.gaussians(by_class=by_class)
+    if reference is None:
+        predicted = given.argmax(axis=1) if by_class else np.zeros(len(x), dtype=np.int64)
+        distances = gaussians.left_out_distances(x, np.unique(predicted, return_inverse=True)[1])
+    else:
+        distances = gaussians.distances(x)
+    scales = None
+    if not by_class:
+        both = np.stack([distances, energy(given)])
+        scales = np.stack([both.mean(axis=1), np.maximum(both.std(axis=1), np.finfo(np.float64).tiny)])
+    rows = 0 if reference is None else reference.rows
+    return Scope(false_alarm, rows, np.sort(combine(distances, given, scales)), gaussians, scales)
+
+
+def combine(distances: Floats, logits: Floats, scales: Floats | None) -> Floats:
+    """The nonconformity (rows,): the distance, or with `scales` its sum with the energy, both standardised."""
+    if scales is None:
+        return distances
+    means, deviations = scales
+    standard = (np.stack([distances, energy(logits)]).T - means) / deviations
+    return np.asarray(standard.sum(axis=1))
+
+
+def benjamini_hochberg(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
+    """The rows of a batch that are out of scope with a false-discovery rate of at most `rate`: (rows,) → (rows,).
+
+    Of the rows flagged, at most this share is in scope, in expectation (Bates et al., 2023: conformal p-values that
+    share calibration rows depend on each other in a way that the procedure allows).
+    """
+    check_share("rate", rate)
+    p = check_scores(p_values)
+    if not len(p):
+        return np.zeros(0, dtype=np.bool_)
+    return np.asarray(false_discovery_control(p, method="bh") <= rate)
+
+
+def chance_in_scope(p_values: ArrayLike, *, share: float = 0.1) -> Floats:
+    """A lower bound of the probability that a text is in scope, if `share` of the texts are not: (rows,) → (rows,).
+
+    1 / (1 + share/(1-share) / b) with b = -e·p·log p for p < 1/e, else 1: the least Bayes factor that a p-value leaves
+    (Sellke, Bayarri and Berger, 2001). Confidence times this ranks answers where some texts are out of scope.
+    """
+    check_share("share", share)
+    p = check_scores(p_values)
+    factor = np.where(p < 1.0 / math.e, -math.e * xlogy(p, p), 1.0)
+    return np.asarray(factor / (factor + share / (1.0 - share)))

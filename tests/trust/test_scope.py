@@ -1,0 +1,237 @@
+"""Conformal p-values of the scope: valid under exchangeability, small out of scope, the same after saving."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.trust.gaussians import ScopeFit
+from uatlite.trust.scope import Scope, benjamini_hochberg, chance_in_scope, energy, fit_scope
+
+UNITS, CLASSES = 12, 4
+NOISE = 1.5 ** -np.arange(UNITS)
+CENTRES = np.random.default_rng(99).standard_normal((CLASSES, UNITS)) * 2.0 * NOISE
+NO_LOGITS = np.zeros((0, CLASSES))
+
+
+def draw(rows, rng):
+    """Representations (rows, units) and the logits (rows, classes) of a model that reads the nearest centre."""
+    return read(CENTRES[rng.integers(CLASSES, size=rows)] + rng.standard_normal((rows, UNITS)) * NOISE)
+
+
+def strangers(rows, rng):
+    """The same, of texts that belong to no class."""
+    return read(5.0 * rng.standard_normal((rows, UNITS)) * NOISE)
+
+
+def read(x):
+    return x, -0.5 * np.square((x[:, None] - CENTRES) / NOISE).sum(axis=2)
+
+
+def reference(rows, rng):
+    x, logits = draw(rows, rng)
+    fit = ScopeFit(UNITS, CLASSES)
+    fit.add(x, logits.argmax(axis=1))
+    return fit
+
+
+def scope_of(form, rows, rng, **settings):
+    """Four forms: reference texts, few of them, calibration rows alone, logits alone."""
+    x, logits = draw(rows, rng)
+    fit = reference({"reference": 2000, "few": 15}[form], rng) if form in ("reference", "few") else None
+    return fit_scope(fit, None if form == "logits" else x, logits, **settings)
+
+
+FORMS = ("reference", "few", "calibration", "logits")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_p_values_are_uniform_for_texts_in_scope(form):
+    """Each repetition draws calibration rows and one new row, so the p-values are independent."""
+    rng = np.random.default_rng(0)
+    p = np.concatenate([scope_of(form, 60, rng).p_values(*draw(1, rng)) for _ in range(1500)])
+    for level in (0.05, 0.1, 0.25, 0.5, 0.75):
+        deviation = math.sqrt(level * (1 - level) / 1500)
+        share = np.mean(p <= level)
+        assert share <= level + 3 * deviation
+        assert share >= level - 1 / 61 - 3 * deviation  # and not conservative: the test has power
+
+
+def test_ties_do_not_raise_the_rate():
+    """Logits of two values: half of all rows are tied with the new row."""
+    rng = np.random.default_rng(1)
+
+    def tied(rows):
+        return np.where(rng.random((rows, 1)) < 0.1, [[0.0, 0.0]], [[3.0, -3.0]])
+
+    p = np.concatenate([fit_scope(None, None, tied(60)).p_values(None, tied(1)) for _ in range(2000)])
+    for level in np.unique(p):
+        assert np.mean(p <= level) <= level + 3 * math.sqrt(level / 2000)
+
+
+@pytest.mark.parametrize("form", FORMS[:3])
+def test_false_alarms_come_at_the_stated_rate_and_strangers_are_found(form):
+    rng = np.random.default_rng(2)
+    alarms, found = [], []
+    for _ in range(60):
+        scope = scope_of(form, 199, rng, false_alarm=0.05)
+        alarms.append(scope.out_of_scope(scope.p_values(*draw(300, rng))).mean())
+        found.append(scope.out_of_scope(scope.p_values(*strangers(300, rng))).mean())
+    assert np.mean(alarms) <= 0.05 + 3 * np.std(alarms) / math.sqrt(60)
+    assert np.mean(alarms) >= 0.03
+    assert np.mean(found) > 0.7
+
+
+def test_in_sample_distances_would_raise_the_alarm():
+    """Without leaving each row out, calibration rows look nearer than new rows: the reason for the algebra."""
+    rng = np.random.default_rng(3)
+    rates = []
+    for _ in range(30):
+        x, logits = draw(80, rng)
+        scope = fit_scope(None, x, logits, false_alarm=0.05)
+        in_sample = Scope(0.05, 0, np.sort(scope.gaussians.distances(x)), scope.gaussians)
+        new = draw(300, rng)
+        rates.append([each.out_of_scope(each.p_values(*new)).mean() for each in (scope, in_sample)])
+    left_out, naive = np.mean(rates, axis=0)
+    assert left_out < 0.06
+    assert naive > 0.12
+
+
+def test_p_values_by_counting():
+    rng = np.random.default_rng(4)
+    x, logits = draw(99, rng)
+    fit = reference(500, rng)
+    scope = fit_scope(fit, x, logits)
+    gaussians, (new, new_logits) = fit.gaussians(), draw(30, rng)
+    inverse = np.linalg.inv(gaussians.covariance)
+
+    def slow(row):
+        return min(
+            (row - m) @ inverse @ (row - m) / (1 + 1 / n) for m, n in zip(gaussians.means, gaussians.rows, strict=True)
+        )
+
+    calibration = [slow(row) for row in x]
+    expected = [(1 + sum(other >= slow(row) for other in calibration)) / 100 for row in new]
+    np.testing.assert_allclose(scope.p_values(new, new_logits), expected)
+
+
+def test_a_rate_that_is_met_exactly_is_flagged():
+    """The strangest of 99 + 1 rows has p = 1/100, and the rate is 0.01."""
+    rng = np.random.default_rng(5)
+    scope = fit_scope(reference(500, rng), *draw(99, rng), false_alarm=0.01)
+    p = scope.p_values(np.full((1, UNITS), 1e3), np.zeros((1, CLASSES)))
+    assert p == [1 / 100]
+    assert scope.out_of_scope(p) == [True]
+    few = fit_scope(reference(500, rng), *draw(98, rng), false_alarm=0.01)
+    assert not few.out_of_scope(few.p_values(np.full((1, UNITS), 1e3), np.zeros((1, CLASSES)))).any()
+    assert "no text can be flagged" in few.describe()
+    assert "99 rows" in few.describe()
+
+
+def test_with_few_texts_for_a_class_the_energy_is_added():
+    """By hand: both terms standardised on the calibration rows."""
+    rng = np.random.default_rng(6)
+    x, logits = draw(70, rng)
+    fit = reference(19, rng)  # fewer than 5 for each of 4 classes
+    scope, whole = fit_scope(fit, x, logits), fit.gaussians(by_class=False)
+    assert not scope.by_class
+    distances, energies = whole.distances(x), energy(logits)
+    by_hand = (distances - distances.mean()) / distances.std() + (energies - energies.mean()) / energies.std()
+    np.testing.assert_allclose(scope.nonconformities, np.sort(by_hand))
+    assert fit_scope(reference(20, rng), x, logits).by_class
+
+
+def test_the_energy_of_two_classes_orders_rows_as_the_largest_probability_does():
+    logits = np.random.default_rng(7).standard_normal((50, 2)) * 3.0
+    np.testing.assert_array_equal(np.argsort(energy(logits)), np.argsort(-softmax(logits, axis=1).max(axis=1)))
+    shifted = logits + np.arange(50)[:, None]
+    np.testing.assert_allclose(energy(shifted), energy(logits))
+    np.testing.assert_allclose(energy(logits[:1]), -np.log(np.exp(logits[0] - logits[0].mean()).sum()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_scope_comes_back_whole(form):
+    rng = np.random.default_rng(8)
+    scope = scope_of(form, 120, rng, false_alarm=0.02)
+    state = json.loads(json.dumps(scope.to_dict()))
+    again = Scope.from_arrays(state, scope.to_arrays() | {"scores": np.ones(3), "mean": np.ones(2)})
+    x, logits = draw(50, rng)
+    np.testing.assert_array_equal(again.p_values(x, logits), scope.p_values(x, logits))
+    assert again.describe() == scope.describe()
+    assert all(name.startswith("scope.") and array.dtype == np.float64 for name, array in scope.to_arrays().items())
+    with pytest.raises(CalibrationError, match="calibrate again"):
+        Scope.from_arrays(state, {"scope.means": np.ones((2, 2))})
+
+
+@pytest.mark.parametrize(
+    "form, words",
+    [
+        ("reference", "2,000 reference texts"),
+        ("few", "few for each class"),
+        ("calibration", "would find more"),
+        ("logits", "for want of representations"),
+    ],
+)
+def test_it_says_what_it_rests_on(form, words):
+    text = scope_of(form, 199, np.random.default_rng(9)).describe()
+    assert words in text
+    assert "0.01 false alarms by 199 calibration rows" in text
+
+
+def test_false_discoveries_by_the_step_up_procedure():
+    rng = np.random.default_rng(10)
+    p = np.concatenate([rng.random(80), rng.random(20) / 1000])
+    flagged = benjamini_hochberg(p, 0.1)
+    ordered = np.sort(p)
+    last = max((k for k in range(1, 101) if ordered[k - 1] <= 0.1 * k / 100), default=0)
+    np.testing.assert_array_equal(flagged, p <= ordered[last - 1])
+    assert flagged[80:].all()
+    assert not benjamini_hochberg(np.ones(5), 0.1).any()
+    assert len(benjamini_hochberg([], 0.1)) == 0
+
+
+def test_false_discoveries_are_held_for_conformal_p_values():
+    """Of the rows flagged in batches with 20 % strangers, at most a tenth is in scope on average."""
+    rng = np.random.default_rng(11)
+    shares = []
+    for _ in range(60):
+        scope = scope_of("reference", 400, rng)
+        batches = zip(draw(80, rng), strangers(20, rng), strict=True)
+        flagged = benjamini_hochberg(scope.p_values(*(np.concatenate(pair) for pair in batches)), 0.1)
+        shares.append(flagged[:80].sum() / max(1, flagged.sum()))
+    assert np.mean(shares) <= 0.1 + 3 * np.std(shares) / math.sqrt(60)
+    assert np.mean(shares) > 0.02
+
+
+def test_the_chance_in_scope_is_a_bound_over_alternatives():
+    """The least posterior over all densities a·p^(a-1) of p-values out of scope, searched on a grid."""
+    for p in (1e-4, 0.01, 0.05, 0.3, 0.6, 1.0):
+        alternatives = np.linspace(1e-4, 1.0, 20_001)
+        most = np.max(alternatives * p ** (alternatives - 1))
+        assert chance_in_scope([p], share=0.2) == pytest.approx(0.8 / (0.8 + 0.2 * most), rel=1e-4)
+    assert (np.diff(chance_in_scope(np.linspace(0.001, 1, 500))) >= 0).all()
+    assert chance_in_scope([0.0]) == 0.0
+
+
+def test_what_cannot_be_used_is_refused():
+    rng = np.random.default_rng(12)
+    x, logits = draw(100, rng)
+    scope = fit_scope(None, x, logits)
+    with pytest.raises(CalibrationError, match="49 rows are too few"):
+        fit_scope(None, x[:49], logits[:49])
+    with pytest.raises(ConfigurationError, match="false_alarm=1"):
+        fit_scope(None, x, logits, false_alarm=1)
+    with pytest.raises(InputError, match="same rows"):
+        fit_scope(None, x[:99], logits)
+    with pytest.raises(InputError, match="same rows"):
+        scope.p_values(x[:99], logits)
+    with pytest.raises(InputError, match="give those of the new rows"):
+        scope.p_values(None, logits)
+    with pytest.raises(InputError, match="12"):
+        fit_scope(reference(100, rng), np.ones((100, 5)), logits)
+    with pytest.raises(InputError, match="NaN"):
+        scope.p_values(np.full((100, UNITS), np.nan), logits)
+    assert scope.p_values(x[:0], NO_LOGITS).shape == (0,)
