@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import logsumexp
 from scipy.stats import false_discovery_control
 
 from uatlite.errors import CalibrationError, InputError
@@ -207,13 +207,16 @@ def benjamini_hochberg(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     return np.asarray(false_discovery_control(p, method="bh") <= rate)
 
 
-def chance_in_scope(p_values: ArrayLike, *, share: float = 0.1) -> Floats:
-    """A lower bound of the probability that a text is in scope, if `share` of the texts are not: (rows,) → (rows,).
+def chance_in_scope(p_values: ArrayLike, *, share: float = 0.05) -> Floats:
+    """The probability that a text is in scope, given its p-value, if `share` of the texts are not: (rows,) → (rows,).
 
-    1 / (1 + share/(1-share) / b) with b = -e·p·log p for p < 1/e, else 1: the least Bayes factor that a p-value leaves
-    (Sellke, Bayarri and Berger, 2001). Confidence times this ranks answers where some texts are out of scope.
+    In scope the p-value is uniform. Out of scope its density is taken as a·p^(a-1), with a uniform between 0 and 1:
+    B = (1/p - 1 + log p) / log²p on average over a. The probability is 1 / (1 + share/(1-share)·B). Confidence times
+    this ranks answers where some texts are out of scope.
     """
     check_share("share", share)
     p = check_scores(p_values)
-    factor = np.where(p < 1.0 / math.e, -math.e * xlogy(p, p), 1.0)
-    return np.asarray(factor / (factor + share / (1.0 - share)))
+    if ((p < 0.0) | (p > 1.0)).any():
+        raise InputError(f"p-values from {p.min():.3g} to {p.max():.3g}; allowed are numbers from 0 to 1.")
+    t = np.clip(-np.log(np.maximum(p, 1e-300)), 1e-4, None)
+    return np.asarray(1.0 / (1.0 + share / (1.0 - share) * (np.expm1(t) - t) / t**2))
