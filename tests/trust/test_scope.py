@@ -172,7 +172,7 @@ def test_a_scope_comes_back_whole(form):
     [
         ("reference", "2,000 reference texts"),
         ("few", "few for each class"),
-        ("calibration", "would find more"),
+        ("calibration", "can find more"),
         ("logits", "for want of representations"),
     ],
 )

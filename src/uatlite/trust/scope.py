@@ -107,7 +107,7 @@ class Scope:
             return f"Scope by the logits alone, for want of representations; {alarms}."
         return (
             f"Scope by the calibration rows alone, {alarms}. Reference texts (unlabelled texts of the task, best those "
-            "that trained the model) would find more."
+            "that trained the model) can find more."
         )
 
     def to_dict(self) -> dict[str, Any]:
