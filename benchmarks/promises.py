@@ -1,9 +1,13 @@
-"""Do the promises hold? Simulated worlds in which the truth is known.
+"""Do the promises hold? Simulated worlds in which the truth is known, and resamples of a real pool.
 
-    python benchmarks/promises.py [--repetitions 1000] [--only risk,conformal,false-alarm,power]
+    python benchmarks/promises.py [--repetitions 1000] [--only risk,per-class,conformal,false-alarm,power]
+    python benchmarks/promises.py --only pool --models DIR --data DIR
 
-Prints Markdown tables: how often the promised selective risk is exceeded, the coverage of conformal label
-sets, the false-alarm rate of the shift check, and its power.
+Prints Markdown tables: how often the promised selective risk is exceeded, for all answers and for each class, the
+coverage of conformal label sets, the false-alarm rate of the shift check, and its power.
+
+The pool are the 2,693 labelled sentences of SST-2's dev and test sets, scored by each model DIR/sst2-*: labelled rows
+and unlabelled reference texts are drawn from it again and again, and its own risk is the truth.
 """
 
 import argparse
@@ -11,12 +15,27 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
+import torch
 from scipy.special import softmax
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from uatlite.text.tasks import load
 from uatlite.trust.label_sets import label_sets
-from uatlite.trust.promise import Start, first_share, lowest_in_sequence, target_risk, upper_quantile
+from uatlite.trust.per_class import target_risk_per_class
+from uatlite.trust.promise import (
+    STARTS,
+    Start,
+    fitting_rows,
+    lowest_in_sequence,
+    needed_share,
+    plan_starts,
+    promise_at,
+    starting_scores,
+    upper_quantile,
+)
 from uatlite.trust.rule import allowed_errors
 from uatlite.trust.shift import summarise
 
@@ -30,12 +49,14 @@ class World:
     """Rows whose true class probabilities are known, seen through a model with logits `sharpness` times the true.
 
     `trap` rows, the model's most confident, are wrong with probability 0.3: there the risk does not fall as the
-    threshold rises, and a method that takes this for granted has no promise.
+    threshold rises, and a method that takes this for granted has no promise. `noise` of the labels are flipped among
+    rows with a confidence above 0.9, in calibration and truth alike: so much of the most trusted rows is always wrong.
     """
 
     name: str
     sharpness: float
     trap: float = 0.0
+    noise: float = 0.0
 
     def draw(self, rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """The model's probabilities (rows, classes) and the true ones (rows, classes)."""
@@ -43,27 +64,40 @@ class World:
         truth, model = softmax(logits, axis=1), softmax(self.sharpness * logits, axis=1)
         trapped = rng.random(rows) < self.trap
         model[trapped], truth[trapped] = [0.99999, 5e-6, 5e-6], [0.7, 0.15, 0.15]
+        trusted = model.max(axis=1) > 0.9
+        truth[trusted] = (1 - self.noise) * truth[trusted] + self.noise * (1 - truth[trusted]) / (CLASSES - 1)
         return model, truth
 
     @cached_property
-    def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of a huge sample in falling order, and the true risk of answering down to each."""
+    def curves(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Scores of a huge sample in falling order, and the true risk of answering down to each: of all rows, and of
+        those predicted as each class."""
         model, truth = self.draw(HUGE, np.random.default_rng(987_654_321))
-        scores, chances = model.max(axis=1), 1.0 - truth[np.arange(HUGE), model.argmax(axis=1)]
+        scores, predicted = model.max(axis=1), model.argmax(axis=1)
+        chances = 1.0 - truth[np.arange(HUGE), predicted]
         order = np.argsort(-scores, kind="stable")
-        return scores[order], chances[order].cumsum() / np.arange(1, HUGE + 1)
+        found = []
+        for part in [order, *(order[predicted[order] == column] for column in range(CLASSES))]:
+            found.append((scores[part], chances[part].cumsum() / np.arange(1, len(part) + 1)))
+        return found
 
-    def at(self, threshold: float) -> tuple[float, float]:
-        """The true risk and coverage of answering scores above the threshold."""
-        scores, risks = self.curve
+    def at(self, threshold: float, column: int = -1) -> tuple[float, float]:
+        """The true risk and coverage of answering scores above the threshold, of all rows or of one class."""
+        scores, risks = self.curves[column + 1]
         answered = int(np.searchsorted(-scores, -threshold, side="left"))
         return (float(risks[answered - 1]) if answered else 0.0), answered / HUGE
+
+    def best(self, target: float) -> float:
+        """The coverage of the best threshold, if the truth were known."""
+        fine = np.flatnonzero(self.curves[0][1] <= target)
+        return (fine[-1] + 1) / HUGE if len(fine) else 0.0
 
 
 WORLDS = (
     World("calibrated", 1.0),
     World("overconfident", 3.0),
     World("confidently wrong on 3 %", 1.0, trap=0.03),
+    World("3 % of trusted labels flipped", 1.0, noise=0.03),
 )
 
 
@@ -72,43 +106,49 @@ def labels_of(truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(len(truth))[:, None] > truth.cumsum(axis=1)[:, :-1]).sum(axis=1)
 
 
-def plug_in(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
+Method = Callable[[np.ndarray, np.ndarray, float, np.ndarray, int], float]
+"""From scores, wrong, the target, reference scores and a seed to a threshold."""
+
+
+def plug_in(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """The usual way: the lowest threshold whose observed risk is at most the target."""
     order = np.argsort(-scores)
-    observed = errors[order].cumsum() / np.arange(1, len(scores) + 1)
+    observed = wrong[order].cumsum() / np.arange(1, len(scores) + 1)
     fine = np.flatnonzero(observed <= target)
     return math.inf if not len(fine) else float(np.append(scores[order], -math.inf)[fine[-1] + 1])
 
 
-def bonferroni(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
+def bonferroni(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """Ten ranks fixed beforehand, each tested at a tenth of the level: valid too, and what we compare with."""
-    rows, wrong = len(scores), np.concatenate([[0], errors[np.argsort(-scores)].cumsum()])
+    rows, errors = len(scores), np.concatenate([[0], wrong[np.argsort(-scores)].cumsum()])
     below = np.append(np.sort(scores)[::-1], -math.inf)
     allowed = allowed_errors(np.arange(rows + 1), target, 1 - (1 - CONFIDENCE) / 10)
-    fine = [k for k in np.linspace(rows / 10, rows, 10).astype(int) if wrong[k] <= allowed[k]]
+    fine = [k for k in np.linspace(rows / 10, rows, 10).astype(int) if errors[k] <= allowed[k]]
     return float(below[max(fine)]) if fine else math.inf
 
 
-def fixed_sequence(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
-    """Ours, with the pilot scores of other rows."""
-    return target_risk(scores, errors, target, confidence=CONFIDENCE, pilot=pilot).threshold
+def with_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+    """`target_risk` with reference scores, without the sentence that says why not."""
+    s, w, others = starting_scores(scores, wrong, reference, seed)
+    return promise_at(s, w, target, others, score="confidence", confidence=CONFIDENCE).threshold
 
 
-def own_pilot(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
-    """Ours, without a pilot: a tenth of the rows is set aside."""
-    return target_risk(scores, errors, target, confidence=CONFIDENCE).threshold
+def no_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+    """`target_risk` without reference scores: a few rows are set aside."""
+    s, w, others = starting_scores(scores, wrong, None, seed)
+    return promise_at(s, w, target, others, score="confidence", confidence=CONFIDENCE).threshold
 
 
-def one_start(scores: np.ndarray, errors: np.ndarray, target: float, pilot: np.ndarray) -> float:
-    """Ours, without the second start: valid too, and what the second start is for."""
-    share = first_share(len(scores), len(pilot), target, 1 - CONFIDENCE)
-    starts = [] if share is None else [Start(upper_quantile(pilot, share), 1 - CONFIDENCE)]
-    return lowest_in_sequence(scores, errors, target, starts)
+def one_start(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+    """Ours with the last start alone, at half of the rows: valid too, and what the others are for."""
+    least = needed_share(len(scores), len(reference), target, 1 - CONFIDENCE, 0)
+    at = upper_quantile(reference, max(STARTS[-1][0], min(least, 1.0)))
+    return lowest_in_sequence(scores, wrong, target, [Start(at, 1 - CONFIDENCE)] if least <= 1 else [])
 
 
-METHODS: dict[str, Callable[[np.ndarray, np.ndarray, float, np.ndarray], float]] = {
-    "ours, pilot": fixed_sequence,
-    "ours, no pilot": own_pilot,
+METHODS: dict[str, Method] = {
+    "ours, reference": with_reference,
+    "ours, no reference": no_reference,
     "one start": one_start,
     "Bonferroni": bonferroni,
     "plug-in": plug_in,
@@ -121,36 +161,158 @@ def risk_outcomes(
     """For each method the share of repetitions whose true risk exceeds the target, and the mean true coverage."""
     rng = np.random.default_rng(seed)
     broken, coverage = dict.fromkeys(METHODS, 0), dict.fromkeys(METHODS, 0.0)
-    for _ in range(repetitions):
+    for repetition in range(repetitions):
         model, truth = world.draw(2 * rows, rng)
-        scores, errors = model.max(axis=1), model.argmax(axis=1) != labels_of(truth, rng)
+        scores, wrong = model.max(axis=1), model.argmax(axis=1) != labels_of(truth, rng)
         for name, method in METHODS.items():
-            risk, share = world.at(method(scores[:rows], errors[:rows], target, scores[rows:]))
+            risk, share = world.at(method(scores[:rows], wrong[:rows], target, scores[rows:], repetition))
             broken[name] += risk > target
             coverage[name] += share
     return {name: (broken[name] / repetitions, coverage[name] / repetitions) for name in METHODS}
 
 
-def risk_table(repetitions: int) -> None:
+def allowance(repetitions: int) -> str:
     error = math.sqrt((1 - CONFIDENCE) * CONFIDENCE / repetitions)
+    return f"Allowed: broken in at most {1 - CONFIDENCE:.3f} (Monte Carlo standard error {error:.3f}).\n"
+
+
+def risk_table(repetitions: int) -> None:
     print(
         f"\n### Selective risk: promise broken / mean coverage ({repetitions} repetitions, confidence {CONFIDENCE})\n"
     )
-    print(f"Allowed: broken in at most {1 - CONFIDENCE:.3f} (Monte Carlo standard error {error:.3f}).\n")
+    print(allowance(repetitions))
     print(
-        "| world | rows | target | best coverage | "
+        "| world | rows | target | starts | best coverage | "
         + " | ".join(METHODS)
-        + " |\n|---|--:|--:|--:|"
+        + " |\n|---|--:|--:|--:|--:|"
         + "--:|" * len(METHODS)
     )
     for world in WORLDS:
-        for rows in (200, 500, 2000):
+        for rows in (100, 200, 500, 2000):
             for target in (0.02, 0.05, 0.10):
-                fine = np.flatnonzero(world.curve[1] <= target)
-                best = (fine[-1] + 1) / HUGE if len(fine) else 0.0
                 found = risk_outcomes(world, rows, target, repetitions, seed=rows + int(1000 * target))
                 cells = " | ".join(f"{broken:.3f} / {share:.3f}" for broken, share in found.values())
-                print(f"| {world.name} | {rows} | {target} | {best:.3f} | {cells} |", flush=True)
+                starts = len(plan_starts(np.arange(rows) / rows, rows, target, 1 - CONFIDENCE))
+                print(
+                    f"| {world.name} | {rows} | {target} | {starts} | {world.best(target):.3f} | {cells} |", flush=True
+                )
+
+
+def per_class_outcomes(
+    world: World, rows: int, target: float, repetitions: int, *, reference: bool, only: str | None
+) -> tuple[float, float, float]:
+    """How often the promise of any class is broken, the true coverage, and the share of classes with a promise."""
+    rng = np.random.default_rng(rows)
+    names = [str(column) for column in range(CLASSES)]
+    broken, coverage, made = 0, 0.0, 0.0
+    for repetition in range(repetitions):
+        model, truth = world.draw(2 * rows, rng)
+        scores, predicted = model.max(axis=1), model.argmax(axis=1)
+        wrong = predicted != labels_of(truth, rng)
+        rule = target_risk_per_class(
+            scores[:rows],
+            wrong[:rows],
+            predicted[:rows],
+            target,
+            classes=names,
+            only=only,
+            confidence=CONFIDENCE,
+            reference=scores[rows:] if reference else None,
+            reference_predicted=predicted[rows:] if reference else None,
+            seed=repetition,
+        )
+        true = [world.at(part.threshold, column) for column, part in enumerate(rule.per_class or ())]
+        asked = [part.asked for part in rule.per_class or ()]
+        broken += any(risk > target for (risk, _), one in zip(true, asked, strict=True) if one)
+        coverage += sum(share for _, share in true)
+        made += sum(part.promised for part in rule.per_class or ()) / sum(asked)
+    return broken / repetitions, coverage / repetitions, made / repetitions
+
+
+def per_class_table(repetitions: int) -> None:
+    print(f"\n### Risk of each class: any broken / coverage / promises made ({repetitions} repetitions)\n")
+    print(allowance(repetitions))
+    print("| world | rows | target | three classes | three, no reference | one class only |\n|---|--:|--:|--:|--:|--:|")
+    for world in WORLDS:
+        for rows in (500, 2000):
+            for target in (0.05, 0.10):
+                cells = []
+                for reference, only in ((True, None), (False, None), (True, "0")):
+                    found = per_class_outcomes(world, rows, target, repetitions, reference=reference, only=only)
+                    cells.append(" / ".join(f"{value:.3f}" for value in found))
+                print(f"| {world.name} | {rows} | {target} | {' | '.join(cells)} |", flush=True)
+
+
+@torch.inference_mode()
+def pool_of(model_dir: Path, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The margin of each sentence of the pool, (rows,), from a plain pass of the model, and whether it is wrong.
+
+    The margin top 1 - top 2 of the logits is fitted on no label; with two classes it orders rows as the softmax does.
+    """
+    rows = [row for split in ("calibration", "test", "test-original") for row in load("sst2", split, data_dir).examples]
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModelForSequenceClassification.from_pretrained(model_dir).eval()
+    logits = np.empty((len(rows), model.config.num_labels))
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row].text))
+    for first in range(0, len(order), 64):
+        batch = order[first : first + 64]
+        encoded = tokenizer([rows[row].text for row in batch], padding=True, truncation=True, return_tensors="pt")
+        logits[batch] = model(**encoded).logits.numpy()
+    ranked = np.sort(logits, axis=1)
+    return ranked[:, -1] - ranked[:, -2], logits.argmax(axis=1) != np.array([row.label for row in rows])
+
+
+def two_thirds(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
+    """Where a third of the rows fits a calibrator: the others decide, and the scores of that third give the starts."""
+    fitting = fitting_rows(len(scores), seed)
+    return with_reference(scores[~fitting], wrong[~fitting], target, scores[fitting], seed)
+
+
+POOL_METHODS: dict[str, Method] = {
+    "all rows, reference": with_reference,
+    "all rows, no reference": no_reference,
+    "two thirds of the rows": two_thirds,
+}
+
+
+def pool_outcomes(
+    margins: np.ndarray, wrong: np.ndarray, rows: int, target: float, repetitions: int, *, replacement: bool
+) -> list[tuple[float, float, float]]:
+    """For each method the coverage, the share of repetitions that abstain on all, and that exceed the pool's risk.
+
+    With replacement the pool is the population, and both samples are independent draws of it: the theorem applies as it
+    stands. Without, the reference is the rest of the pool, and the promise is kept more often than it states, as the
+    labelled rows are themselves part of the truth.
+    """
+    rng = np.random.default_rng(rows)
+    found = np.zeros((len(POOL_METHODS), 3))
+    for repetition in range(repetitions):
+        places = len(margins)
+        drawn = rng.integers(0, places, places) if replacement else rng.permutation(places)
+        labelled, others = drawn[:rows], drawn[rows:]
+        for place, method in enumerate(POOL_METHODS.values()):
+            threshold = method(margins[labelled], wrong[labelled], target, margins[others], repetition)
+            answered = margins > threshold
+            found[place] += answered.mean(), threshold == math.inf, answered.any() and wrong[answered].mean() > target
+    return [tuple(row) for row in (found / repetitions).tolist()]
+
+
+def pool_table(repetitions: int, models: Path, data: Path) -> None:
+    print(f"\n### A real pool: coverage / abstains on all / promise broken ({repetitions} repetitions)\n")
+    print(allowance(repetitions))
+    print("| model | drawn | rows | target | knowing the truth | " + " | ".join(POOL_METHODS) + " |")
+    print("|---|---|--:|--:|--:|" + "--:|" * len(POOL_METHODS))
+    for model_dir in sorted(path.parent for path in models.glob("sst2-*/model.safetensors")):
+        margins, wrong = pool_of(model_dir, data)
+        risks = wrong[np.argsort(-margins, kind="stable")].cumsum() / np.arange(1, len(wrong) + 1)
+        for replacement in (True, False):
+            for rows in (200, 400, 872):
+                for target in (0.03, 0.05, 0.10):
+                    best = (np.flatnonzero(risks <= target)[-1] + 1) / len(wrong)
+                    found = pool_outcomes(margins, wrong, rows, target, repetitions, replacement=replacement)
+                    cells = " | ".join(" / ".join(f"{value:.3f}" for value in one) for one in found)
+                    how = "with replacement" if replacement else "without"
+                    print(f"| {model_dir.name} | {how} | {rows} | {target} | {best:.3f} | {cells} |", flush=True)
 
 
 def conformal_outcomes(
@@ -231,6 +393,7 @@ def power_table(repetitions: int) -> None:
 
 TABLES: dict[str, Callable[[int], None]] = {
     "risk": risk_table,
+    "per-class": per_class_table,
     "conformal": conformal_table,
     "false-alarm": false_alarm_table,
     "power": lambda repetitions: power_table(max(repetitions // 10, 50)),
@@ -240,10 +403,17 @@ TABLES: dict[str, Callable[[int], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
-    parser.add_argument("--only", default=",".join(TABLES), help="tables to print, by comma: " + ", ".join(TABLES))
+    parser.add_argument("--only", default=",".join(TABLES), help=f"tables, by comma: {', '.join(TABLES)}, pool")
+    parser.add_argument("--models", type=Path, help="directory with the fine-tuned models sst2-*, for the table pool")
+    parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for the table pool")
     options = parser.parse_args()
     for name in options.only.split(","):
-        TABLES[name](options.repetitions)
+        if name == "pool":
+            if options.models is None or options.data is None:
+                parser.error("the table pool needs --models and --data")
+            pool_table(options.repetitions, options.models, options.data)
+        else:
+            TABLES[name](options.repetitions)
 
 
 if __name__ == "__main__":

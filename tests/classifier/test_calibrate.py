@@ -74,7 +74,7 @@ def test_a_promise_that_cannot_be_made_abstains_on_all_and_says_so(build: Build,
 
 
 def test_the_promised_risk_holds_on_new_rows(build: Build, labelled: Labelled) -> None:
-    clf = build("base").calibrate(*labelled(600), target_risk=0.4, confidence=0.95)
+    clf = build("base").calibrate(*labelled(600), target_risk=0.4, confidence=0.99)  # one draw: little left to chance
     texts, labels = labelled(1500, seed=5)
     pred = clf.predict(texts, check_shift=False)
     wrong = pred.labels != np.array(labels)

@@ -1,4 +1,4 @@
-"""The promised risk: the search against a slow one, and the promise against the truth."""
+"""The promised risk: the search against a slow one, and the promise against the truth in every branch."""
 
 import math
 
@@ -6,23 +6,35 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from uatlite.errors import InputError
-from uatlite.trust.promise import Start, lowest_in_sequence, plan_starts, target_risk
+from uatlite.trust.promise import (
+    RISKS,
+    STARTS,
+    Start,
+    least_answers,
+    lowest_in_sequence,
+    nearest_risk,
+    pilot_rows,
+    plan_starts,
+    rows_needed,
+    target_risk,
+)
 
 
 def tail(errors, answered, risk):
     return sum(math.comb(answered, k) * risk**k * (1 - risk) ** (answered - k) for k in range(errors + 1))
 
 
-def slow_search(scores, errors, target, starts, grid):
+def slow_search(scores, wrong, target, starts, grid):
     """The definition, over a fine grid of thresholds: level by level, from each start down to the next."""
     fallen, level = [], 0.0
     ends = [start.threshold for start in starts[1:]] + [-math.inf]
     for start, end in zip(starts, ends, strict=True):
         level += start.level
         for t in sorted({start.threshold, *(g for g in grid if end <= g <= start.threshold), end}, reverse=True):
-            answered = [e for s, e in zip(scores, errors, strict=True) if s > t]
+            answered = [e for s, e in zip(scores, wrong, strict=True) if s > t]
             if tail(sum(answered), len(answered), target) > level:
                 level = 0.0
                 break
@@ -31,53 +43,78 @@ def slow_search(scores, errors, target, starts, grid):
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(5, 60), st.integers(3, 40), st.booleans())
-def test_the_search_is_the_slow_one(seed, rows, values, two_starts):
+@given(st.integers(0, 2**32 - 1), st.integers(5, 60), st.integers(3, 40), st.integers(1, 3))
+def test_the_search_is_the_slow_one(seed, rows, values, count):
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, values, rows) / values  # many ties
-    errors = rng.random(rows) < 0.5 * (1 - scores)
-    first, second = sorted(rng.choice(np.arange(-1, 2 * values) / (2 * values), 2, replace=False), reverse=True)
-    starts = [Start(float(first), 0.3), Start(float(second), 0.2)] if two_starts else [Start(float(first), 0.5)]
+    wrong = rng.random(rows) < 0.5 * (1 - scores)
+    at = sorted(rng.choice(np.arange(-1, 2 * values) / (2 * values), count, replace=False), reverse=True)
+    levels = {1: [0.5], 2: [0.3, 0.2], 3: [0.2, 0.2, 0.1]}[count]
+    starts = [Start(float(threshold), level) for threshold, level in zip(at, levels, strict=True)]
     grid = [*(np.arange(-1, 4 * values) / (4 * values)).tolist(), -math.inf]
-    slow = slow_search(scores, errors, 0.4, starts, grid)
-    fast = lowest_in_sequence(scores, errors, 0.4, starts)
+    slow = slow_search(scores, wrong, 0.4, starts, grid)
+    fast = lowest_in_sequence(scores, wrong, 0.4, starts)
     np.testing.assert_array_equal(scores > fast, scores > slow)
 
 
 def test_a_run_that_arrives_hands_its_level_on():
     """10 rows right, then one wrong, target 0.3: p = 0.028 at ten answers, 0.113 at eleven."""
-    scores, errors = np.arange(11, 0, -1) / 11, np.arange(11) == 10
+    scores, wrong = np.arange(11, 0, -1) / 11, np.arange(11) == 10
     top, lower = 5.5 / 11, 1.5 / 11  # six answers: p = 0.118; ten answers
     assert tail(0, 6, 0.3) == pytest.approx(0.1176, abs=1e-4)
     assert tail(1, 11, 0.3) == pytest.approx(0.1130, abs=1e-4)
-    handed_on = lowest_in_sequence(scores, errors, 0.3, [Start(top, 0.119), Start(lower, 0.001)])
+    handed_on = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.119), Start(lower, 0.001)])
     assert handed_on == -math.inf
-    lost = lowest_in_sequence(scores, errors, 0.3, [Start(top, 0.110), Start(lower, 0.010)])
+    lost = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.110), Start(lower, 0.010)])
     assert lost == math.inf
-    second_alone = lowest_in_sequence(scores, errors, 0.3, [Start(top, 0.08), Start(lower, 0.04)])
+    second_alone = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.08), Start(lower, 0.04)])
     assert second_alone == pytest.approx(1 / 11)
 
 
-def test_the_starts_share_the_level_and_fall():
-    pilot = np.random.default_rng(0).random(500)
-    starts = plan_starts(pilot, 500, 0.1, 0.95)
-    assert sum(start.level for start in starts) == pytest.approx(0.05)
+BRANCHES = {"one start": (150, 1), "two starts": (400, 2), "three starts": (2000, 3)}
+"""Rows with which a risk of 0.05 is searched for from so many starts."""
+
+
+@pytest.mark.parametrize("rows, count", BRANCHES.values(), ids=BRANCHES)
+@pytest.mark.parametrize("level", [0.05, 0.1])
+def test_the_starts_share_the_level_and_fall(rows, count, level):
+    others = np.random.default_rng(0).random(500)
+    starts = plan_starts(others, rows, 0.05, level)
+    assert len(starts) == count
+    assert sum(start.level for start in starts) == pytest.approx(level, rel=1e-12)
     assert [start.threshold for start in starts] == sorted((start.threshold for start in starts), reverse=True)
-    assert len(starts) == 2
-    assert len(plan_starts(pilot, 80, 0.05, 0.95)) == 1
-    assert plan_starts(pilot, 58, 0.05, 0.95) == []
+    parts = np.array([part for _, part in STARTS[-count:]])
+    np.testing.assert_allclose([start.level for start in starts], level * parts / parts.sum())
+    shares = [(others > start.threshold).mean() for start in starts]
+    np.testing.assert_allclose(shares, [share for share, _ in STARTS[-count:]], atol=0.01)
 
 
-def test_the_starts_do_not_read_labels_or_the_rows(sample):
-    """Else the promise would be void: change every label and score, and the plan is the same."""
+def test_few_rows_start_lower_and_too_few_nowhere():
+    others = np.random.default_rng(0).random(5000)
+    (start,) = plan_starts(others, 80, 0.05, 0.05)
+    assert start.level == 0.05
+    assert 80 * (others > start.threshold).mean() > least_answers(0, 0.05, 0.05) == 59
+    assert plan_starts(others, 59, 0.05, 0.05) == [Start(-math.inf, 0.05)]
+    assert plan_starts(others, 58, 0.05, 0.05) == []
+    assert plan_starts(others[:0], 5000, 0.05, 0.05) == [Start(-math.inf, 0.05)]
+
+
+@pytest.mark.parametrize("errors", [0, 1, 4])
+@pytest.mark.parametrize("level", [0.01, 0.05])
+def test_the_least_answers_by_counting(errors, level):
+    slow = next(n for n in range(errors, 1000) if tail(errors, n, 0.1) <= level)
+    assert least_answers(errors, 0.1, level) == slow
+
+
+def test_the_starts_do_not_read_the_order_of_the_reference():
     rng = np.random.default_rng(1)
-    pilot = rng.random(300)
-    assert plan_starts(pilot, 400, 0.1, 0.95) == plan_starts(rng.permutation(pilot), 400, 0.1, 0.95)
+    others = rng.random(300)
+    assert plan_starts(others, 400, 0.1, 0.05) == plan_starts(rng.permutation(others), 400, 0.1, 0.05)
 
 
 def test_perfect_rows_are_all_answered():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(300), np.zeros(300, dtype=bool), 0.05, pilot=rng.random(300))
+    rule = target_risk(rng.random(300), np.zeros(300, dtype=bool), 0.05, reference=rng.random(300))
     assert rule.promised
     assert rule.coverage == 1.0
     assert rule.threshold == -math.inf
@@ -85,48 +122,89 @@ def test_perfect_rows_are_all_answered():
 
 def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(58), np.zeros(58, dtype=bool), 0.05, pilot=rng.random(58))
+    rule = target_risk(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
     assert not rule.promised
     assert not rule.answers([0.0, 1.0, 1e9]).any()
-    assert "it takes 59 answered rows" in rule.reason
+    assert "it takes 59 answered rows; they do promise a risk of 8.00%, and 5.00% would take about" in rule.reason
     assert rule.describe().startswith("Abstain on all")
 
 
 def test_a_bad_model_promises_nothing():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(500), rng.random(500) < 0.5, 0.05, pilot=rng.random(500))
+    rule = target_risk(rng.random(500), rng.random(500) < 0.7, 0.05, reference=rng.random(500))
     assert not rule.promised
     assert (rule.threshold, rule.coverage, rule.answered, rule.risk_bound) == (math.inf, 0.0, 0, None)
     assert "cannot promise a risk of 5.00%" in rule.reason
+    assert "they promise no risk up to 50%, and more rows will hardly help" in rule.reason
+
+
+def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
+    rng = np.random.default_rng(0)
+    (scores, wrong), others = sample(300, rng), rng.random(300)
+    rule = target_risk(scores, wrong, 0.08, reference=others)
+    nearest = nearest_risk(scores, wrong, 0.08, others, 0.95)
+    needed = rows_needed(scores, wrong, 0.08, 0.95)
+    assert not rule.promised
+    assert f"they do promise a risk of {nearest:.2%}" in rule.reason
+    assert f"{needed - 300:,} more, {needed:,} labelled rows in all" in rule.reason
+    for risk in RISKS:
+        if 0.08 < risk <= nearest:
+            assert target_risk(scores, wrong, risk, reference=others).promised == (risk == nearest)
+
+
+def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(sample):
+    """From 800 rows: R(1/8) = 0.03, R(1/3) = 0.083, so a risk of 0.06 is promised from the first start alone."""
+    rng = np.random.default_rng(3)
+    scores = (np.arange(800) + 0.5) / 800
+    expected = np.cumsum((1 - scores[::-1]) / 2)  # errors among the most trusted, spread evenly
+    wrong = np.diff(np.floor(np.append(0, expected))).astype(bool)[::-1]
+    needed = rows_needed(scores, wrong, 0.06, 0.95)
+    assert needed is not None
+
+    def promised(rows):
+        return np.mean([target_risk(*sample(rows, rng), 0.06, reference=rng.random(1000)).promised for _ in range(200)])
+
+    assert 0.65 < promised(needed) < 0.97
+    assert promised(needed // 3) < 0.45
+
+
+def test_no_number_of_rows_where_the_most_trusted_are_wrong():
+    scores = np.arange(400) / 400
+    assert rows_needed(scores, np.arange(400) % 10 == 0, 0.08, 0.95) is None
+    assert rows_needed(scores, np.arange(400) % 10 == 0, 0.12, 0.95) is not None
 
 
 def test_what_is_promised_is_kept_on_the_rows_themselves(sample):
     rng = np.random.default_rng(0)
-    scores, errors = sample(800, rng)
-    rule = target_risk(scores, errors, 0.1, pilot=rng.random(800), confidence=0.9)
+    scores, wrong = sample(800, rng)
+    rule = target_risk(scores, wrong, 0.1, reference=rng.random(800), confidence=0.9)
     assert rule.promised
     assert rule.rows == 800
-    assert rule.errors == int((errors & rule.answers(scores)).sum())
+    assert rule.errors == int((wrong & rule.answers(scores)).sum())
     assert rule.risk_bound is not None
     assert rule.errors / rule.answered < rule.risk_bound <= 0.1
     assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
     assert "at most 10.00% of the answers are wrong" in rule.describe()
 
 
-def test_without_a_pilot_a_tenth_is_set_aside_by_the_seed(sample):
-    scores, errors = sample(500, np.random.default_rng(0))
-    first, second = (target_risk(scores, errors, 0.1) for _ in range(2))
+def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed(sample):
+    scores, wrong = sample(400, np.random.default_rng(0))
+    first, second = (target_risk(scores, wrong, 0.1) for _ in range(2))
     assert first == second
-    assert first.rows == 450
+    assert first.rows == 360
+    assert [int(pilot_rows(rows, 0).sum()) for rows in (1, 90, 500, 5000)] == [1, 9, 50, 50]
+    aside = pilot_rows(400, 0)
+    assert first == target_risk(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
+    assert not np.array_equal(aside, pilot_rows(400, 1))
 
 
-def test_an_empty_pilot_is_refused(sample):
-    with pytest.raises(InputError, match="0 pilot scores"):
-        target_risk(*sample(100, np.random.default_rng(0)), 0.1, pilot=[])
+def test_an_empty_reference_is_refused(sample):
+    with pytest.raises(InputError, match="0 reference scores"):
+        target_risk(*sample(100, np.random.default_rng(0)), 0.1, reference=[])
 
 
-@pytest.mark.parametrize("with_pilot", [True, False], ids=["pilot", "own pilot"])
-def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_pilot):
+@pytest.mark.parametrize("with_reference", [True, False], ids=["reference", "no reference"])
+def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_reference):
     """400 worlds: the true risk exceeds the target in at most 10 % of them, up to three standard errors.
 
     The observed risk at the same level of ambition (plug-in) exceeds it in about half, so the test can fail.
@@ -135,13 +213,13 @@ def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_pilot):
     target, confidence, repetitions = 0.15, 0.9, 400
     broken, naive, coverage = 0, 0, 0.0
     for _ in range(repetitions):
-        scores, errors = sample(400, rng)
-        pilot = rng.random(400) if with_pilot else None
-        rule = target_risk(scores, errors, target, confidence=confidence, pilot=pilot)
+        scores, wrong = sample(400, rng)
+        reference = rng.random(400) if with_reference else None
+        rule = target_risk(scores, wrong, target, confidence=confidence, reference=reference)
         broken += risk_of(rule.threshold) > target
         coverage += (1 - max(rule.threshold, 0.0) if rule.promised else 0.0) / repetitions
         ranked = np.argsort(-scores)
-        observed = errors[ranked].cumsum() / np.arange(1, 401)
+        observed = wrong[ranked].cumsum() / np.arange(1, 401)
         naive += risk_of(float(scores[ranked][np.flatnonzero(observed <= target)[-1]])) > target
     error = math.sqrt(confidence * (1 - confidence) / repetitions)
     assert broken / repetitions <= 1 - confidence + 3 * error
@@ -149,12 +227,99 @@ def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_pilot):
     assert 0.3 < coverage < 0.6  # at best 0.6: a promise that is kept by abstaining on all is worth nothing
 
 
+def turns_bad(rows, start, target, rng):
+    """Rows in a world that turns bad just below the start; scores are uniform.
+
+    Above the start no row is wrong, in a block below it all are. Where the block ends, at `bad`, the risk is a hair
+    above the target, and lower down it stays there.
+    """
+    risk = 1.0001 * target
+    bad = 1 - (1 - start) / (1 - risk)  # above 0; the block (bad, start] is this share of all above bad
+    scores = rng.random(rows)
+    return scores, ((scores > bad) & (scores <= start)) | ((scores <= bad) & (rng.random(rows) < risk)), bad
+
+
+@pytest.mark.parametrize("rows, count, target, with_reference", [
+    (60, 1, 0.07, True),  # the start is moved down
+    (100, 1, 0.10, True),
+    (100, 1, 0.10, False),
+    (300, 1, 0.03, True),
+    (300, 1, 0.03, False),
+    (400, 2, 0.10, True),
+    (400, 2, 0.10, False),
+    (1500, 3, 0.10, True),
+    (1500, 3, 0.10, False),
+])  # fmt: skip
+def test_the_level_is_kept_where_the_risk_turns_bad_below_the_last_start(rows, count, target, with_reference):
+    """The case in which the promise is broken most often: all runs arrive, and the whole level is at stake at one test.
+
+    In each repetition the promise is broken exactly where that test rejects at the level. With one and a half times the
+    level it would be broken more often, so the test can tell.
+    """
+    rng = np.random.default_rng(rows)
+    level, repetitions, broken, too_much = 0.1, 2000, 0, 0
+    for seed in range(repetitions):
+        aside = np.zeros(rows, dtype=bool) if with_reference else pilot_rows(rows, seed)
+        others = (np.arange(200) + 0.5) / 200 if with_reference else (np.arange(aside.sum()) + 0.5) / aside.sum()
+        decide = rows - int(aside.sum())
+        starts = plan_starts(others, decide, target, level)
+        scores, wrong, bad = turns_bad(decide, starts[-1].threshold, target, rng)
+        assert bad > 0
+        whole, errors = np.empty(rows), np.zeros(rows, dtype=bool)
+        whole[~aside], errors[~aside] = scores, wrong
+        whole[aside] = others[: aside.sum()]
+        rule = target_risk(
+            whole, errors, target, confidence=1 - level, reference=others if with_reference else None, seed=seed
+        )
+        answers, at_start = int((scores > bad).sum()), int((scores > starts[-1].threshold).sum())
+        p = max(binom.cdf(answers - at_start, answers, target), binom.cdf(0, at_start, target))
+        assert (rule.threshold <= bad) == (p <= level)
+        broken, too_much = broken + (rule.threshold <= bad), too_much + (p <= 1.5 * level)
+    assert len(starts) == count
+    error = math.sqrt(level * (1 - level) / repetitions)
+    assert broken / repetitions <= level + 3 * error
+    assert too_much > 1.1 * broken > 0
+
+
 def test_where_no_threshold_is_good_a_promise_comes_at_most_at_the_stated_rate():
-    """The hardest case: the risk is a hair above the target at every threshold, so each promise is false."""
+    """The risk is a hair above the target at every threshold, so each promise is false, from whichever start."""
     rng = np.random.default_rng(11)
-    promises = 0
-    for _ in range(600):
-        errors = rng.random(400) < 0.1001
-        promises += target_risk(rng.random(400), errors, 0.1, confidence=0.9, pilot=rng.random(400)).promised
-    assert promises / 600 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 600)
-    assert promises > 0  # else the test would say nothing
+    for rows, _ in BRANCHES.values():
+        promises = 0
+        for _ in range(300):
+            wrong = rng.random(rows) < 0.0501
+            promises += target_risk(rng.random(rows), wrong, 0.05, confidence=0.9, reference=rng.random(400)).promised
+        assert promises / 300 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 300)
+        assert promises > 0  # else the test would say nothing
+
+
+@pytest.mark.parametrize("errors", range(6))
+def test_with_one_start_a_promise_is_made_exactly_where_the_test_rejects(errors):
+    """150 rows, 75 of them above the start, a number of them wrong and all others below: p ≤ 1 - confidence."""
+    others = (np.arange(1000) + 0.5) / 1000
+    (start,) = plan_starts(others, 150, 0.05, 0.05)
+    above = start.threshold + (1 - start.threshold) * (np.arange(75) + 0.5) / 75
+    scores = np.append(above, start.threshold * (np.arange(75) + 0.5) / 75)
+    wrong = np.append(np.arange(75) < errors, np.ones(75, dtype=bool))
+    p = tail(errors, 75, 0.05)
+    for confidence, promised in ((1 - 1.001 * p, True), (1 - 0.999 * p, False)):
+        if [one.threshold for one in plan_starts(others, 150, 0.05, 1 - confidence)] == [start.threshold]:
+            assert target_risk(scores, wrong, 0.05, confidence=confidence, reference=others).promised == promised
+
+
+def test_the_promise_among_rows_in_scope_is_as_exact():
+    """Rows at or beyond the k-th smallest nonconformity are abstained on; the others decide about rows like them.
+
+    The risk in scope is a hair above the target and outside it is 1, so each promise is false.
+    """
+    rng = np.random.default_rng(5)
+    rows, promises, repetitions = 300, 0, 800
+    for _ in range(repetitions):
+        nonconformity = rng.random(rows)
+        cut = np.sort(nonconformity)[int(0.9 * rows) - 1]
+        wrong = rng.random(rows) < np.where(nonconformity < cut, 0.1001, 1.0)
+        inside = nonconformity < cut
+        rule = target_risk(rng.random(rows)[inside], wrong[inside], 0.1, confidence=0.9, reference=rng.random(300))
+        promises += rule.promised
+    assert promises / repetitions <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / repetitions)
+    assert promises > 0

@@ -269,7 +269,7 @@ def _rule(
     kind, target = options.rule
     arguments: dict[str, Any] = {"score": options.score, "confidence": options.confidence}
     if kind == "risk":  # the search must not begin where these very rows say
-        arguments |= {"pilot": scores[fitting] if fitting.any() else None, "seed": options.seed}
+        arguments |= {"reference": scores[fitting] if fitting.any() else None, "seed": options.seed}
     return RULES[kind](scores[deciding], errors[deciding], target, **arguments)
 
 

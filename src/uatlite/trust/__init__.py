@@ -11,11 +11,14 @@ from uatlite.trust.calibrators import (
 )
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.label_sets import NONCONFORMITY, LabelSets, label_sets, text_uniforms
+from uatlite.trust.menu import Menu, MenuLine, RiskCurve, risk_menu
 from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt
+from uatlite.trust.per_class import target_risk_per_class
 from uatlite.trust.promise import RULES, target_risk
 from uatlite.trust.rule import (
     SCORES,
     AbstentionRule,
+    ClassPromise,
     Uncertainties,
     allowed_errors,
     coverage_interval,
@@ -38,12 +41,16 @@ __all__ = [
     "Auto",
     "Calibrator",
     "Candidate",
+    "ClassPromise",
     "HistogramBinning",
     "Identity",
     "InputTemperature",
     "Isotonic",
     "LabelSets",
+    "Menu",
+    "MenuLine",
     "Platt",
+    "RiskCurve",
     "Scope",
     "ScopeFit",
     "ShiftReference",
@@ -60,10 +67,12 @@ __all__ = [
     "fixed_threshold",
     "label_sets",
     "make_calibrator",
+    "risk_menu",
     "risk_upper_bound",
     "summarise",
     "target_coverage",
     "target_risk",
+    "target_risk_per_class",
     "text_uniforms",
     "trust",
 ]

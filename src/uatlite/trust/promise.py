@@ -1,12 +1,14 @@
 """The rule for a target risk and its guarantee; the split into rows that fit and rows that decide; all rules by name.
 
 The guarantee comes from exact binomial tests of thresholds in an order that is fixed beforehand. It is about new rows,
-so the rows that decide must not have fitted anything that the rule is about: `fitting_rows` divides them.
+so the rows that decide must not have fitted anything that the rule is about: `fitting_rows` divides them. A score that
+was fitted on no label, such as the model's own margin, lets all rows decide.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,19 +26,23 @@ from uatlite.trust.rule import (
 )
 from uatlite.values import Floats, check_scores
 
-PILOT_SHARE = 0.1
-"""The share of rows set aside to choose where the search begins, if no pilot scores are given."""
+STARTS = ((1 / 8, 0.30), (1 / 3, 0.45), (1 / 2, 0.25))
+"""Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
+answers enough to bear a few errors; the ones above it are for targets that half of the rows cannot meet."""
 
-START_ERRORS = 2
-"""The search begins where this many errors are allowed, or fewer if that takes over `SECOND_START` of the rows. With
-none allowed the first unlucky row ends the search; with many it begins where the risk is already too high."""
+START_ERRORS = 1
+"""A start above the last is left out, and its part shared among the others, unless it allows this many errors."""
 
-SECOND_START = 1 / 3
-"""A second search begins where a third of the rows is answered: the few most trusted rows may be mislabelled or
-confidently wrong, and must not prevent a promise that holds for many."""
+PILOT_SHARE, PILOT_ROWS = 0.1, 50
+"""The share of rows set aside to give the starts if there are no reference scores, and the most of them."""
 
-FIRST_LEVEL = 2 / 3
-"""The share of the level for the first start. The second has the rest, and all of it if the first search gets there."""
+RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
+"""The risks on a menu; the nearest that can be promised is looked for among these and `HIGHER_RISKS`."""
+
+HIGHER_RISKS = (0.25, 0.30, 0.40, 0.50)
+
+POWER, MOST_ROWS = 0.8, 1_000_000
+"""An estimate of the rows needed is for a promise with this probability, and is given up to this many rows."""
 
 
 @dataclass(frozen=True)
@@ -49,86 +55,125 @@ class Start:
 
 def target_risk(
     scores: ArrayLike,
-    errors: ArrayLike,
+    wrong: ArrayLike,
     target: float,
     *,
     score: str = "confidence",
     confidence: float = 0.95,
-    pilot: ArrayLike | None = None,
+    reference: ArrayLike | None = None,
     seed: int = 0,
 ) -> AbstentionRule:
     """The threshold at which P(wrong | answered) is at most `target` with the stated confidence, or none.
 
-    Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) > target" is rejected if
-    P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there. The search ends at the first
-    hypothesis that is not rejected; the rule has the lowest threshold that was. All thresholds share one level (proof:
-    docs/reference/decision.md): a false promise requires rejecting the first true hypothesis, and no data decide which
-    one that is. So the starts must not come from these rows. They are read off `pilot`: scores, without labels, of
-    other rows, such as those that the calibrator was fitted on. Without a pilot, a tenth of the rows, drawn by `seed`,
-    is set aside as one.
+    `scores` (rows,) and `wrong` (rows,), True where the prediction is wrong, are of labelled rows that fitted neither
+    the model nor the score. Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) >
+    target" is rejected if P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there. The
+    search ends at the first hypothesis that is not rejected; the rule has the lowest threshold that was. All
+    thresholds share one level (proof: docs/reference/decision.md): a false promise requires rejecting the first true
+    hypothesis, and no data decide which one that is. So the starts must not come from these rows. They are read off
+    `reference` (others,): scores of other texts, no labels needed. Without it, a tenth of the rows, at most 50, drawn
+    by `seed`, is set aside for this alone.
     """
-    s, e = check_rows(scores, errors, confidence)
+    s, w = check_rows(scores, wrong, confidence)
     check_target(target, s, score)
-    s, e, aside = split_pilot(s, e, seed) if pilot is None else (s, e, check_scores(pilot))
-    if len(aside) == 0 or len(s) == 0:
-        raise InputError(f"{len(s)} rows and {len(aside)} pilot scores; the search needs at least one of each.")
-    starts = plan_starts(aside, len(s), target, confidence)
-    threshold = lowest_in_sequence(s, e, target, starts)
-    promised = threshold < math.inf
+    s, w, others = starting_scores(s, w, reference, seed)
+    rule = promise_at(s, w, target, others, score=score, confidence=confidence)
+    return rule if rule.promised else replace(rule, reason=why_not(s, w, target, others, confidence))
+
+
+def starting_scores(
+    scores: Floats, wrong: NDArray[np.bool_], reference: ArrayLike | None, seed: int
+) -> tuple[Floats, NDArray[np.bool_], Floats]:
+    """Scores and errors of the rows that decide, and the scores that give the starts."""
+    if reference is not None:
+        others = check_scores(reference)
+    else:
+        aside = pilot_rows(len(scores), seed)
+        scores, wrong, others = scores[~aside], wrong[~aside], scores[aside]
+    if len(others) == 0 or len(scores) == 0:
+        raise InputError(
+            f"{len(scores)} rows and {len(others)} reference scores; the search needs at least one of each."
+        )
+    return scores, wrong, others
+
+
+def pilot_rows(rows: int, seed: int, most: int = PILOT_ROWS) -> NDArray[np.bool_]:
+    """Which rows are set aside to give the starts, (rows,): a tenth, at least one and at most `most`."""
+    size = min(max(1, round(PILOT_SHARE * rows)), most)
+    return np.asarray(np.random.default_rng(seed).permutation(rows) < size)
+
+
+def promise_at(
+    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, *, score: str, confidence: float
+) -> AbstentionRule:
+    """The rule of the search, with the starts read off `others`; without a reason where nothing is promised."""
+    threshold = lowest_in_sequence(scores, wrong, target, plan_starts(others, len(scores), target, 1.0 - confidence))
     return rule_at(
         threshold,
-        s,
-        e,
+        scores,
+        wrong,
         kind="risk",
         score=score,
         target=target,
         confidence=confidence,
-        promised=promised,
-        reason="" if promised else why_not(s, e, starts, target, confidence),
+        promised=threshold < math.inf,
     )
 
 
-def split_pilot(scores: Floats, errors: NDArray[np.bool_], seed: int) -> tuple[Floats, NDArray[np.bool_], Floats]:
-    """Scores and errors of the rows that are kept, and the scores of those set aside as the pilot."""
-    order = np.random.default_rng(seed).permutation(len(scores))
-    size = max(1, round(PILOT_SHARE * len(scores)))
-    return scores[order[size:]], errors[order[size:]], scores[order[:size]]
+def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[Start]:
+    """The starts, highest threshold first; none if the rows are too few to promise. Their levels sum to `level`."""
+    shares = planned_shares(rows, len(others), target, level)
+    return [Start(upper_quantile(others, share), part) for share, part in shares]
 
 
-def plan_starts(pilot: Floats, rows: int, target: float, confidence: float) -> list[Start]:
-    """The starts, highest threshold first; none if the rows are too few to promise. Levels sum to 1 - confidence."""
-    level = 1.0 - confidence
-    early = first_share(rows, len(pilot), target, FIRST_LEVEL * level)
-    if early is not None and early < SECOND_START:
-        return [
-            Start(upper_quantile(pilot, early), FIRST_LEVEL * level),
-            Start(upper_quantile(pilot, SECOND_START), (1 - FIRST_LEVEL) * level),
-        ]
-    only = first_share(rows, len(pilot), target, level)
-    return [] if only is None else [Start(upper_quantile(pilot, only), level)]
+def planned_shares(rows: int, others: float, target: float, level: float) -> list[tuple[float, float]]:
+    """The share of rows answered at each start, and its level: `STARTS`, without those that have too few rows.
+
+    Where only the last is left, it moves down until it allows no error at least.
+    """
+    for first in range(len(STARTS) - 1):
+        used = STARTS[first:]
+        total = sum(part for _, part in used)
+        shares = [(share, level * part / total) for share, part in used]
+        if needed_share(rows, others, target, shares[0][1], START_ERRORS) <= shares[0][0]:
+            return shares
+    least = needed_share(rows, others, target, level, 0)
+    return [] if least == math.inf else [(max(STARTS[-1][0], least), level)]
 
 
-def first_share(rows: int, pilots: int, target: float, level: float) -> float | None:
-    """The share of rows to answer at the first start: enough to allow `START_ERRORS` at the level, or fewer.
+def needed_share(rows: int, others: float, target: float, level: float, errors: int) -> float:
+    """The share of rows to answer at a start so that `errors` are allowed there; inf if all rows are too few.
 
     1.3 standard deviations of the difference between the two samples are added: one answer too few would end the
-    search at once. None if even all rows without an error are not enough.
+    search at once.
     """
-    allowed = allowed_errors(np.arange(rows + 1), target, 1.0 - level)
-    least = [int(np.argmax(allowed >= errors)) for errors in range(START_ERRORS + 1) if allowed[-1] >= errors]
-    if not least:
-        return None
-    share = max([count for count in least if count <= SECOND_START * rows], default=least[0]) / rows
-    return share + 1.3 * math.sqrt(share * (1.0 - share) * (1.0 / pilots + 1.0 / rows))
+    share = least_answers(errors, target, level) / rows
+    if share > 1.0:
+        return math.inf
+    if others == 0:
+        return 1.0
+    return min(share + 1.3 * math.sqrt(share * (1.0 - share) * (1.0 / others + 1.0 / rows)), 1.0)
 
 
-def upper_quantile(pilot: Floats, share: float) -> float:
-    """The threshold that about `share` of rows exceed; -inf, which all exceed, where the pilot has no score so low."""
-    rank = math.ceil(share * (len(pilot) + 1))
-    return -math.inf if rank > len(pilot) else float(np.sort(pilot)[-rank])
+@lru_cache(maxsize=1024)
+def least_answers(errors: int, target: float, level: float) -> int:
+    """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level."""
+    low, high = errors, errors + 1
+    while binom.cdf(errors, high, target) > level:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if binom.cdf(errors, middle, target) <= level else (middle, high)
+    return high
 
 
-def lowest_in_sequence(scores: Floats, errors: NDArray[np.bool_], target: float, starts: list[Start]) -> float:
+def upper_quantile(others: Floats, share: float) -> float:
+    """The threshold that about `share` of rows exceed; -inf, which all exceed, where there is no score so low."""
+    rank = math.ceil(share * (len(others) + 1))
+    return -math.inf if rank > len(others) else float(np.sort(others)[-rank])
+
+
+def lowest_in_sequence(scores: Floats, wrong: NDArray[np.bool_], target: float, starts: Sequence[Start]) -> float:
     """The lowest threshold at which "the risk is above the target" was rejected; +inf if it was nowhere.
 
     Each search goes from its start to the next start: if it gets there, it passes its level on, else the level is lost
@@ -137,36 +182,82 @@ def lowest_in_sequence(scores: Floats, errors: NDArray[np.bool_], target: float,
     order = np.argsort(-scores, kind="stable")
     # With the k highest answered: below[k] is the lowest threshold that does it, p_values[k] its test.
     below = np.append(scores[order], -math.inf)
-    wrong = np.concatenate([[0], np.cumsum(errors[order])])
-    p_values = binom.cdf(wrong, np.arange(len(scores) + 1), target)
+    errors = np.concatenate([[0], np.cumsum(wrong[order])])
+    p_values = binom.cdf(errors, np.arange(len(scores) + 1), target)
+    possible = np.flatnonzero(np.append(True, below[1:] != below[:-1]))  # no threshold separates equal scores
     counts = [int((scores > start.threshold).sum()) for start in starts] + [len(scores)]
     found, level = math.inf, 0.0
     for start, first, last in zip(starts, counts, counts[1:], strict=False):
         level += start.level
-        for answered in range(first, last + 1):
-            if answered > 0 and below[answered] == below[answered - 1]:
-                continue  # no threshold separates equal scores
-            if p_values[answered] > level:
-                level = 0.0
-                break
-            found = float(below[answered])
+        tested = possible[(possible >= first) & (possible <= last)]
+        kept = p_values[tested] > level
+        rejected = tested[: int(kept.argmax())] if kept.any() else tested
+        if len(rejected):
+            found = float(below[rejected[-1]])
+        if kept.any():
+            level = 0.0
     return found
 
 
-def why_not(scores: Floats, errors: NDArray[np.bool_], starts: list[Start], target: float, confidence: float) -> str:
-    """The sentence that says why no threshold can promise the target."""
+def why_not(
+    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, confidence: float, rows: str = "rows"
+) -> str:
+    """Why no threshold can promise the target, which risk can be promised, and how many rows the target would take."""
+    starts = plan_starts(others, len(scores), target, 1.0 - confidence)
     asked = f"a risk of {target:.2%} with confidence {confidence:g}"
     if not starts:
-        needed = math.ceil(math.log(1 - confidence) / math.log1p(-target))
-        return (
-            f"{len(scores)} rows cannot promise {asked}: even without an error it takes {needed} answered rows; "
-            "label more rows or ask for less."
+        least = least_answers(0, target, 1.0 - confidence)
+        why = f"{len(scores)} {rows} cannot promise {asked}: even without an error it takes {least} answered rows"
+    else:
+        answered = scores > starts[-1].threshold
+        why = (
+            f"of the {int(answered.sum())} most trusted of {len(scores)} {rows} {int((answered & wrong).sum())} are "
+            f"wrong, which cannot promise {asked}"
         )
-    answered = scores > starts[-1].threshold
-    return (
-        f"of the {int(answered.sum())} most trusted of {len(scores)} rows {int((answered & errors).sum())} are wrong, "
-        f"which cannot promise {asked}; label more rows, ask for less, or use another score."
+    needed = rows_needed(scores, wrong, target, confidence)
+    more = (
+        "and more rows will hardly help, the most trusted ones are wrong too often; use another score"
+        if needed is None
+        else f"and {target:.2%} would take about {needed - len(scores):,} more, {needed:,} labelled {rows} in all"
     )
+    nearest = nearest_risk(scores, wrong, target, others, confidence)
+    can = "they promise no risk up to 50%" if nearest is None else f"they do promise a risk of {nearest:.2%}"
+    return f"{why}; {can}, {more}."
+
+
+def nearest_risk(
+    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, confidence: float
+) -> float | None:
+    """The lowest of the usual risks above the target that these rows promise."""
+    for risk in RISKS + HIGHER_RISKS:
+        if risk > target:
+            starts = plan_starts(others, len(scores), risk, 1.0 - confidence)
+            if lowest_in_sequence(scores, wrong, risk, starts) < math.inf:
+                return risk
+    return None
+
+
+def rows_needed(scores: Floats, wrong: NDArray[np.bool_], target: float, confidence: float) -> int | None:
+    """How many labelled rows a promise would take, in all: an estimate to two digits; None if more will not do.
+
+    The fewest rows with which a search passes its start with probability 0.8, if the risk there is the observed one.
+    """
+    observed = np.cumsum(wrong[np.argsort(-scores, kind="stable")]) / np.arange(1, len(scores) + 1)
+    steps = np.ceil(len(scores) * 1.05 ** np.arange(1, math.log(max(MOST_ROWS / len(scores), 1.06), 1.05)))
+    runs = [
+        (n, *run) for n in steps.astype(int).tolist() for run in planned_shares(n, math.inf, target, 1 - confidence)
+    ]
+    if not runs:
+        return None
+    rows, shares, levels = np.array(runs).T
+    answered = (shares * rows).astype(np.int64)
+    risks = observed[np.maximum(np.round(shares * len(scores)).astype(np.int64), 1) - 1]
+    chances = binom.cdf(allowed_errors(answered, target, 1.0 - levels), answered, risks)
+    enough = rows[(risks < target) & (chances >= POWER)]
+    if not len(enough):
+        return None
+    digits = len(str(int(enough[0]))) - 2
+    return math.ceil(enough[0] / 10**digits) * int(10**digits)
 
 
 FITTING_SHARE = 3

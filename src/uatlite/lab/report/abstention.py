@@ -94,7 +94,7 @@ def abstain(evaluation: Evaluation, contender: str | None = None, *, target: flo
     if chosen not in known:
         raise ConfigurationError(f"{chosen} has no predictions of calibration rows; choose one of {', '.join(known)}.")
     deciding = outcome_of(known[chosen][1], calibrators[chosen]).rows
-    rule = target_risk(deciding.confidence, deciding.correct == 0, target, pilot=fitting[chosen].rows.confidence)
+    rule = target_risk(deciding.confidence, deciding.correct == 0, target, reference=fitting[chosen].rows.confidence)
     method = next(one.method.name for one in evaluation.contenders if one.name == chosen)
     on = {one.name: evaluation.predictions(method, one.name) for one in evaluation.results.sets}
     outcomes = {name: outcome_of(rows, calibrators[chosen]) for name, rows in on.items()}

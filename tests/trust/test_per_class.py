@@ -1,0 +1,169 @@
+"""Promises for each class: the rule of each class alone, at its part of the level, and the promise of all together."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.trust.per_class import target_risk_per_class
+from uatlite.trust.promise import plan_starts, target_risk
+from uatlite.trust.rule import AbstentionRule
+
+NAMES = ("no", "yes")
+
+
+@pytest.fixture
+def rows(sample):
+    """Rows predicted in two classes; the first is wrong a third as often."""
+    rng = np.random.default_rng(0)
+    scores, wrong = sample(900, rng)
+    predicted = rng.integers(0, 2, 900)
+    wrong &= (predicted == 1) | (rng.random(900) < 0.3)
+    return scores, wrong, predicted, rng.random(1000), rng.integers(0, 2, 1000)
+
+
+def test_each_class_has_the_rule_of_its_rows_at_half_the_level(rows):
+    scores, wrong, predicted, others, columns = rows
+    rule = target_risk_per_class(
+        scores, wrong, predicted, 0.1, classes=NAMES, reference=others, reference_predicted=columns
+    )
+    for column, part in enumerate(rule.per_class):
+        of_class = predicted == column
+        alone = target_risk(
+            scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others[columns == column]
+        )
+        assert (part.name, part.asked, part.promised) == (NAMES[column], True, alone.promised)
+        assert (part.threshold, part.rows) == (alone.threshold, alone.rows)
+        assert (part.answered, part.errors) == (alone.answered, alone.errors)
+        assert part.reason.replace(" predicted yes", "") == alone.reason
+    assert rule.promised
+    assert rule.thresholds == tuple(part.threshold for part in rule.per_class)
+    assert rule.threshold == min(rule.thresholds)
+
+
+def test_a_row_is_answered_by_the_threshold_of_its_class(rows):
+    scores, wrong, predicted, others, columns = rows
+    rule = target_risk_per_class(
+        scores, wrong, predicted, 0.15, classes=NAMES, reference=others, reference_predicted=columns
+    )
+    slow = [s > rule.per_class[c].threshold for s, c in zip(scores, predicted, strict=True)]
+    np.testing.assert_array_equal(rule.answers(scores, predicted), slow)
+    assert (rule.answered, rule.errors) == (sum(slow), int((np.array(slow) & wrong).sum()))
+    assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
+    with pytest.raises(InputError, match="pass the predicted columns"):
+        rule.answers(scores)
+
+
+def test_one_class_alone_has_the_whole_level_and_others_are_answered(rows):
+    scores, wrong, predicted, others, columns = rows
+    rule = target_risk_per_class(
+        scores, wrong, predicted, 0.1, classes=NAMES, only="yes", reference=others, reference_predicted=columns
+    )
+    of_class = predicted == 1
+    alone = target_risk(scores[of_class], wrong[of_class], 0.1, reference=others[columns == 1])
+    assert rule.thresholds == (-math.inf, alone.threshold)
+    assert [part.asked for part in rule.per_class] == [False, True]
+    assert rule.answers(scores, predicted)[~of_class].all()
+    assert "Nothing is promised about other answers" in rule.describe()
+
+
+def test_a_class_that_cannot_be_promised_is_abstained_on_and_said(rows):
+    scores, wrong, predicted, others, columns = rows
+    rule = target_risk_per_class(
+        scores,
+        wrong | (predicted == 1),
+        predicted,
+        0.1,
+        classes=(*NAMES, "never"),
+        reference=others,
+        reference_predicted=columns,
+    )
+    assert [part.promised for part in rule.per_class] == [True, False, False]
+    answers = rule.answers(scores, predicted)
+    assert answers[predicted == 0].any()
+    assert not answers[predicted == 1].any()
+    told = rule.describe()
+    assert "Answer no where confidence >" in told
+    assert "Never answer yes: of the" in told
+    assert "Never answer never: no labelled row is predicted never." in told
+    assert "confidence 0.95, all together, 900 calibration rows" in told
+
+
+def test_many_classes_that_cannot_be_promised_are_told_shortly():
+    rng = np.random.default_rng(0)
+    names = [f"class {k}" for k in range(30)]
+    rule = target_risk_per_class(
+        rng.random(300), np.zeros(300, dtype=bool), rng.integers(0, 30, 300), 0.05, classes=names
+    )
+    assert not rule.promised
+    assert not rule.answers(rng.random(5), [0, 1, 2, 3, 4]).any()
+    assert rule.coverage_interval == (0.0, 0.0)
+    assert "and 24 more, for the like reason." in rule.describe()
+
+
+def test_without_a_reference_rows_are_set_aside_and_a_class_without_any_starts_at_all(rows):
+    scores, wrong, predicted, *_ = rows
+    rule = target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, seed=1)
+    assert rule.rows == 810
+    rare = np.arange(900) < 60
+    rule = target_risk_per_class(scores, wrong & ~rare, rare.astype(int), 0.1, classes=NAMES, reference=scores[60:],
+                                 reference_predicted=np.zeros(840, dtype=int))  # fmt: skip
+    assert rule.per_class[1].threshold == -math.inf
+
+
+def test_it_comes_back_from_json_and_old_rules_do_too(rows):
+    scores, wrong, predicted, *_ = rows
+    for only in (None, "no"):
+        rule = target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, only=only)
+        assert AbstentionRule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False))) == rule
+    old = target_risk(scores, wrong, 0.1).to_dict()
+    del old["per_class"]
+    assert AbstentionRule.from_dict(old).thresholds is None
+
+
+def test_what_does_not_fit_together_is_refused(rows):
+    scores, wrong, predicted, others, _ = rows
+    with pytest.raises(ConfigurationError, match="belong together"):
+        target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, reference=others)
+    with pytest.raises(ConfigurationError, match="only='maybe'"):
+        target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, only="maybe")
+    with pytest.raises(InputError, match="allowed are 0 to 1"):
+        target_risk_per_class(scores, wrong, predicted + 1, 0.1, classes=NAMES)
+
+
+@pytest.mark.parametrize("only", [None, "yes"])
+def test_all_promises_hold_together_where_every_class_turns_bad_below_its_start(only):
+    """Each class is at risk at one test, with its part of the level; any false promise counts.
+
+    Above the start no row is wrong and in the block below it all are, up to where the risk is a hair above the target.
+    Then every class breaks its promise at nearly its level, and without the division it would be twice too often.
+    """
+    rng = np.random.default_rng(2)
+    level, target, repetitions, broken, undivided = 0.1, 0.1, 2000, 0, 0
+    others = (np.arange(200) + 0.5) / 200
+    for _ in range(repetitions):
+        predicted, scores = rng.integers(0, 2, 1200), rng.random(1200)
+        bads, wrong, tests = [], np.zeros(1200, dtype=bool), []
+        for column in range(2):
+            of_class = predicted == column
+            part = level if only else level / 2
+            start = plan_starts(others, int(of_class.sum()), target, part)[-1].threshold
+            bad = 1 - (1 - start) / (1 - 1.0001 * target)
+            block = (scores > bad) & (scores <= start)
+            wrong |= of_class & (block | ((scores <= bad) & (rng.random(1200) < 1.0001 * target)))
+            bads.append(bad)
+            n, k = int((of_class & (scores > bad)).sum()), int((of_class & block).sum())
+            tests.append(binom.cdf(k, n, target))
+        rule = target_risk_per_class(
+            scores, wrong, predicted, target, classes=NAMES, only=only, confidence=1 - level,
+            reference=np.tile(others, 2), reference_predicted=np.repeat([0, 1], 200),
+        )  # fmt: skip
+        asked = (1,) if only else (0, 1)
+        broken += any(rule.thresholds[column] <= bads[column] for column in asked)
+        undivided += any(tests[column] <= (1.5 * level if only else level) for column in asked)
+    error = math.sqrt(level * (1 - level) / repetitions)
+    assert 0.6 * level < broken / repetitions <= level + 3 * error
+    assert undivided / repetitions > level + 3 * error
