@@ -256,8 +256,8 @@ def rows_needed(scores: Floats, wrong: NDArray[np.bool_], target: float, confide
     enough = rows[(risks < target) & (chances >= POWER)]
     if not len(enough):
         return None
-    digits = len(str(int(enough[0]))) - 2
-    return math.ceil(enough[0] / 10**digits) * int(10**digits)
+    unit = 10.0 ** (len(str(int(enough[0]))) - 2)  # two digits are enough for an estimate
+    return int(math.ceil(enough[0] / unit) * unit)
 
 
 FITTING_SHARE = 3
