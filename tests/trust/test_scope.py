@@ -53,9 +53,9 @@ FORMS = ("reference", "few", "calibration", "logits")
 def test_p_values_are_uniform_for_texts_in_scope(form):
     """Each repetition draws calibration rows and one new row, so the p-values are independent."""
     rng = np.random.default_rng(0)
-    p = np.concatenate([scope_of(form, 60, rng).p_values(*draw(1, rng)) for _ in range(1500)])
+    p = np.concatenate([scope_of(form, 60, rng).p_values(*draw(1, rng)) for _ in range(800)])
     for level in (0.05, 0.1, 0.25, 0.5, 0.75):
-        deviation = math.sqrt(level * (1 - level) / 1500)
+        deviation = math.sqrt(level * (1 - level) / 800)
         share = np.mean(p <= level)
         assert share <= level + 3 * deviation
         assert share >= level - 1 / 61 - 3 * deviation  # and not conservative: the test has power
@@ -68,9 +68,9 @@ def test_ties_do_not_raise_the_rate():
     def tied(rows):
         return np.where(rng.random((rows, 1)) < 0.1, [[0.0, 0.0]], [[3.0, -3.0]])
 
-    p = np.concatenate([fit_scope(None, None, tied(60)).p_values(None, tied(1)) for _ in range(2000)])
+    p = np.concatenate([fit_scope(None, None, tied(60)).p_values(None, tied(1)) for _ in range(1000)])
     for level in np.unique(p):
-        assert np.mean(p <= level) <= level + 3 * math.sqrt(level / 2000)
+        assert np.mean(p <= level) <= level + 3 * math.sqrt(level / 1000)
 
 
 @pytest.mark.parametrize("form", FORMS[:3])
