@@ -19,7 +19,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from uatlite.lab.evaluate.compare import Resampling, compare
-from uatlite.lab.evaluate.contenders import parse_contenders
+from uatlite.lab.evaluate.plan import parse_contenders
 from uatlite.metrics.bootstrap import METRICS, Estimate, metric_estimates
 from uatlite.metrics.ranking import Rows
 from uatlite.predictive import margin_variance

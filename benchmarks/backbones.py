@@ -33,9 +33,7 @@ class Backbone:
         """The directory of the fine-tuned model; trained now if it is not there."""
         directory = self.directory(models, seed)
         rows = load(self.task, "train", data, limit=self.rows, seed=seed)
-        record = fine_tune(
-            "minilm", rows, directory, recipe=self.recipe, seed=seed, resume=True, checkpoint_steps=200
-        )
+        record = fine_tune("minilm", rows, directory, recipe=self.recipe, seed=seed, resume=True, checkpoint_steps=200)
         print(f"{directory.name}: {record.rows:,} rows, {record.steps} steps, {record.seconds:.0f} s", flush=True)
         return directory
 

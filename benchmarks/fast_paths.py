@@ -54,7 +54,7 @@ def forward_of(kind: str, change: Callable[[torch.nn.Module], torch.nn.Module]) 
     def run_folded() -> torch.Tensor:
         passes = range(config.samples)
         folded = FoldedPasses(config, texts, passes, narrow_layer=view.layers - 1)
-        return forward_folded(changed_view, batch, folded, config.samples)
+        return forward_folded(changed_view, batch, folded, config.samples)[0]
 
     return run_folded
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 
 from uatlite.errors import InputError
-from uatlite.predictive import margin_variance, mean_logits, predict, softmax
+from uatlite.predictive import margin_variance, mean_logits, predict, softmax, summarise, summarise_gaussian
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
 
@@ -51,7 +51,8 @@ def test_passes_that_agree_carry_no_epistemic_uncertainty() -> None:
 def test_one_pass_and_one_class() -> None:
     single = predict(LOGITS[:1])
     assert single.probabilities == pytest.approx(softmax(LOGITS[0]))
-    assert (single.variance == 0).all()
+    for unknown in (single.variance, single.mutual_information, single.expected_entropy):
+        assert np.isnan(unknown).all()
     alone = predict(LOGITS[:, :, :1])
     assert (alone.probabilities == 1).all()
     assert (alone.margin == 1).all()
@@ -108,3 +109,27 @@ def test_passes_that_are_not_there_are_an_error_unless_they_are_counted() -> Non
     logits, _ = ragged()
     with pytest.raises(InputError, match="finite"):
         predict(logits)
+
+
+def test_a_gaussian_margin_agrees_with_many_sampled_passes() -> None:
+    rng = np.random.default_rng(5)
+    logits, variance = rng.normal(0, 2, (40, 4)), rng.uniform(0.05, 6.0, 40)
+    found = summarise_gaussian(logits, variance)
+    draws = rng.standard_normal(40_000)
+    for row in range(40):
+        first, second = np.argsort(-logits[row])[:2]
+        passes = np.repeat(logits[None, row], len(draws), axis=0)
+        passes[:, first] += draws * np.sqrt(variance[row]) / 2
+        passes[:, second] -= draws * np.sqrt(variance[row]) / 2
+        sampled = summarise(softmax(logits[row : row + 1]), softmax(passes)[:, None], logits[row : row + 1])
+        for name in ("entropy", "expected_entropy", "mutual_information", "variance"):
+            assert getattr(found, name)[row] == pytest.approx(getattr(sampled, name)[0], abs=6e-3), name
+    assert found.probabilities == pytest.approx(softmax(logits))
+
+
+def test_an_unknown_variance_leaves_the_other_measures() -> None:
+    logits = np.array([[2.0, 0.0, -1.0], [0.5, 0.4, 0.3]])
+    found = summarise_gaussian(logits, np.array([0.0, 1.0]))
+    assert np.isnan(found.mutual_information).tolist() == [True, False]
+    assert np.isnan(found.variance).tolist() == [True, False]
+    assert found.entropy[0] == pytest.approx(predict(logits[None, :1]).entropy[0])

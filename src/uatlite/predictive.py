@@ -4,6 +4,9 @@ Two means over passes are used, on purpose. The prediction is the softmax of the
 mutual information and the variance use the passes' *probabilities* p_m and their mean, because only there does the
 entropy split into an expected part and a part that the passes disagree about.
 
+A method without sampling gives one pass and the variance of its margin. The passes are then those of a Gaussian: its
+margin at the nodes of a quadrature, each with its weight. What needs several passes and has one alone is NaN.
+
 Rows may have different numbers of passes. `counts` (rows,) then gives the valid passes of each row; later entries of
 that row are NaN.
 """
@@ -31,9 +34,11 @@ class PassLogits:
     logits: Floats
     """(passes, rows, classes); NaN after the last valid pass of a row"""
     given_variance: Floats | None = None
-    """(rows,): variance of the margin, from a method that knows it without sampling"""
+    """(rows,): variance of the margin, from a method that knows it without sampling; 0 where it is not known"""
     counts: Counts | None = None
     """(rows,): valid passes per row; None where all are valid"""
+    representations: Floats | None = None
+    """(rows, units): what the model read of each row; None where it cannot be known"""
 
     @property
     def mean_logits(self) -> Floats:
@@ -59,16 +64,20 @@ class Predictive:
     predicted (rows,): the class of the largest probability, the first of equals.
     confidence (rows,): its probability.
     margin (rows,): largest minus second largest probability; 1 where there is one class.
+    logit_margin (rows,): largest minus second largest mean logit, before any calibration; inf where there is one class.
     entropy (rows,): H(mean_m p_m), the total uncertainty.
     expected_entropy (rows,): mean_m H(p_m), the aleatoric part.
     mutual_information (rows,): entropy - expected_entropy, never below 0, the epistemic part.
-    variance (rows,): the variance over passes (ddof 1) of the predicted class's p_m; 0 for one pass.
+    variance (rows,): the variance over passes (ddof 1) of the predicted class's p_m.
+
+    The last three are NaN where a row has one pass, whose method says nothing about others.
     """
 
     probabilities: Floats
     predicted: Integers
     confidence: Floats
     margin: Floats
+    logit_margin: Floats
     entropy: Floats
     expected_entropy: Floats
     mutual_information: Floats
@@ -82,25 +91,79 @@ def predict(logits: ArrayLike, counts: Counts | None = None) -> Predictive:
         return by_count(counts, lambda passes, rows: predict(values[:passes, rows]))
     least, advice = {"passes": 1, "rows": 1, "classes": 1}, "For a single pass pass logits[None]."
     checked = check_array("logits", logits, least, advice=advice)
-    return summarise(softmax(checked.mean(axis=0)), softmax(checked))
+    return summarise(softmax(checked.mean(axis=0)), softmax(checked), checked.mean(axis=0))
 
 
-def summarise(probabilities: Floats, passes: Floats) -> Predictive:
-    """Summarise a prediction (rows, classes) and the probabilities of every pass (passes, rows, classes)."""
+def summarise(probabilities: Floats, passes: Floats, logits: Floats, weights: Floats | None = None) -> Predictive:
+    """Summarise a prediction (rows, classes) and the probabilities of every pass (passes, rows, classes).
+
+    `logits` (rows, classes) are the mean logits before calibration. `weights` (passes,) are those of a quadrature and
+    sum to 1; without them the passes are a sample.
+    """
     predicted = probabilities.argmax(axis=1)
-    total, expected = entropy(passes.mean(axis=0)), entropy(passes).mean(axis=0)
+    mean: Callable[[Floats], Floats] = (
+        (lambda values: values.mean(axis=0))
+        if weights is None
+        else lambda values: np.tensordot(weights, values, axes=1)
+    )
+    total, expected = entropy(mean(passes)), mean(entropy(passes))
     of_predicted = np.take_along_axis(passes, predicted[None, :, None], axis=2)[:, :, 0]
+    alone = len(passes) == 1
+    variance = mean(np.square(of_predicted - mean(of_predicted)))
+    unknown = np.full(len(predicted), np.nan)
     return Predictive(
         probabilities=probabilities,
         predicted=predicted,
         confidence=probabilities.max(axis=1),
         margin=margin(probabilities),
+        logit_margin=np.full(len(logits), np.inf) if logits.shape[1] == 1 else margin(logits),
         entropy=total,
-        expected_entropy=expected,
+        expected_entropy=unknown if alone else expected,
         # Jensen's inequality holds exactly; rounding breaks it by an ulp where all passes agree.
-        mutual_information=np.maximum(total - expected, 0),
-        variance=of_predicted.var(axis=0, ddof=1) if len(passes) > 1 else np.zeros(len(predicted)),
+        mutual_information=unknown if alone else np.maximum(total - expected, 0),
+        variance=unknown if alone else variance if weights is not None else variance * len(passes) / (len(passes) - 1),
     )
+
+
+NODES, WEIGHTS = (np.asarray(values) for values in np.polynomial.hermite_e.hermegauss(32))
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+BLOCK = 2**20
+"""Most numbers of one block of a Gaussian's passes."""
+
+
+def at_margin(logits: Floats, shift: Floats) -> Floats:
+    """Logits (rows, classes) whose margin, the top-1 minus the top-2 logit, is larger by `shift` (rows,).
+
+    Each of the two moves by half of it. The other classes stay.
+    """
+    moved = logits.copy()
+    if logits.shape[1] > 1:
+        rows, top_two = np.arange(len(logits)), np.argsort(-logits, axis=1, kind="stable")[:, :2]
+        moved[rows, top_two[:, 0]] += shift / 2
+        moved[rows, top_two[:, 1]] -= shift / 2
+    return moved
+
+
+def summarise_gaussian(
+    logits: Floats, variance: Floats, apply: Callable[[Floats, Integers], Floats] = lambda logits, rows: softmax(logits)
+) -> Predictive:
+    """Summarise logits (rows, classes) whose margin is normal around its value with this variance (rows,).
+
+    `apply` turns the logits (rows, classes) of the rows with these indices into probabilities. Where the variance is
+    0 it is not known, and neither is what the passes would disagree about.
+    """
+    own = apply(logits, np.arange(len(logits)))
+    size = max(1, BLOCK // (len(NODES) * logits.shape[1]))
+    parts = []
+    for start in range(0, max(len(logits), 1), size):
+        rows = np.arange(start, min(start + size, len(logits)))
+        spread = np.sqrt(variance[rows])
+        passes = np.stack([apply(at_margin(logits[rows], node * spread), rows) for node in NODES])
+        parts.append(summarise(own[rows], passes, logits[rows], WEIGHTS))
+    joined = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Predictive)}
+    for name in ("expected_entropy", "mutual_information", "variance"):
+        joined[name] = np.where(variance > 0, joined[name], np.nan)
+    return Predictive(**joined)
 
 
 def groups(counts: Counts) -> Iterator[tuple[int, Counts]]:
@@ -115,6 +178,16 @@ def by_count(counts: Counts, summary: Callable[[int, Counts], Predictive]) -> Pr
     back = np.argsort(np.concatenate([rows for rows, _ in parts]))
     joined = {f.name: np.concatenate([getattr(part, f.name) for _, part in parts])[back] for f in fields(Predictive)}
     return Predictive(**joined)
+
+
+def replaced(whole: Predictive, rows: Integers, part: Predictive) -> Predictive:
+    """The summary of all rows, with those at `rows` (places in it) taken from another one."""
+    changed = {}
+    for one in fields(Predictive):
+        values = getattr(whole, one.name).copy()
+        values[rows] = getattr(part, one.name)
+        changed[one.name] = values
+    return Predictive(**changed)
 
 
 def mean_logits(logits: Floats, counts: Counts | None = None) -> Floats:

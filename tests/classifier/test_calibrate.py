@@ -7,7 +7,7 @@ import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import CalibrationError
-from uatlite.predictive import PassLogits
+from uatlite.predictive import PassLogits, predict
 from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import FITTING_SHARE
 from uatlite.trust.rule import SCORES
@@ -17,7 +17,7 @@ Labelled = Callable[..., tuple[list[str], list[str]]]
 
 
 def test_rows_that_fit_the_calibrator_do_not_decide(build: Build, labelled: Labelled) -> None:
-    clf = build("base").calibrate(*labelled(300), target_risk=0.4, label_sets=0.8)
+    clf = build("base").calibrate(*labelled(300), target_coverage=0.4, score="confidence", label_sets=0.8)
     calibration = clf.calibration_
     assert calibration is not None
     assert calibration.rule is not None
@@ -33,6 +33,17 @@ def test_without_anything_to_fit_all_rows_decide(build: Build, labelled: Labelle
     assert clf.calibration_ is not None
     assert clf.calibration_.rule is not None
     assert clf.calibration_.rule.rows == 120
+
+
+def test_by_the_raw_score_all_rows_fit_and_decide(build: Build, labelled: Labelled) -> None:
+    clf = build("base").calibrate(*labelled(120), target_coverage=0.6)
+    calibration = clf.calibration_
+    assert calibration is not None
+    assert calibration.rule is not None
+    assert calibration.rule.score == "logit-margin"
+    assert calibration.rule.rows == 120
+    assert calibration.figures is not None
+    assert calibration.figures.basis == "calibration data: 120 rows, cross-validated"
 
 
 def test_without_anything_to_decide_all_rows_fit_and_figures_are_cross_validated(
@@ -53,8 +64,10 @@ def test_every_score_can_decide(build: Build, labelled: Labelled, score: str) ->
     pred = clf.predict(labelled(200, seed=1)[0])
     assert 0.15 < pred.abstain.mean() < 0.45
     values = getattr(pred, score.replace("-", "_"))
-    trusted, doubted = values[~pred.abstain], values[pred.abstain]
-    assert trusted.min() > doubted.max() if score in ("confidence", "margin") else trusted.max() < doubted.min()
+    assert pred.out_of_scope is not None
+    trusted, doubted = values[~pred.abstain], values[pred.abstain & ~pred.out_of_scope]
+    higher = score in ("confidence", "margin", "logit-margin")
+    assert trusted.min() > doubted.max() if higher else trusted.max() < doubted.min()
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,7 @@ def test_every_calibrator_can_be_used(build: Build, labelled: Labelled, calibrat
 def test_a_promise_that_cannot_be_made_abstains_on_all_and_says_so(build: Build, labelled: Labelled) -> None:
     clf = build("base").calibrate(*labelled(150), target_risk=0.001)
     assert clf.predict(labelled(30)[0]).abstain.all()
-    assert any("Abstain on all: 100 rows cannot promise" in line for line in clf.calibration_.describe())  # type: ignore[union-attr]
+    assert any("Abstain on all: " in line and "cannot promise" in line for line in clf.calibration_.describe())  # type: ignore[union-attr]
 
 
 def test_the_promised_risk_holds_on_new_rows(build: Build, labelled: Labelled) -> None:
@@ -86,7 +99,7 @@ def test_too_few_rows_say_how_they_were_shared_out(build: Build, labelled: Label
     with pytest.raises(
         CalibrationError, match=r"of 60 rows one in 3 fits the calibrator.*20 labelled rows are too few"
     ):
-        build("base").calibrate(*labelled(60), target_risk=0.4)
+        build("base").calibrate(*labelled(60), target_risk=0.4, score="confidence", calibrator="auto")
 
 
 def test_few_rows_keep_no_summary_and_say_so(build: Build, labelled: Labelled) -> None:
@@ -100,5 +113,77 @@ def test_few_rows_keep_no_summary_and_say_so(build: Build, labelled: Labelled) -
 def test_a_method_that_knows_its_variance_gives_it() -> None:
     logits = np.array([[[2.0, 0.0], [0.5, 0.0]]])
     outputs = PassLogits(logits, np.array([0.3, 0.7]))
-    assert predictive(outputs, None).variance.tolist() == [0.3, 0.7]
+    drawn = predict(outputs.logits + np.random.default_rng(0).normal(size=(20_000, 1, 1)) * [[[0.3**0.5, 0]]])
+    assert predictive(outputs, None).variance[0] == pytest.approx(drawn.variance[0], rel=0.05)
     assert outputs.margin_variance is not None
+
+
+def test_the_default_is_compared_with_temperature_scaling(build: Build, labelled: Labelled) -> None:
+    calibration = build().calibrate(*labelled(240)).calibration_
+    assert calibration is not None
+    assert calibration.settings.method.name == "distilled"
+    assert calibration.calibrator.name == "input-temperature"
+    found = calibration.comparison
+    assert found is not None
+    assert found.rows == 240
+    assert found.difference.point == pytest.approx(found.nll - found.plain_nll)
+    assert found.verdict in ("better", "level", "worse")
+    assert found.describe() in calibration.describe()
+    alone = build("base").calibrate(*labelled(240)).calibration_
+    assert alone is not None
+    assert alone.comparison is None  # it is temperature scaling
+
+
+def test_what_is_worse_beyond_chance_is_said(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(240)
+    with pytest.warns(UserWarning, match="Temperature scaling is better here"):
+        build("base").calibrate(texts, labels, calibrator="histogram")
+
+
+def test_out_of_scope_texts_are_abstained_on(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(300)
+    clf = build().calibrate(texts, labels, target_coverage=0.9, reference=labelled(400, seed=3)[0], false_alarm=0.05)
+    assert clf.calibration_ is not None
+    assert clf.calibration_.scope is not None
+    assert clf.calibration_.scope.reference_rows == 400
+    pred = clf.predict(labelled(200, seed=1)[0])
+    assert pred.scope is not None
+    assert pred.out_of_scope is not None
+    assert (pred.out_of_scope == (pred.scope <= 0.05)).all()
+    assert pred.out_of_scope.mean() < 0.15
+    strange = clf.predict(["a1 " * 19, *labelled(20, seed=1)[0]], check_shift=False)
+    for prediction in (*pred, *strange):
+        if prediction.out_of_scope:
+            assert prediction.abstain
+            assert prediction.reason == "out of scope"
+        else:
+            assert prediction.reason == ("unsure" if prediction.abstain else None)
+    assert (pred.out_of_scope_among(0.3) >= pred.out_of_scope_among(0.01)).all()
+
+
+def test_a_second_look_runs_the_teacher_where_a_text_is_out_of_scope(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(300)
+    arguments = {"reference": labelled(400, seed=3)[0], "false_alarm": 0.2}
+    once = build("distilled").calibrate(texts, labels, **arguments)
+    twice = build("distilled:second_look=true").calibrate(texts, labels, **arguments)
+    new = labelled(60, seed=2)[0]
+    first, second = once.predict(new), twice.predict(new)
+    outside = second.out_of_scope
+    assert outside is not None
+    assert outside.any()
+    assert not outside.all()
+    assert second.passes.tolist() == (1 + outside).tolist()
+    assert first.probabilities[~outside] == pytest.approx(second.probabilities[~outside])
+    taught = build("analytic").predict(new, check_shift=False).predictive.logit_margin
+    assert second.logit_margin[outside] == pytest.approx(taught[outside], abs=1e-5)
+
+
+def test_the_methods_of_one_pass_give_every_measure(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(240)
+    for name in ("distilled", "analytic"):
+        pred = build(name).calibrate(texts, labels).predict(labelled(10, seed=4)[0])
+        for measure in ("expected_entropy", "mutual_information", "variance"):
+            assert (getattr(pred, measure) > 0).all(), (name, measure)
+        assert pred.passes.tolist() == [1] * 10
+    row = build("base").predict(["a1 a2"])[0].as_row()
+    assert [row[name] for name in ("expected_entropy", "mutual_information", "variance")] == [None] * 3

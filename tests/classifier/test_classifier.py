@@ -20,8 +20,19 @@ Build = Callable[..., UncertaintyClassifier]
 Labelled = Callable[..., tuple[list[str], list[str]]]
 
 
-def test_the_default_is_the_fast_configuration(build: Build) -> None:
-    assert build().method == build(UATConfig.fast()).method == build("fast").method
+def test_the_default_is_one_pass_once_it_is_calibrated(build: Build, labelled: Labelled) -> None:
+    clf = build()
+    assert clf.method == build("distilled").method
+    texts = labelled(5, seed=9)[0]
+    assert clf.predict_proba(texts) == pytest.approx(build("analytic").predict_proba(texts), abs=1e-12)
+    clf.calibrate(*labelled(240))
+    assert clf.method.passes == 1
+    plain = build("base").predict(texts).logit_margin
+    assert clf.predict(texts, check_shift=False).logit_margin == pytest.approx(plain, abs=1e-6)
+
+
+def test_a_configuration_is_a_method(build: Build) -> None:
+    assert build(UATConfig.fast()).method == build("fast").method
     assert build(UATConfig()).method.name == "uat"
     assert build(UATConfig(gate="k")).method.name == "uat:gate=k"
 
@@ -204,7 +215,7 @@ def test_settings_that_changed_since_calibration_are_an_error(calibrated: Uncert
     with pytest.raises(CalibrationError, match="max_length 40, now 12"):
         calibrated.predict(["a1"])
     calibrated.set_params(max_length=None, config="base")
-    with pytest.raises(CalibrationError, match="method fast, now base"):
+    with pytest.raises(CalibrationError, match="method distilled, now base"):
         calibrated.predict(["a1"])
     calibrated.set_params(config=None, seed=3)
     with pytest.raises(CalibrationError, match="seed 0, now 3"):

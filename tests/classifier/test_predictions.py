@@ -38,7 +38,9 @@ def test_slices_lists_and_masks_select_rows(pred: Predictions, places: object) -
     assert some.texts == tuple(pred.texts[row] for row in rows)
     assert np.array_equal(some.probabilities, pred.probabilities[rows])
     assert np.array_equal(some.abstain, pred.abstain[rows])
-    assert np.array_equal(some.distances, pred.distances[rows])  # type: ignore[index,arg-type]
+    assert np.array_equal(some.scope, pred.scope[rows])  # type: ignore[index,arg-type]
+    assert np.array_equal(some.out_of_scope, pred.out_of_scope[rows])  # type: ignore[index,arg-type]
+    assert some.reasons == [pred.reasons[row] for row in rows]
     assert some.label_sets == [pred.label_sets[row] for row in rows]
     assert some.shift is None
 
@@ -46,8 +48,9 @@ def test_slices_lists_and_masks_select_rows(pred: Predictions, places: object) -
 def test_the_table_holds_every_row_and_measure(pred: Predictions) -> None:
     table = pred.to_pandas()
     assert list(table.columns) == [
-        *("text", "label", "abstain", "label_set", "confidence", "margin", "entropy", "expected_entropy"),
-        *("mutual_information", "variance", "passes", "distance", "outlier", "p_bad", "p_fair", "p_good"),
+        *("text", "label", "abstain", "reason", "label_set", "confidence", "margin", "logit_margin", "entropy"),
+        *("expected_entropy", "mutual_information", "variance", "passes", "scope", "out_of_scope"),
+        *("p_bad", "p_fair", "p_good"),
     ]
     assert table["text"].tolist() == list(pred.texts)
     assert np.array_equal(table[["p_bad", "p_fair", "p_good"]].to_numpy(), pred.probabilities)
@@ -62,16 +65,18 @@ def test_as_an_array_it_is_its_labels(pred: Predictions) -> None:
 def test_it_prints_what_matters_in_few_lines(pred: Predictions) -> None:
     lines = repr(pred).splitlines()
     assert lines[0].startswith("14 predictions of 3 classes, ")
-    assert lines[0].endswith("%)")
+    assert "%)" in lines[0]
     assert lines[1].split() == [
         "label",
         "abstain",
+        "reason",
         "label",
         "set",
         "confidence",
         "entropy",
         "mutual",
         "information",
+        "scope",
         "text",
     ]
     assert lines[12] == "… and 4 more"

@@ -17,7 +17,7 @@ def test_one_pass_serves_prediction_and_shift(
     clf, texts = build(method), list(texts_of(20))
     calls: list[int] = []
     handle = clf.model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    both = run(clf.model, clf.tokenizer, texts, clf.settings, represent=True)
+    both = run(clf.model, clf.tokenizer, texts, clf.settings)
     batches = len(calls)
     plain = run(clf.model, clf.tokenizer, texts, clf.settings)
     assert len(calls) == 2 * batches

@@ -124,7 +124,7 @@ def test_sequential_runs_every_pass_over_the_whole_batch(
 
     def noted(*arguments: object) -> object:
         found = run_passes(*arguments)  # type: ignore[arg-type]
-        ran.append(tuple(found.shape))
+        ran.append(tuple(found[0].shape))
         return found
 
     monkeypatch.setattr(contenders, "run_passes", noted)

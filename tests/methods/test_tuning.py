@@ -84,13 +84,16 @@ def test_adaptive_sampling_learns_where_answers_begin() -> None:
 def test_what_has_no_free_settings_learns_nothing() -> None:
     rows = CalibrationRows(np.arange(60) % 2, run=lambda method: PassLogits(np.zeros((1, 60, 2))))
     for name, method in METHODS.items():
-        assert method.tunable == (name in ("adaptive", "cascade")), name
+        assert method.tunable == (name in ("adaptive", "cascade", "distilled")), name
+        assert method.learns_from_labels == (name in ("adaptive", "cascade")), name
         assert method.untuned() == method
         if not method.tunable:
             with pytest.raises(ConfigurationError, match="has no settings that calibration rows decide"):
                 method.tuned(rows)
 
 
-def test_few_rows_are_refused() -> None:
+@pytest.mark.parametrize("method", ["adaptive", "cascade"])
+def test_few_rows_are_refused(method: str) -> None:
+    rows = CalibrationRows(np.arange(39) % 2, run=lambda method: PassLogits(np.zeros((1, 39, 2))))
     with pytest.raises(CalibrationError, match="39 rows with 2 classes are too few"):
-        CalibrationRows(np.arange(39) % 2, run=lambda method: PassLogits(np.zeros((1, 39, 2))))
+        METHODS[method].tuned(rows)

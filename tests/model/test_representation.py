@@ -1,54 +1,57 @@
-"""The pooled representation: what each head reads, whatever the padding and the company."""
+"""The representation of a text: what is read off a pass that runs anyway, whatever the padding and the company."""
 
+import copy
 from collections.abc import Callable
 
-import pytest
 import torch
 from transformers import PreTrainedModel
 
-from uatlite.model.plain import plain_pass, representation
+from uatlite.attribution.layers import propagate
+from uatlite.model.plain import plain_pass
+from uatlite.model.view import view_of
+from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.passes.engine import run_passes, sample
+
+QUIET = UATConfig(gate="none", rates=DropoutRates.uniform(0.0), samples=2)
 
 
-def read_by_head(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """What goes into the first Linear of the classification head, as a hook sees it."""
-    head = model.score if hasattr(model, "score") else model.classifier
-    first = next(module for module in head.modules() if isinstance(module, torch.nn.Linear))
-    seen: list[torch.Tensor] = []
-    handle = first.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+def read(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """What is expected, from transformers' own hidden states: a loop over texts."""
     with torch.no_grad():
-        model(**inputs)
-    handle.remove()
-    return seen[0]
+        states = copy.deepcopy(model).eval()(**inputs, output_hidden_states=True).hidden_states
+    last = model.config.model_type in ("gpt2", "llama", "qwen2", "qwen3")
+    rows = []
+    for row, mask in enumerate(inputs["attention_mask"].flatten(0, -2)):
+        real = mask.nonzero().flatten()
+        token = int(real[-1] if last else real[0])
+        rows.append(torch.cat([states[-1][row, token], states[-2][row, real].mean(dim=0)]))
+    return torch.stack(rows)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "albert", "roberta", "electra", "mpnet"], indirect=True)
-def test_it_is_what_the_head_reads(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
-    if not encoded["attention_mask"][:, 0].all():
-        pytest.skip("these heads read the first place, which is padding here")
-    torch.testing.assert_close(representation(model, encoded), read_by_head(model, encoded))
+def test_it_is_the_token_that_the_head_reads_and_a_mean(
+    model: PreTrainedModel, encoded: dict[str, torch.Tensor]
+) -> None:
+    """Its logits are the model's own, and the model has not changed."""
+    before = dict(model._modules)
+    logits, found = plain_pass(model, encoded)
+    with torch.no_grad():
+        torch.testing.assert_close(logits, model(**encoded).logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, read(model, encoded), rtol=1e-4, atol=1e-5)
+    assert dict(model._modules) == before
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2", "qwen3"], indirect=True)
-def test_of_a_decoder_it_is_the_last_real_token(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
-    every = read_by_head(model, encoded)
-    last = [int(row.nonzero().max()) for row in encoded["attention_mask"]]
-    torch.testing.assert_close(representation(model, encoded), every[torch.arange(len(last)), last])
-
-
-def test_every_architecture_has_one_for_each_text(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
-    pooled = representation(model, encoded)
-    assert pooled is not None
-    assert pooled.shape[0] == 3
-    alone = representation(model, {name: value[:1] for name, value in encoded.items()})
-    torch.testing.assert_close(alone, pooled[:1])
+def test_every_text_has_its_own(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+    whole = plain_pass(model, encoded)[1]
+    assert whole is not None
+    assert whole.shape[0] == 3
+    alone = plain_pass(model, {name: value[:1] for name, value in encoded.items()})[1]
+    torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
 def test_options_are_averaged(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
-    pooled = representation(chooser, choices)
-    flat = representation(chooser, {name: value.flatten(0, 1) for name, value in choices.items()})
-    assert pooled is not None
-    assert flat is not None
-    torch.testing.assert_close(pooled, flat.view(2, 4, -1).mean(dim=1))
+    found = plain_pass(chooser, choices)[1]
+    assert found is not None
+    torch.testing.assert_close(found, read(chooser, choices).view(2, 4, -1).mean(dim=1), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTrainedModel]) -> None:
@@ -62,28 +65,23 @@ def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTraine
             return self.member(**inputs)
 
     inputs = {"input_ids": torch.tensor([[2, 5, 3]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    assert representation(Members(), inputs) is None  # type: ignore[arg-type]
+    assert plain_pass(Members(), inputs)[1] is None  # type: ignore[arg-type]
 
 
-def test_the_plain_pass_gives_what_the_head_reads(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
-    """Its logits are the model's own, what the head reads is that of the encoder alone, the model has not changed."""
-    before = dict(model._modules)
-    logits, read = plain_pass(model, encoded)
-    with torch.no_grad():
-        torch.testing.assert_close(logits, model(**encoded).logits, rtol=0, atol=1e-5)
-    assert read is not None
-    torch.testing.assert_close(read, representation(model, encoded))
-    assert dict(model._modules) == before
+def test_passes_without_dropout_read_the_same(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+    torch.testing.assert_close(sample(model, encoded, QUIET).representation, plain_pass(model, encoded)[1])
 
 
-def test_options_are_read_too(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
-    torch.testing.assert_close(plain_pass(chooser, choices)[1], representation(chooser, choices))
+def test_the_analytic_pass_reads_the_same(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+    found = propagate(model, encoded, UATConfig(gate="none", rates=DropoutRates.uniform(0.1))).representation
+    assert found is not None
+    assert not found.requires_grad
+    torch.testing.assert_close(found, plain_pass(model, encoded)[1])
 
 
-def test_a_forward_that_hides_its_encoder_has_none(tiny: Callable[..., PreTrainedModel], texts) -> None:  # type: ignore[no-untyped-def]
-    """Mixed-precision and dispatching wrappers replace the forward of an instance."""
-    model, inputs = tiny("bert"), texts((9, 5))
-    model.forward = model.forward
-    logits, read = plain_pass(model, inputs)
-    assert read is None
-    torch.testing.assert_close(logits, model(**inputs).logits, rtol=0, atol=1e-5)
+def test_it_is_the_mean_over_passes(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+    config, view = UATConfig(gate="none", rates=DropoutRates.uniform(0.2), samples=3), view_of(model)
+    each = [run_passes(view, encoded, config, range(number, number + 1), None, 2**30)[1] for number in range(3)]
+    mean = torch.stack([one for one in each if one is not None]).mean(dim=0)
+    torch.testing.assert_close(sample(model, encoded, config).representation, mean)
+    assert not torch.allclose(mean, plain_pass(model, encoded)[1])  # type: ignore[arg-type]

@@ -27,11 +27,12 @@ def test_an_answer_is_what_the_classifier_says(
         row = expected.as_row()
         assert answer["label"] == expected.label
         assert answer["probabilities"] == pytest.approx(expected.probabilities, abs=1e-6)
-        assert answer["score"] == answer["confidence"] == pytest.approx(expected.confidence, abs=1e-6)
+        assert answer["confidence"] == pytest.approx(expected.confidence, abs=1e-6)
+        assert answer["score"] == pytest.approx(expected.logit_margin, abs=1e-5)  # the score of the rule
         for name in MEASURES[1:]:
             assert answer["uncertainty"][name] == pytest.approx(row[name], abs=1e-6), name
-        assert {name: answer[name] for name in ("abstain", "label_set", "outlier", "passes")} == {
-            name: row[name] for name in ("abstain", "label_set", "outlier", "passes")
+        assert {name: answer[name] for name in ("abstain", "reason", "label_set", "out_of_scope", "passes")} == {
+            name: row[name] for name in ("abstain", "reason", "label_set", "out_of_scope", "passes")
         }
 
 
@@ -58,11 +59,12 @@ def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(classifier: Un
         about = client.get("/model").json()
     answer = reply["predictions"][0]
     assert reply["shift"] is None
-    assert [answer[name] for name in ("abstain", "label_set", "distance", "outlier")] == [None] * 4
+    assert [answer[name] for name in ("abstain", "reason", "label_set", "scope", "out_of_scope")] == [None] * 5
+    assert [answer["uncertainty"][name] for name in ("mutual_information", "variance")] == [None] * 2
     assert answer["passes"] == 1
     assert about["calibration"] is None
     assert explained["promised"] is False
-    assert explained["settings"]["method"] == "fast"  # a model without dropout in use is explained by what has it
+    assert explained["settings"]["method"] == "analytic"  # a model without dropout in use is explained by what has it
 
 
 def test_multiple_choice_questions_of_unlike_sizes_share_a_request(
@@ -233,7 +235,7 @@ def test_the_model_is_described_without_its_place(client: TestClient, saved: obj
     assert str(saved) not in reply.text
     about = reply.json()
     assert about["classes"] == ["bad", "fair", "good"]
-    assert about["rule"]["score"] == "confidence"
+    assert about["rule"]["score"] == "logit-margin"
     assert about["limits"]["texts"] == 128
 
 

@@ -132,7 +132,7 @@ def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forwa
         for block in chunk.blocks:
             noise = make_noise(texts, block)
             folded = FoldedPasses(case.config, texts, block, noise=noise)
-            yield Forward(chunk, block, folded, noise, forward_folded(case.view, inputs, folded, len(block)))
+            yield Forward(chunk, block, folded, noise, forward_folded(case.view, inputs, folded, len(block))[0])
 
 
 def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:

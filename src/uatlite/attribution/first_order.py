@@ -9,15 +9,24 @@ and each term belongs to a layer, a component and a token. A term of the attenti
 token. Terms of the head, after pooling, and of DeBERTa's table of relative positions belong to no token.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from uatlite.attribution.case import Case, NoDropout, output_weights, part_index
 from uatlite.model.intervention import intervene
+from uatlite.model.plain import forward_and_read
 from uatlite.passes.config import UATConfig
-from uatlite.passes.engine import MEMORY_BUDGET, Chunk, check_fired, chunks_of, keep_freed_memory, position_rate
+from uatlite.passes.engine import (
+    MEMORY_BUDGET,
+    Chunk,
+    check_fired,
+    chunks_of,
+    in_order,
+    keep_freed_memory,
+    position_rate,
+)
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import SiteCall, Texts
 
@@ -34,6 +43,8 @@ class FirstOrder:
     """variance by token: (batch, [choices,] tokens)"""
     token_uncertainty: Tensor
     """closed-form U: (batch, [choices,] tokens)"""
+    representation: Tensor | None
+    """what the head reads: (batch, units); None where it cannot be seen"""
 
 
 class Recorder(NoDropout):
@@ -61,20 +72,23 @@ def first_order(case: Case, output: str | int) -> FirstOrder:
     mask, layers = case.inputs["attention_mask"], case.view.layers
     # The graph keeps the activations of all layers, and the backward pass needs about as much again.
     budget = MEMORY_BUDGET // (2 * layers)
+    read: list[tuple[Tensor, Tensor | None]] = []
     whole = FirstOrder(
         logits=torch.zeros((len(mask), case.classes), device=mask.device),
         parts=torch.zeros((len(mask), 2 * layers + 2), device=mask.device),
         tokens=torch.zeros(mask.shape, device=mask.device),
         token_uncertainty=torch.zeros(mask.shape, device=mask.device),
+        representation=None,
     )
     texts = 1 if position_rate(case.view, case.config) > 0 else None  # a table that a forward shares must be one text's
     for chunk in chunks_of(case.inputs, case.view, case.config, range(1), texts, budget):
         found = _chunk(case, chunk, output)
+        read.append((chunk.rows, found.representation))
         whole.logits[chunk.rows] = found.logits
         whole.parts[chunk.rows] = found.parts
         whole.tokens[chunk.rows, ..., : chunk.tokens] = found.tokens
         whole.token_uncertainty[chunk.rows, ..., : chunk.tokens] = found.token_uncertainty
-    return whole
+    return replace(whole, representation=in_order(read))
 
 
 def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:
@@ -87,14 +101,16 @@ def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:
         narrow = case.view.narrow_layer(from_the_left=texts.positions is None)
         folded = FoldedPasses(case.config, texts, range(1), noise=recorder, narrow_layer=narrow)
         with intervene(folded):
-            logits = case.view.model(**inputs, return_dict=True).logits.float()
+            logits, read = forward_and_read(case.view.model, inputs)
+            logits = logits.float()
         y = (output_weights(output, logits.detach()) * logits).sum()
         gradients = torch.autograd.grad(y, recorder.values, allow_unused=True)
     check_fired(case.view, case.config, folded)
     assert folded.estimates is not None
     shape = inputs["input_ids"].shape
     parts, tokens = _terms(recorder, gradients, shape, case.view.layers)
-    return FirstOrder(logits.detach(), parts, tokens, folded.estimates[-1].detach().view(shape))
+    uncertainty = folded.estimates[-1].detach().view(shape)
+    return FirstOrder(logits.detach(), parts, tokens, uncertainty, None if read is None else read.detach())
 
 
 @torch.no_grad()

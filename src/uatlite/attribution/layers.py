@@ -298,6 +298,8 @@ class Propagation:
     """σ² by token; the head's part, after pooling, belongs to none: (batch, [choices,] tokens)"""
     token_uncertainty: Tensor
     """closed-form U of each token: (batch, [choices,] tokens)"""
+    representation: Tensor | None = None
+    """what the head reads: (batch, units); None where it cannot be seen"""
 
     @classmethod
     def of(cls, found: FirstOrder) -> "Propagation":
@@ -309,6 +311,7 @@ class Propagation:
             components=components_of(found.parts),
             tokens=found.tokens,
             token_uncertainty=found.token_uncertainty,
+            representation=found.representation,
         )
 
     @property

@@ -1,100 +1,60 @@
-"""From labelled rows to a calibrator, an abstention rule, label sets and a reference to tell a shift by.
+"""From labelled rows to a calibrator, an abstention rule, label sets, a scope and a reference to tell a shift by.
 
-A promise about new rows must not rest on rows that fitted what it is about. So where a rule or label sets are asked
-for, a third of the rows fits the calibrator and the others decide; otherwise all rows fit the calibrator.
+A promise about new rows must not rest on rows that fitted what it is about. The raw score, the margin of the logits, is
+fitted on no row, so by default all rows fit the calibrator and all decide the rule. Another score, and label sets, are
+read off calibrated probabilities: there a third of the rows fits and the others decide.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.run import Outputs
+from uatlite.classifier.evidence import Comparison, Figures, compare, cross_validated, measure
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.metrics.bootstrap import Interval, bootstrap
-from uatlite.predictive import Predictive, softmax
-from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict, held_out, stratified_folds
-from uatlite.trust.calibrators import Calibrator
+from uatlite.methods.method import Method
+from uatlite.predictive import PassLogits, Predictive
+from uatlite.trust.auto import Auto, calibrator_from_dict
+from uatlite.trust.calibrators import Calibrator, Temperature
 from uatlite.trust.distribution import fit_calibrator, predictive
+from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.label_sets import LabelSets, label_sets
-from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows
-from uatlite.trust.rule import SCORES, AbstentionRule, trust
+from uatlite.trust.menu import Menu, risk_menu
+from uatlite.trust.per_class import target_risk_per_class
+from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows, target_risk
+from uatlite.trust.rule import RAW_SCORE, SCORES, AbstentionRule, trust
+from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
 from uatlite.values import Floats
-
-SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
-CONFIDENCE = 0.95
-FOLDS = 5
-
-
-@dataclass(frozen=True)
-class Figures:
-    """Metrics of calibrated probabilities, and of the plain softmax of the same mean logits beside them."""
-
-    basis: str
-    """on which rows, in words"""
-    rows: int
-    calibrated: Mapping[str, Interval]
-    uncalibrated: Mapping[str, Interval]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Figures":
-        """The figures that `to_dict` described."""
-        both = {
-            kind: {name: Interval(**interval) for name, interval in values[kind].items()}
-            for kind in ("calibrated", "uncalibrated")
-        }
-        return cls(basis=str(values["basis"]), rows=int(values["rows"]), **both)
-
-    def table(self) -> list[tuple[str, str, str]]:
-        """A header and a line for each metric: its name, uncalibrated, calibrated; '0.883 (0.862 to 0.902)'."""
-        lines = [(name, _spelt(self.uncalibrated[name]), _spelt(self.calibrated[name])) for name in self.calibrated]
-        return [("metric", "uncalibrated", "calibrated"), *lines]
-
-
-def measure(logits: Floats, calibrated: Floats, labels: NDArray[np.int64], basis: str) -> Figures:
-    """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
-    before, after = (
-        bootstrap(probabilities, labels, metrics=SHOWN, confidence=CONFIDENCE)
-        for probabilities in (softmax(logits), calibrated)
-    )
-    return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
-
-
-def cross_validated(
-    calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64], variance: Floats | None, seed: int
-) -> Floats:
-    """Probabilities (rows, classes) of each row by a calibrator of the same kind that was fitted without it."""
-    kind = CALIBRATORS[(calibrator.chosen_ if isinstance(calibrator, Auto) else calibrator).name]
-    return held_out(kind, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
-
-
-def _spelt(interval: Interval) -> str:
-    return f"{interval.point:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
 @dataclass(frozen=True)
 class CalibrationOptions:
     """What calibration is asked for; at most one of the three ways to a threshold."""
 
-    calibrator: str = "auto"
-    score: str = "confidence"
+    calibrator: str | None = None
+    """None: input-temperature where the method knows the variance of its margin, else temperature"""
+    score: str | None = None
+    """None: the raw score, or the confidence where a threshold is given"""
     target_risk: float | None = None
     target_coverage: float | None = None
     threshold: float | None = None
     confidence: float = 0.95
     label_sets: float | None = None
+    per_class: bool = False
+    """whether a target risk holds among the answers of each class, and not only among all"""
+    false_alarm: float = 0.01
+    """the share of texts in scope that may be called out of scope"""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("score", self.score, SCORES)
+        if self.score is not None:
+            check_choice("score", self.score, SCORES)
+        if self.per_class and self.target_risk is None:
+            raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
         if len(self._targets) > 1:
             given = " and ".join(self._targets)
             raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
@@ -110,6 +70,19 @@ class CalibrationOptions:
         for name, target in self._targets.items():
             return name.removeprefix("target_"), target
         return None
+
+    @property
+    def rule_score(self) -> str:
+        """The score that ranks rows for the rule and the shift check."""
+        if self.score is not None:
+            return self.score
+        return "confidence" if self.threshold is not None else RAW_SCORE
+
+    def calibrator_of(self, method: Method) -> str:
+        """The name of the calibrator for the outputs of a method."""
+        if self.calibrator is not None:
+            return self.calibrator
+        return "input-temperature" if method.knows_variance else "temperature"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,12 +100,20 @@ class Calibration:
     figures: Figures | None
     """None where the rows are too few to measure a calibrator that was fitted on them"""
     spending: tuple[str, ...] = ()
-    """what was learned about where to spend passes, a sentence each"""
+    """what the method learned, a sentence each"""
+    scope: Scope | None = None
+    """None where the rows are too few"""
+    menu: Menu | None = None
+    """which risks can be promised; None where the rows are too few"""
+    comparison: Comparison | None = None
+    """with plain temperature scaling; None where that was chosen, or where the rows are too few"""
 
     def describe(self) -> list[str]:
         """What was learned and what is promised, a sentence each."""
         chosen = self.calibrator
         lines = [*self.spending, f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
+        if self.comparison is not None:
+            lines.append(self.comparison.describe())
         if self.rule is not None:
             lines.append(self.rule.describe())
         if self.label_sets is not None:
@@ -141,6 +122,8 @@ class Calibration:
                 f"Label sets hold the true label for {self.label_sets.coverage:.1%} of rows or more "
                 f"({low:.1%} to {high:.1%}, {self.label_sets.rows} calibration rows)."
             )
+        if self.scope is not None:
+            lines.append(self.scope.describe())
         if self.shift is None:
             lines.append(
                 f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
@@ -165,18 +148,23 @@ class Calibration:
             "shift": None if self.shift is None else self.shift.to_dict(),
             "figures": None if self.figures is None else self.figures.to_dict(),
             "spending": list(self.spending),
+            "scope": None if self.scope is None else self.scope.to_dict(),
+            "menu": None if self.menu is None else self.menu.to_dict(),
+            "comparison": None if self.comparison is None else self.comparison.to_dict(),
         }
 
     def to_arrays(self) -> dict[str, Floats]:
-        """The arrays of the summary of calibration rows, by name; empty where there is none."""
-        return {} if self.shift is None else self.shift.to_arrays()
+        """The arrays of the method, the scope and the summary of calibration rows, by name."""
+        shift = {} if self.shift is None else self.shift.to_arrays()
+        scope = {} if self.scope is None else self.scope.to_arrays()
+        return {**self.settings.method.to_arrays(), **scope, **shift}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "Calibration":
         """The calibration that `to_dict` and `to_arrays` described."""
         try:
             return cls(
-                settings=Settings.from_dict(state["settings"]),
+                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
                 model_hash=str(state["model_hash"]),
                 classes=tuple(state["classes"]),
                 rows=int(state["rows"]),
@@ -186,107 +174,168 @@ class Calibration:
                 shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
                 figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
                 spending=tuple(state.get("spending", ())),
+                scope=Scope.from_arrays(state["scope"], arrays) if state.get("scope") else None,
+                menu=Menu.from_dict(state["menu"]) if state.get("menu") else None,
+                comparison=Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What the method says about the calibration rows, once its own settings are learned."""
+
+    settings: Settings
+    outputs: PassLogits
+    """of the method, each row as if the method had not learned from it"""
+    plain: PassLogits
+    """of the plain pass, for the comparison with temperature scaling"""
+    reference: ScopeFit | None = None
+    """of the unlabelled texts, where there are some"""
+    spending: tuple[str, ...] = ()
+    labels_used: bool = False
+    """whether the method learned from the labels too"""
+
+
 def calibrate(
-    outputs: Outputs,
+    learned: Learned,
     labels: NDArray[np.int64],
     options: CalibrationOptions,
     *,
-    settings: Settings,
     model_hash: str,
     classes: tuple[str, ...],
-    spending: tuple[str, ...] = (),
 ) -> Calibration:
     """Learn from the outputs for labelled rows; labels (rows,)."""
-    fitting, deciding = split(labels, options, tunes=bool(spending))
-    calibrator = _fit(outputs, labels, fitting, options)
+    outputs = learned.outputs
+    fitting, deciding = split(labels, options, labels_used=learned.labels_used)
+    name = options.calibrator_of(learned.settings.method)
+    calibrator = _fit(name, outputs, labels, fitting)
     found = predictive(outputs, calibrator)
-    scores = trust(options.score, found)
-    errors = found.predicted != labels
+    scope = _scope(learned, options)
+    inside = scope.inside if scope is not None and scope.inside is not None else np.ones(len(labels), dtype=np.bool_)
     return Calibration(
-        settings=settings,
+        settings=learned.settings,
         model_hash=model_hash,
         classes=classes,
         rows=len(labels),
         calibrator=calibrator,
-        rule=_rule(scores, errors, fitting, deciding, options),
+        rule=_rule(found, labels, fitting, deciding, inside, options, classes),
         label_sets=(
             None
             if options.label_sets is None
             else label_sets(found.probabilities[deciding], labels[deciding], options.label_sets)
         ),
         # The comparison of scores and representations uses no label, so all rows may take part.
-        shift=summarise(scores, outputs.representations, score=options.score)
+        shift=summarise(trust(options.rule_score, found), score=options.rule_score, false_alarm=options.false_alarm)
         if len(labels) >= REFERENCE_ROWS
         else None,
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
-        spending=spending,
+        spending=learned.spending,
+        scope=scope,
+        menu=_menu(learned, found, labels, inside, options),
+        comparison=_comparison(learned, calibrator, labels, options.seed),
     )
 
 
 def split(
-    labels: NDArray[np.int64], options: CalibrationOptions, *, tunes: bool = False
+    labels: NDArray[np.int64], options: CalibrationOptions, *, labels_used: bool = False
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows fit the calibrator and which decide: (rows,) each, disjoint unless nothing is to be decided.
+    """Which rows fit the calibrator and which decide: (rows,) each.
 
-    `tunes` says that the method learns from the rows that fit, too.
+    They are the same where nothing is decided, or by the raw score alone. `labels_used` says that the method learns
+    from the labels of the rows that fit, so that its raw score is fitted too.
     """
     everything = np.ones(len(labels), dtype=np.bool_)
-    if options.rule is None and options.label_sets is None:
+    fitted_score = options.rule is not None and (labels_used or options.rule_score != RAW_SCORE)
+    if not fitted_score and options.label_sets is None:
         return everything, everything
-    if options.calibrator == "none" and not tunes:  # nothing is fitted, so every row may decide
-        return ~everything, everything
+    if options.calibrator == "none" and not labels_used:  # nothing is fitted, so every row may decide
+        return everything, everything
     fitting = fitting_rows(len(labels), options.seed)
     return fitting, ~fitting
 
 
-def _fit(
-    outputs: Outputs, labels: NDArray[np.int64], fitting: NDArray[np.bool_], options: CalibrationOptions
-) -> Calibrator:
-    used = fitting if fitting.any() else np.ones_like(fitting)
+def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDArray[np.bool_]) -> Calibrator:
     try:
-        return fit_calibrator(options.calibrator, outputs, labels, used)
+        return fit_calibrator(name, outputs, labels, fitting)
     except CalibrationError as error:
-        if used.all():
+        if fitting.all():
             raise
         share = f"of {len(labels)} rows one in {FITTING_SHARE} fits the calibrator, the others decide"
         raise CalibrationError(f"{share}: {error}") from error
 
 
+def _scope(learned: Learned, options: CalibrationOptions) -> Scope | None:
+    outputs = learned.outputs
+    if outputs.logits.shape[1] < REFERENCE_ROWS:
+        return None
+    return fit_scope(learned.reference, outputs.representations, outputs.mean_logits, false_alarm=options.false_alarm)
+
+
 def _rule(
-    scores: Floats,
-    errors: NDArray[np.bool_],
+    found: Predictive,
+    labels: NDArray[np.int64],
     fitting: NDArray[np.bool_],
     deciding: NDArray[np.bool_],
+    inside: NDArray[np.bool_],
     options: CalibrationOptions,
+    classes: tuple[str, ...],
 ) -> AbstentionRule | None:
+    """The rule asked for. Rows out of scope are abstained on, so no answer among them counts for a risk."""
     if options.rule is None:
         return None
-    kind, target = options.rule
-    arguments: dict[str, Any] = {"score": options.score, "confidence": options.confidence}
-    if kind == "risk":  # the search must not begin where these very rows say
-        arguments |= {"reference": scores[fitting] if fitting.any() else None, "seed": options.seed}
-    return RULES[kind](scores[deciding], errors[deciding], target, **arguments)
+    (kind, target), score = options.rule, options.rule_score
+    scores, errors = trust(score, found), found.predicted != labels
+    arguments: dict[str, Any] = {"score": score, "confidence": options.confidence}
+    if kind != "risk":
+        ranked = np.where(inside, scores, scores.min() - 1)
+        return RULES[kind](ranked[deciding], errors[deciding], target, **arguments)
+    # Rows that fitted the calibrator do not decide, but they may say where the search starts.
+    starting = None if (fitting & deciding).any() else fitting & inside
+    deciding = deciding & inside
+    arguments |= {"reference": None if starting is None else scores[starting], "seed": options.seed}
+    if not options.per_class:
+        return target_risk(scores[deciding], errors[deciding], target, **arguments)
+    return target_risk_per_class(
+        scores[deciding],
+        errors[deciding],
+        found.predicted[deciding],
+        target,
+        classes=classes,
+        reference_predicted=None if starting is None else found.predicted[starting],
+        **arguments,
+    )
+
+
+def _menu(
+    learned: Learned,
+    found: Predictive,
+    labels: NDArray[np.int64],
+    inside: NDArray[np.bool_],
+    options: CalibrationOptions,
+) -> Menu | None:
+    """The risks that can be promised by the raw score; None where the method learned it from these labels."""
+    if learned.labels_used or inside.sum() < REFERENCE_ROWS:
+        return None
+    scores, errors = trust(RAW_SCORE, found)[inside], (found.predicted != labels)[inside]
+    return risk_menu(scores, errors, score=RAW_SCORE, confidence=options.confidence, seed=options.seed)
 
 
 def boundary_of(options: CalibrationOptions) -> Callable[[Floats, NDArray[np.bool_]], float] | None:
-    """Where answers begin, from confidences and errors (rows,); None where one does not abstain by confidence."""
-    if options.rule is None or options.score != "confidence":
+    """Where answers begin, from confidences and errors (rows,); None where one does not abstain by them."""
+    if options.rule is None or options.rule_score not in ("confidence", RAW_SCORE):
         return None
     kind, target = options.rule
 
     def threshold(confidences: Floats, errors: NDArray[np.bool_]) -> float:
-        return RULES[kind](confidences, errors, target, score=options.score, confidence=options.confidence).threshold
+        return RULES[kind](confidences, errors, target, score="confidence", confidence=options.confidence).threshold
 
     return threshold
 
 
 def _figures(
-    outputs: Outputs,
+    outputs: PassLogits,
     found: Predictive,
     calibrator: Calibrator,
     labels: NDArray[np.int64],
@@ -303,3 +352,12 @@ def _figures(
     except CalibrationError:  # enough rows for the calibrator, too few without a fifth of them
         return None
     return measure(logits, held_out, labels, f"calibration data: {len(labels)} rows, cross-validated")
+
+
+def _comparison(learned: Learned, calibrator: Calibrator, labels: NDArray[np.int64], seed: int) -> Comparison | None:
+    if learned.outputs is learned.plain and calibrator.name == Temperature.name:
+        return None
+    try:
+        return compare(calibrator, learned.outputs, learned.plain, labels, seed)
+    except CalibrationError:  # too few rows without a fifth of them
+        return None

@@ -1,5 +1,6 @@
 """From a fine-tuned checkpoint to a classifier that knows when not to answer."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +13,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from uatlite.classifier import calibrate as calibrating
 from uatlite.classifier import saving
 from uatlite.classifier.adapters import ScikitLearnMixin, as_model
-from uatlite.classifier.budget import choose
-from uatlite.classifier.calibrate import Calibration, CalibrationOptions, Figures, measure
+from uatlite.classifier.calibrate import Calibration, CalibrationOptions
+from uatlite.classifier.evidence import Figures, measure
 from uatlite.classifier.explanation import Explanation, ExplanationOptions
+from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
-from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.run import run
 from uatlite.classifier.settings import Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.methods.method import TOLERANCE, CalibrationRows, Method
+from uatlite.methods.method import TOLERANCE, Method
 from uatlite.model.architectures import check_classifier, is_multiple_choice, unwrap
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.tokens import longest
@@ -37,9 +39,9 @@ class UncertaintyClassifier(ScikitLearnMixin):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
     `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
-    trained for, or UATConfig.fast(). Texts longer than `max_length` tokens (by default what the model takes) are cut,
-    and counted; with `windows` they are read in overlapping windows and the logits averaged. With `indices` labels are
-    the model's columns instead of names.
+    trained for, or 'distilled': UAT-Lite in one pass once it is calibrated, and the method 'analytic' before. Texts
+    longer than `max_length` tokens (by default what the model takes) are cut, and counted; with `windows` they are read
+    in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
     """
 
     def __init__(
@@ -137,25 +139,44 @@ class UncertaintyClassifier(ScikitLearnMixin):
         target_coverage: float | None = None,
         threshold: float | None = None,
         confidence: float = 0.95,
-        score: str = "confidence",
-        calibrator: str = "auto",
+        per_class: bool = False,
+        score: str | None = None,
+        calibrator: str | None = None,
         label_sets: float | None = None,
+        reference: Iterable[Any] | None = None,
+        false_alarm: float = 0.01,
         tolerance: float = TOLERANCE,
         budget: float | None = None,
         seed: int = 0,
+        report: Report | None = None,
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
 
         A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
-        `confidence`), `target_coverage` (at least this share is answered) and `threshold` (answer above it), on the
-        `score` named. `label_sets` is the coverage of label sets. What was learned is in `calibration_`.
+        `confidence`; `per_class`: also among the answers of each class), `target_coverage` (at least this share is
+        answered) and `threshold` (answer above it). The `score` that ranks texts is by default the margin of the
+        logits, which needs no fitting, so that all rows decide; with a threshold it is the confidence. `label_sets`
+        is the coverage of label sets. What was learned is in `calibration_`.
+
+        `reference` are unlabelled texts of the task, best those that the model was trained on: they tell which texts
+        are in scope, with `false_alarm` the share of texts in scope that may be refused. Without them the calibration
+        rows serve, less well. `report` is called with the number of texts read after each step.
 
         Of the methods 'cascade' and 'adaptive' it also learns where to spend passes; a cascade keeps AURC and ECE of
         its second stage on all texts within the `tolerance`. With a `budget`, 2.0 say, it chooses among all methods
         that cost at most so many deterministic passes, as measured on these texts, and `config` becomes that one.
         """
         options = CalibrationOptions(
-            calibrator, score, target_risk, target_coverage, threshold, confidence, label_sets, seed
+            calibrator=calibrator,
+            score=score,
+            target_risk=target_risk,
+            target_coverage=target_coverage,
+            threshold=threshold,
+            confidence=confidence,
+            label_sets=label_sets,
+            per_class=per_class,
+            false_alarm=false_alarm,
+            seed=seed,
         )
         checked = check_texts(texts, chooses=self.chooses)
         if not checked:
@@ -164,17 +185,20 @@ class UncertaintyClassifier(ScikitLearnMixin):
             )
         names = option_names(len(checked[0].options)) if self.chooses else self.class_names  # type: ignore[union-attr]
         columns = _paired(checked, class_indices(labels, names))
-        settings, spending = self._spend(checked, columns, options, tolerance, budget)
-        outputs = run(self.model, self.tokenizer, checked, settings, represent=True)
-        self.calibration_ = calibrating.calibrate(
-            outputs,
-            columns,
-            options,
-            settings=settings,
-            model_hash=model_hash(self.model),
-            classes=names,
-            spending=spending,
-        )
+        if budget is not None and self.config is not None:
+            raise ConfigurationError(
+                f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
+            )
+        settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
+        others = [] if reference is None else check_texts(reference, chooses=self.chooses)
+        data = CalibrationTexts(self.model, self.tokenizer, settings, checked, columns, others, report)
+        learned = data.learn(options, tolerance, budget)
+        calibration = calibrating.calibrate(learned, columns, options, model_hash=model_hash(self.model), classes=names)
+        if budget is not None:
+            self.config = learned.settings.method
+        self.calibration_ = calibration
+        if calibration.comparison is not None and calibration.comparison.verdict == "worse":
+            warnings.warn(calibration.comparison.describe(), stacklevel=2)
         return self
 
     def rename_classes(self, names: Sequence[str]) -> Self:
@@ -193,7 +217,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         """Predictions for texts: strings, pairs, or Choices for a multiple-choice model.
 
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
-        gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.distances` are kept).
+        gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.scope` is kept).
         """
         predictor = self.predictor()
         predictions = predictor.predict(self._checked(texts))
@@ -249,34 +273,6 @@ class UncertaintyClassifier(ScikitLearnMixin):
             rule = "" if self.calibration_.rule is None else ", abstains"
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
         return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
-
-    def _spend(
-        self,
-        texts: list[Text],
-        labels: NDArray[np.int64],
-        options: CalibrationOptions,
-        tolerance: float,
-        budget: float | None,
-    ) -> tuple[Settings, tuple[str, ...]]:
-        """The settings to calibrate: with the method that a budget chooses, or with what the method learns."""
-        settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
-        if budget is None and not settings.method.tunable:
-            return settings, ()
-        if budget is not None and self.config is not None:
-            raise ConfigurationError(
-                f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
-            )
-        fitting, _ = calibrating.split(labels, options, tunes=True)
-        some = [text for text, chosen in zip(texts, fitting, strict=True) if chosen]
-
-        def run_method(method: Method) -> Outputs:
-            return run(self.model, self.tokenizer, some, replace(settings, method=method.seeded(settings.seed)))
-
-        rows = CalibrationRows(labels[fitting], run_method, tolerance, calibrating.boundary_of(options))
-        tuned = settings.method.tuned(rows) if budget is None else choose(budget, rows, seed=options.seed)
-        if budget is not None:
-            self.config = tuned.method
-        return replace(settings, method=tuned.method.seeded(settings.seed)), (tuned.reason,)
 
     def _checked(self, texts: Iterable[Any]) -> list[Text]:
         return check_texts(texts, chooses=self.chooses, options=self._options)

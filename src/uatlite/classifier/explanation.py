@@ -216,9 +216,7 @@ class Reading:
     propagation: Propagation
 
 
-def read(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text, settings: Settings, *, represent: bool
-) -> Reading:
+def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text, settings: Settings) -> Reading:
     """Run the method's passes over a text, and one forward and backward pass where they are not among them."""
     config = config_of(settings.method)
     windows = tokenized(tokenizer, [text], settings)
@@ -228,7 +226,7 @@ def read(
             "is of one window; explain its parts, or set windows=False to explain its beginning."
         )
     (batch,) = windows.tokens.batches()
-    passes = run_batch(model, settings.method, batch.inputs, represent=represent)
+    passes = run_batch(model, settings.method, batch.inputs)
     return Reading(
         model=model,
         tokenizer=tokenizer,

@@ -12,13 +12,18 @@ from numpy.typing import DTypeLike, NDArray
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.predictive import Predictive
 from uatlite.trust.rule import AbstentionRule, trust
+from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Floats, Text, strings
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MEASURES = ("confidence", "margin", "entropy", "expected_entropy", "mutual_information", "variance")
+MEASURES = (
+    "confidence", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance"
+)  # fmt: skip
+OUT_OF_SCOPE, UNSURE = "out of scope", "unsure"
+"""Why a classifier abstains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,10 +43,10 @@ class Predictions:
     rule: AbstentionRule | None = None
     sets: NDArray[np.bool_] | None = None
     """(rows, classes): True where the class is in the row's label set"""
-    distances: Floats | None = None
-    """(rows,): squared distance from the calibration rows"""
-    outliers: NDArray[np.bool_] | None = None
-    """(rows,): farther out than all but the false-alarm share of calibration rows"""
+    scope: Floats | None = None
+    """(rows,): p-values of being a text of the task; under the calibration rows' distribution they are uniform"""
+    out_of_scope: NDArray[np.bool_] | None = None
+    """(rows,): where the p-value is at most the stated rate of false alarms"""
     shift: ShiftReport | None = None
     """whether these texts, all together, are like the calibration rows; None for a selection of them"""
     truncated_texts: int = 0
@@ -75,34 +80,61 @@ class Predictions:
         return self.predictive.margin
 
     @property
+    def logit_margin(self) -> Floats:
+        """(rows,): the largest mean logit minus the second largest, before calibration."""
+        return self.predictive.logit_margin
+
+    @property
     def entropy(self) -> Floats:
         """(rows,): of the mean distribution over passes, in nats; the total uncertainty."""
         return self.predictive.entropy
 
     @property
     def expected_entropy(self) -> Floats:
-        """(rows,): the mean entropy of a pass, in nats; the part that lies in the data."""
+        """(rows,): the mean entropy of a pass, in nats; the part that lies in the data. NaN where it is not known."""
         return self.predictive.expected_entropy
 
     @property
     def mutual_information(self) -> Floats:
-        """(rows,): entropy minus expected entropy, in nats; what the passes disagree about."""
+        """(rows,): entropy minus expected entropy, in nats; what passes disagree about. NaN where it is not known."""
         return self.predictive.mutual_information
 
     @property
     def variance(self) -> Floats:
-        """(rows,): over passes, of the predicted class's probability; or the margin's, of a method without sampling."""
+        """(rows,): over passes, of the predicted class's probability. NaN where it is not known."""
         return self.predictive.variance
 
     @cached_property
     def abstain(self) -> NDArray[np.bool_]:
-        """(rows,): True where not to answer. Raises where no rule was asked for: silence would read as 'answer'."""
+        """(rows,): True where not to answer: out of scope, or not sure enough for the rule.
+
+        Raises where no rule was asked for: silence would read as 'answer'.
+        """
         if self.rule is None:
             raise CalibrationError(
                 "there is no rule to abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), "
                 "or target_coverage= or threshold=."
             )
-        return ~self.rule.answers(trust(self.rule.score, self.predictive))
+        unsure = ~self.rule.answers(trust(self.rule.score, self.predictive), self.predicted)
+        return unsure if self.out_of_scope is None else unsure | self.out_of_scope
+
+    @cached_property
+    def reasons(self) -> list[str | None]:
+        """For each text why not to answer: 'out of scope', 'unsure', or None where to answer."""
+        outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
+        return [
+            OUT_OF_SCOPE if out else UNSURE if abstained else None
+            for out, abstained in zip(outside.tolist(), self.abstain.tolist(), strict=True)
+        ]
+
+    def out_of_scope_among(self, rate: float = 0.01) -> NDArray[np.bool_]:
+        """(rows,): out of scope by Benjamini and Hochberg's procedure over all of these texts.
+
+        Of the texts that it names at most this share is in scope, on average. Raises where the scope is not known.
+        """
+        if self.scope is None:
+            raise CalibrationError("the scope of the classifier is not known; calibrate it on 50 rows or more.")
+        return benjamini_hochberg(self.scope, rate)
 
     @cached_property
     def label_sets(self) -> list[tuple[str, ...]]:
@@ -136,8 +168,8 @@ class Predictions:
             passes=self.passes[rows],
             shift=None,
             sets=None if self.sets is None else self.sets[rows],
-            distances=None if self.distances is None else self.distances[rows],
-            outliers=None if self.outliers is None else self.outliers[rows],
+            scope=None if self.scope is None else self.scope[rows],
+            out_of_scope=None if self.out_of_scope is None else self.out_of_scope[rows],
         )
 
     def rows(self) -> Iterator[dict[str, object]]:
@@ -195,20 +227,40 @@ class Prediction:
         return float(self.among.margin[self.row])
 
     @property
+    def logit_margin(self) -> float:
+        return float(self.among.logit_margin[self.row])
+
+    @property
     def entropy(self) -> float:
         return float(self.among.entropy[self.row])
 
     @property
-    def expected_entropy(self) -> float:
-        return float(self.among.expected_entropy[self.row])
+    def expected_entropy(self) -> float | None:
+        """None where it is not known, as of the next two."""
+        return _known(self.among.expected_entropy[self.row])
 
     @property
-    def mutual_information(self) -> float:
-        return float(self.among.mutual_information[self.row])
+    def mutual_information(self) -> float | None:
+        return _known(self.among.mutual_information[self.row])
 
     @property
-    def variance(self) -> float:
-        return float(self.among.variance[self.row])
+    def variance(self) -> float | None:
+        return _known(self.among.variance[self.row])
+
+    @property
+    def scope(self) -> float | None:
+        """The p-value of being a text of the task; None where it is not known."""
+        return None if self.among.scope is None else float(self.among.scope[self.row])
+
+    @property
+    def out_of_scope(self) -> bool | None:
+        """Whether it is no text of the task; None where that is not known."""
+        return None if self.among.out_of_scope is None else bool(self.among.out_of_scope[self.row])
+
+    @property
+    def reason(self) -> str | None:
+        """Why not to answer: 'out of scope' or 'unsure'; None where to answer. Raises as `Predictions.abstain` does."""
+        return self.among.reasons[self.row]
 
     @property
     def passes(self) -> int:
@@ -226,20 +278,21 @@ class Prediction:
         return self.among.label_sets[self.row]
 
     def as_row(self) -> dict[str, object]:
-        """label, abstain, label_set, confidence and the other measures, passes, distance, outlier, p_<class> each.
+        """label, abstain, reason, label_set, confidence and the other measures, passes, scope, out_of_scope, p_<class>.
 
-        What was not asked for at calibration (abstain, label_set) or cannot be known (distance, outlier) is left out.
+        What was not asked for at calibration (abstain, label_set) is left out, and so is a scope that is not known. A
+        measure that the method cannot know is None.
         """
         among = self.among
         row: dict[str, object] = {"label": self.label}
         if among.rule is not None:
-            row["abstain"] = self.abstain
+            row |= {"abstain": self.abstain, "reason": self.reason}
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
         row |= {name: getattr(self, name) for name in MEASURES}
         row["passes"] = self.passes
-        if among.distances is not None and among.outliers is not None:
-            row |= {"distance": float(among.distances[self.row]), "outlier": bool(among.outliers[self.row])}
+        if among.scope is not None:
+            row |= {"scope": self.scope, "out_of_scope": self.out_of_scope}
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}
 
     def __repr__(self) -> str:
@@ -291,14 +344,22 @@ def _heading(predictions: "Predictions") -> str:
     if predictions.rule is None or not count:
         return heading
     abstained = int(predictions.abstain.sum())
-    return f"{heading}, {abstained:,} abstained ({abstained / count:.1%})"
+    outside = 0 if predictions.out_of_scope is None else int(predictions.out_of_scope.sum())
+    of_them = f", {outside:,} of them out of scope" if outside else ""
+    return f"{heading}, {abstained:,} abstained ({abstained / count:.1%}){of_them}"
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _cells(predictions: "Predictions") -> list[tuple[str, ...]]:
     """A header and the first rows; only the columns that say something."""
-    columns = ["label", *(["abstain"] if predictions.rule is not None else [])]
+    columns = ["label", *(["abstain", "reason"] if predictions.rule is not None else [])]
     columns += ["label_set"] if predictions.sets is not None else []
-    columns += ["confidence", "entropy", "mutual_information"]
+    columns += ["confidence", "entropy"]
+    columns += [] if np.isnan(predictions.mutual_information).all() else ["mutual_information"]
+    columns += [] if predictions.scope is None else ["scope"]
     rows = [prediction.as_row() for prediction in predictions[:SHOWN]]
     texts = [excerpt(text) for text in predictions.texts[:SHOWN]]
     table = [(*(_spelt(row[column]) for column in columns), text) for row, text in zip(rows, texts, strict=True)]
@@ -306,6 +367,8 @@ def _cells(predictions: "Predictions") -> list[tuple[str, ...]]:
 
 
 def _spelt(value: object) -> str:
+    if value is None:
+        return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -16,7 +16,7 @@ from uatlite.classifier.run import Outputs, run
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError
 from uatlite.model.load import model_hash
-from uatlite.predictive import Predictive, summarise
+from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
@@ -64,21 +64,32 @@ class Predictor:
         """The fitted calibrator, where there is a calibration."""
         return None if self.calibration is None else self.calibration.calibrator
 
-    @property
-    def represents(self) -> bool:
-        """Whether texts are compared with the calibration rows by the model's representations."""
-        shift = None if self.calibration is None else self.calibration.shift
-        return shift is not None and shift.ellipsoid is not None
-
     def predict(self, texts: list[Text]) -> Predictions:
         """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
         if not texts:
             return self._without_texts()
-        return self.predictions(texts, run(self.model, self.tokenizer, texts, self.settings, represent=self.represents))
+        predictions = self.predictions(texts, run(self.model, self.tokenizer, texts, self.settings))
+        return self._look_again(predictions)
+
+    def _look_again(self, predictions: Predictions) -> Predictions:
+        """The same predictions, those out of scope with the passes of the method's second look."""
+        method, outside = self.settings.method.second_look, predictions.out_of_scope
+        if method is None or outside is None or not outside.any():
+            return predictions
+        rows = np.flatnonzero(outside)
+        texts = [predictions.texts[row] for row in rows.tolist()]
+        outputs = run(self.model, self.tokenizer, texts, replace(self.settings, method=method))
+        passes = predictions.passes.copy()
+        passes[rows] += outputs.passes
+        return replace(
+            predictions,
+            predictive=replaced(predictions.predictive, rows, predictive(outputs, self.calibrator)),
+            passes=passes,
+        )
 
     def explain(self, text: Text, options: ExplanationOptions) -> Explanation:
         """The prediction for a checked text, and where its uncertainty comes from."""
-        reading = explaining.read(self.model, self.tokenizer, text, self.settings, represent=self.represents)
+        reading = explaining.read(self.model, self.tokenizer, text, self.settings)
         return explaining.explain(reading, self.predictions([text], reading.outputs)[0], options)
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
@@ -92,18 +103,18 @@ class Predictor:
             truncated_texts=outputs.truncated_texts,
             truncated_tokens=outputs.truncated_tokens,
         )
-        shift = None if self.calibration is None else self.calibration.shift
-        if shift is None or outputs.representations is None:
+        scope = None if self.calibration is None else self.calibration.scope
+        if scope is None:
             return predictions
-        distances = shift.squared_distances(outputs.representations)
-        return replace(predictions, distances=distances, outliers=shift.outliers(distances))
+        p_values = scope.p_values(outputs.representations, outputs.mean_logits)
+        return replace(predictions, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
 
     def with_shift(self, predictions: Predictions) -> Predictions:
         """The same predictions, compared with the calibration rows; warns of a shift."""
         reference = None if self.calibration is None else self.calibration.shift
         if reference is None or not len(predictions):
             return predictions
-        report = reference.check(trust(reference.score, predictions.predictive), distances=predictions.distances)
+        report = reference.check(trust(reference.score, predictions.predictive), predictions.scope)
         if report.shifted:
             warnings.warn(report.describe(), stacklevel=3)
         return replace(predictions, shift=report)
@@ -121,5 +132,6 @@ class Predictor:
 
     def _without_texts(self) -> Predictions:
         classes = self.class_names or option_names(2)
-        nothing = summarise(np.zeros((0, len(classes))), np.zeros((1, 0, len(classes))))
+        none = np.zeros((0, len(classes)))
+        nothing = summarise(none, none[None], none)
         return self._filled(nothing, texts=(), classes=classes, passes=np.zeros(0, dtype=np.int64))

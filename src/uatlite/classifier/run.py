@@ -12,18 +12,15 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.classifier.settings import Settings
 from uatlite.methods.method import Method, Passes
-from uatlite.model.plain import representation
 from uatlite.model.tokens import Batch, Tokens, Windows, truncated, windowed
 from uatlite.predictive import Counts, PassLogits
-from uatlite.values import Floats, Text
+from uatlite.values import Text
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs(PassLogits):
     """What a method says about some texts, averaged over the windows of a text; rows are texts."""
 
-    representations: Floats | None = None
-    """(rows, units), where they were asked for and the model has them"""
     truncated_texts: int = 0
     truncated_tokens: int = 0
     spent: Counts | None = None
@@ -42,17 +39,11 @@ def run(
     tokenizer: PreTrainedTokenizerBase,
     texts: list[Text],
     settings: Settings,
-    *,
-    represent: bool = False,
 ) -> Outputs:
-    """The method's passes over one text or more, long ones cut or in windows as the settings say.
-
-    `represent` also asks for what the model's head reads of each text. A method that runs no pass without dropout
-    takes one more pass for it.
-    """
+    """The method's passes over one text or more, long ones cut or in windows as the settings say."""
     windows = tokenized(tokenizer, texts, settings)
     batches = list(windows.tokens.batches())
-    passes = [run_batch(model, settings.method, batch.inputs, represent=represent) for batch in batches]
+    passes = [run_batch(model, settings.method, batch.inputs) for batch in batches]
     return over_windows(gather(passes, batches), windows)
 
 
@@ -62,15 +53,9 @@ def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Seq
     return gather([run_batch(model, method, batch.inputs) for batch in batches], batches, rows)
 
 
-def run_batch(
-    model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor], *, represent: bool = False
-) -> Passes:
+def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:
     """The method's passes over one batch, off the model's device; `sources` stay where they are."""
-    passes = method.run(model, inputs)
-    read = passes.representation if represent else None
-    if represent and read is None:
-        read = representation(model, inputs)
-    moved = replace(passes, representation=read)
+    moved = method.run(model, inputs)
     for name in ("logits", "margin_variance", "counts", "spent", "representation"):
         value = getattr(moved, name)
         moved = moved if value is None else replace(moved, **{name: value.detach().cpu()})

@@ -3,7 +3,7 @@
 config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without uatlite
 uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
-uatlite.safetensors    the summary of the calibration rows (scores, mean, covariance, distances)
+uatlite.safetensors    the summary of the calibration rows, the scope, and the read-out of the method
 README.md              the model card: what it is, how to use it, what was measured, what is promised
 """
 
@@ -18,7 +18,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from uatlite import __version__
-from uatlite.classifier.calibrate import CONFIDENCE, Calibration, Figures
+from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.evidence import CONFIDENCE, Figures
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ModelError
 from uatlite.model import weights as method_weights
@@ -29,7 +30,7 @@ from uatlite.model.weights import file_beside
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
 
-FORMAT = 1
+FORMAT = 2
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 
 
@@ -118,9 +119,10 @@ def read(name: str | Path) -> Stored:
 
 
 def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
-    if calibration.get("shift") is None:
-        return {}
+    learned = calibration.get("shift") or calibration["settings"]["method"].get("read_out")
     path = file_beside(name, ARRAYS)
+    if path is None and not learned:
+        return {}
     if path is None:
         raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
     arrays: dict[str, Any] = load_file(path)

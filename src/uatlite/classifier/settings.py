@@ -1,7 +1,7 @@
 """What decides the logits besides the model: the method, its seed, the length of texts and the tokenizer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -12,8 +12,9 @@ from uatlite.methods.registry import METHODS, method_from_dict, method_of_config
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.model.weights import attached
 from uatlite.passes.config import UATConfig
+from uatlite.values import Floats
 
-DEFAULT_METHOD = "fast"
+DEFAULT_METHOD = "distilled"
 
 # A tokenizer that treats case, accents, digits, signs or another script differently splits it differently.
 PROBE = "The Quick brown fox isn't naïve: it costs $12.50 — 你好, ÀÉÎ!"
@@ -45,6 +46,13 @@ class Settings:
             raise ModelError(
                 f"the stored settings are broken or of another version ({error}); calibrate again."
             ) from error
+
+    def with_arrays(self, arrays: Mapping[str, Floats]) -> "Settings":
+        """The settings with the arrays that the method learned, found by name among others."""
+        try:
+            return replace(self, method=self.method.with_arrays(arrays))
+        except ConfigurationError as error:
+            raise ModelError(f"the stored settings are broken ({error}); calibrate again.") from error
 
     def difference(self, other: "Settings") -> str:
         """What differs, as 'max_length 512, now 128'; empty where nothing does."""

@@ -165,8 +165,7 @@ def evaluate(
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
     from uatlite.lab.evaluate.compare import Resampling
-    from uatlite.lab.evaluate.contenders import parse_contenders
-    from uatlite.lab.evaluate.plan import Plan, as_sets, choose_set, parse_metrics, parse_names
+    from uatlite.lab.evaluate.plan import Plan, as_sets, choose_set, parse_contenders, parse_metrics, parse_names
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     plan = Plan(
@@ -250,7 +249,7 @@ def tasks(data_dir: shared.DataDir = None) -> None:
 
 def methods() -> None:
     """List the methods, their settings, and the calibrators that can follow them."""
-    from uatlite.lab.evaluate.contenders import CALIBRATOR_ALIASES
+    from uatlite.lab.evaluate.plan import CALIBRATOR_ALIASES
     from uatlite.methods.registry import METHOD_ALIASES, METHODS
     from uatlite.passes.config import SETTINGS
     from uatlite.trust.auto import CALIBRATORS

@@ -48,7 +48,7 @@ MaxLength = Annotated[
     Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
 ]
 Method = Annotated[
-    str | None, Option("--method", help="Method for a model without calibration, as in uat:gate=k; fast by default.")
+    str | None, Option("--method", help="Method of a model without calibration, as in uat:gate=k; analytic by default.")
 ]
 Strict = Annotated[
     bool, Option("--strict", help="Stop at the first row that cannot be used, instead of setting it aside.")

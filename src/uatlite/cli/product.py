@@ -78,24 +78,39 @@ def predict(
 def calibrate(
     model: shared.Model,
     data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
-    output: Annotated[Path, Option("--output", "-o", help="Directory for the calibrated classifier.")],
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
+    ] = None,
     target_risk: Annotated[
         float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
     ] = None,
     target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
     threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
     confidence: Annotated[float, Option(help="Confidence with which --target-risk holds.")] = 0.95,
+    per_class: Annotated[
+        bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
+    ] = False,
+    menu: Annotated[
+        bool, Option("--menu", help="Print which risks can be promised, with their coverage, and write nothing.")
+    ] = False,
+    reference: Annotated[
+        str | None,
+        Option(help="Unlabelled texts of the task, best those that trained the model: they tell what is in scope."),
+    ] = None,
+    false_alarm: Annotated[float, Option(help="Share of texts in scope that may be called out of scope.")] = 0.01,
     score: Annotated[
-        str, Option(help="Score to abstain by: confidence, margin, entropy, mutual-information, variance.")
-    ] = "confidence",
+        str | None,
+        Option(help="Score to abstain by: logit-margin, confidence, margin, entropy, mutual-information, variance."),
+    ] = None,
     calibrator: Annotated[
-        str, Option(help="auto, none, temperature, input-temperature, platt, vector, histogram or isotonic.")
-    ] = "auto",
+        str | None,
+        Option(help="input-temperature, temperature, auto, none, platt, vector, histogram or isotonic."),
+    ] = None,
     label_sets: Annotated[
         float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
     ] = None,
     method: Annotated[
-        str | None, Option(help="Method, as in fast, cascade, base or uat:gate=k; fast by default.")
+        str | None, Option(help="Method, as in analytic, fast, base or uat:gate=k; distilled by default.")
     ] = None,
     budget: Annotated[
         float | None, Option(help="Choose the best method that costs at most this many plain passes, as in 2.0.")
@@ -117,11 +132,13 @@ def calibrate(
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.errors import DataError
-    from uatlite.scoring.blocks import read_labelled
+    from uatlite.errors import ConfigurationError, DataError
+    from uatlite.scoring.blocks import read_labelled, read_texts
     from uatlite.text.schema import Layout
 
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
+    if output is None and not menu:
+        raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
+    if output is not None and output.is_dir() and any(output.iterdir()) and not overwrite:
         raise DataError(f"{output} is not empty; give another directory, or --overwrite to write into it.")
     console = shared.messages()
     classifier = UncertaintyClassifier.from_pretrained(
@@ -132,7 +149,15 @@ def calibrate(
     classes = classifier.class_names or tuple(ascii_uppercase)
     layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
-    with console.status(f"Scoring {len(rows.texts):,} rows …"):
+    others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
+    more = "" if others is None else f" and {len(others):,} reference texts"
+    with console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+        read: list[int] = []
+
+        def report(texts: int) -> None:
+            read.append(texts)
+            status.update(f"Scoring {len(rows.texts):,} rows{more}: {sum(read):,} texts read …")
+
         classifier.calibrate(
             rows.texts,
             rows.labels,
@@ -140,16 +165,34 @@ def calibrate(
             target_coverage=target_coverage,
             threshold=threshold,
             confidence=confidence,
+            per_class=per_class,
             score=score,
             calibrator=calibrator,
             label_sets=label_sets,
+            reference=others,
+            false_alarm=false_alarm,
             tolerance=tolerance,
             budget=budget,
             seed=seed,
+            report=report,
         )
+    if menu:
+        _print_menu(console, classifier)
+    if output is None:
+        return
     classifier.save_pretrained(output)
     rows.write_rejects(output / "rejects.jsonl")
     _print_calibration(console, classifier, len(rows.rejects), output)
+
+
+def _print_menu(console: Console, classifier: "UncertaintyClassifier") -> None:
+    calibration = classifier.calibration_
+    assert calibration is not None
+    if calibration.menu is None:
+        console.print("No menu: the rows are too few, or the method learned its scores from their labels.")
+        return
+    for line in calibration.menu.describe():
+        console.print(line)
 
 
 def _print_calibration(console: Console, classifier: "UncertaintyClassifier", rejected: int, output: Path) -> None:
@@ -157,7 +200,9 @@ def _print_calibration(console: Console, classifier: "UncertaintyClassifier", re
     assert calibration is not None
     lines = calibration.describe()
     if calibration.rule is None:
-        lines.append("No rule for abstaining; --target-risk 0.05 makes one.")
+        lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
+    elif not calibration.rule.promised and calibration.menu is not None:
+        lines += calibration.menu.describe()
     if rejected:
         lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
     if calibration.figures is not None:

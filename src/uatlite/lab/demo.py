@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.lab.evaluate.contenders import parse_contender, parse_contenders
-from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice
+from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice, parse_contender, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import ProgressDisplay, evaluate

@@ -49,6 +49,10 @@ class Adaptive(Sampling):
         return self == self.untuned()
 
     @property
+    def learns_from_labels(self) -> bool:
+        return self.tunable
+
+    @property
     def whole(self) -> Sampling:
         """The same passes, all of them for every text."""
         return FAST.with_config(self.config)
@@ -71,13 +75,14 @@ class Adaptive(Sampling):
         from uatlite.passes.engine import sample_adaptively
 
         found = sample_adaptively(model, encoded, self.config, self.stopping)
-        return Passes(found.logits, counts=found.counts)
+        return Passes(found.logits, counts=found.counts, representation=found.representation)
 
     def tuned(self, rows: CalibrationRows) -> Tuned:
         return Tuned(*self.learned(rows.run(self.whole), rows))
 
     def learned(self, whole: PassLogits, rows: CalibrationRows) -> tuple[Self, str]:
         """The method with what all passes of the rows teach, and a sentence that says it."""
+        rows.check_labels()
         means = whole.mean_logits
         temperature = round(best_temperature(means, rows.labels), DIGITS)
         prior = dict(zip(("spread", "weight", "trend"), fit_prior(whole.logits), strict=True))

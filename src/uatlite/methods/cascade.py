@@ -115,6 +115,10 @@ class Cascade(MethodDefaults):
     def tunable(self) -> bool:
         return self == self.untuned()
 
+    @property
+    def learns_from_labels(self) -> bool:
+        return self.tunable
+
     def changed(self, **settings: str) -> Self:
         escalation, others = change_known(self.escalation, settings)
         then = self.then
@@ -150,6 +154,7 @@ class Cascade(MethodDefaults):
 
     def tuned(self, rows: CalibrationRows) -> Tuned:
         """Learn the smallest share of rows to send on that keeps AURC and ECE of the second stage on all rows."""
+        rows.check_labels()
         then, second = self.then, None
         if isinstance(then, Adaptive):
             whole = rows.run(then.whole)

@@ -51,7 +51,7 @@ class Laplace(TrainedMethod):
             mean = last_layer(model)[1](read)
             covariance = logit_covariance(weights.tensors, read)
             logits = mean_field_logits(mean, covariance.diagonal(dim1=-2, dim2=-1))
-            return Passes(logits[None], margin_variance(mean, covariance))
+            return Passes(logits[None], margin_variance(mean, covariance), representation=_by_text(read))
 
 
 def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -65,6 +65,11 @@ def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
         bias = tensors["bias_vectors"]
         covariance = covariance + (bias / (tensors["bias_values"] + prior[1])) @ bias.T
     return covariance
+
+
+def _by_text(features: Tensor) -> Tensor:
+    """What the last layer reads of each text, (batch, units), averaged over the choices of a question."""
+    return features if features.ndim == 2 else features.mean(dim=1)
 
 
 def margin_variance(mean: Tensor, covariance: Tensor) -> Tensor:
@@ -109,8 +114,8 @@ class Sngp(TrainedMethod):
             logits = head(x)
             if x.ndim == 3:  # one logit for each choice
                 logits = logits.squeeze(-1)
-                return Passes(logits[None], _between_choices(head, x, logits))
-            return Passes(logits[None], head.variance(x))
+                return Passes(logits[None], _between_choices(head, x, logits), representation=_by_text(x))
+            return Passes(logits[None], head.variance(x), representation=x)
 
 
 def _between_choices(head: GaussianProcessHead, x: Tensor, logits: Tensor) -> Tensor:
@@ -158,7 +163,7 @@ class VariationalLastLayer(TrainedMethod):
         with torch.inference_mode():
             x = features(body, encoded)
             logits = layer.sample(x.flatten(0, -2), self.samples, self.seed)
-            return Passes(logits.reshape(self.samples, len(x), -1))
+            return Passes(logits.reshape(self.samples, len(x), -1), representation=_by_text(x))
 
 
 def _posterior(model: PreTrainedModel, log_scales: Mapping[str, Tensor]) -> VariationalLinear:

@@ -45,7 +45,7 @@ class Passes:
     spent: Tensor | None = None
     """(batch,): passes run for each text, where that differs from the number of its logits"""
     representation: Tensor | None = None
-    """(batch, units): what the head reads, from a method that runs a pass without dropout"""
+    """(batch, units): what the head reads, the mean over passes; None where it cannot be seen"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +60,15 @@ class CalibrationRows:
     """by how much AURC and ECE may rise for a lower cost"""
     boundary: Callable[[Floats, NDArray[np.bool_]], float] | None = None
     """the threshold to answer above, from confidences and errors (rows,) each; None without such a rule"""
+    run_reference: Callable[[Method], PassLogits] | None = None
+    """what a method says about unlabelled texts of the task, where there are some"""
 
     def __post_init__(self) -> None:
         if not self.tolerance >= 0:
             raise ConfigurationError(f"tolerance={self.tolerance!r} is not a number from 0 on, as in {TOLERANCE}.")
+
+    def check_labels(self) -> None:
+        """Raise unless the labels are enough to learn where to spend passes."""
         classes = len(np.unique(self.labels))
         if len(self.labels) < FEWEST_ROWS or classes < 2:
             raise CalibrationError(
@@ -72,12 +77,15 @@ class CalibrationRows:
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tuned:
     """A method with the settings that it learned, and a sentence that says what they are."""
 
     method: Method
     reason: str
+    outputs: PassLogits | None = None
+    """what it says about the rows that it learned from, each as if it had not been one of them; None where they do not
+    depend on it"""
 
 
 @runtime_checkable
@@ -135,8 +143,18 @@ class Method(Protocol):
         ...
 
     @property
+    def second_look(self) -> Method | None:
+        """The method for texts that turn out to be out of scope; None where they get nothing more."""
+        ...
+
+    @property
     def tunable(self) -> bool:
         """Whether it has free settings that calibration rows decide."""
+        ...
+
+    @property
+    def learns_from_labels(self) -> bool:
+        """Whether its free settings come from the labels of calibration rows, and not from their texts alone."""
         ...
 
     def changed(self, **settings: str) -> Self:
@@ -163,8 +181,20 @@ class Method(Protocol):
         """The method with the settings that its trained weights were made for."""
         ...
 
+    def read_from(self, plain: PassLogits) -> PassLogits | None:
+        """What it says about rows whose plain pass is known; None where it needs passes of its own."""
+        ...
+
     def to_dict(self) -> dict[str, Any]:
-        """All settings but the seed, as plain JSON values; 'method' is the key in `METHODS`."""
+        """All settings but the seed and arrays, as plain JSON values; 'method' is the key in `METHODS`."""
+        ...
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """The arrays that it learned, by name; empty where it learned none."""
+        ...
+
+    def with_arrays(self, arrays: Mapping[str, Floats]) -> Self:
+        """The method of `from_dict` with its arrays, found by name among others."""
         ...
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
@@ -211,7 +241,15 @@ class MethodDefaults:
         return None
 
     @property
+    def second_look(self) -> Method | None:
+        return None
+
+    @property
     def tunable(self) -> bool:
+        return False
+
+    @property
+    def learns_from_labels(self) -> bool:
         return False
 
     def seeded(self, seed: int) -> Self:
@@ -226,8 +264,17 @@ class MethodDefaults:
     def untuned(self) -> Self:
         return self
 
+    def read_from(self, plain: PassLogits) -> PassLogits | None:
+        return None
+
     def as_trained(self, weights: MethodWeights) -> Self:
         raise ConfigurationError(f"{self!r} is not a method that is trained.")
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
+        return self
+
+    def to_arrays(self) -> dict[str, Floats]:
+        return {}
+
+    def with_arrays(self, arrays: Mapping[str, Floats]) -> Self:
         return self

@@ -83,7 +83,7 @@ class Analytic(MethodDefaults):
         from uatlite.attribution.layers import propagate
 
         found = propagate(model, encoded, self.config)
-        return Passes(found.logits[None], found.variance, sources=found)
+        return Passes(found.logits[None], found.variance, sources=found, representation=found.representation)
 
 
 ANALYTIC = Analytic()

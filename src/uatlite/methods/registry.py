@@ -7,6 +7,7 @@ from typing import Any
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.adaptive import ADAPTIVE
 from uatlite.methods.cascade import CASCADE
+from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.last_layer import LAPLACE, SNGP, VI_LAST_LAYER
 from uatlite.methods.method import Method
 from uatlite.methods.one_pass import ANALYTIC, BASE
@@ -16,6 +17,7 @@ from uatlite.passes.config import UATConfig
 
 METHODS: dict[str, Method] = {
     "base": BASE,
+    "distilled": DISTILLED,
     "mc-uniform": MC_UNIFORM,
     "mc-component": MC_COMPONENT,
     "mc-global": MC_GLOBAL,

@@ -67,7 +67,8 @@ class Sampling(MethodDefaults):
         """Logits (samples, batch, classes) of the engine's passes."""
         from uatlite.passes.engine import sample
 
-        return Passes(sample(model, encoded, self.config).logits)
+        found = sample(model, encoded, self.config)
+        return Passes(found.logits, representation=found.representation)
 
 
 def rates_only(rates: DropoutRates) -> UATConfig:

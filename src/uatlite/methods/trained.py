@@ -159,7 +159,10 @@ class Swag(TrainedMethod):
             ]
 
         models = weights.made(model, self, drawn)
-        return Passes(torch.cat([BASE.run(one, encoded).logits for one in models]))
+        passes = [BASE.run(one, encoded) for one in models]
+        read = [one.representation for one in passes if one.representation is not None]
+        mean = torch.stack(read).mean(dim=0) if len(read) == len(passes) else None
+        return Passes(torch.cat([one.logits for one in passes]), representation=mean)
 
 
 SWAG = Swag()

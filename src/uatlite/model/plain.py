@@ -1,22 +1,23 @@
-"""The plain pass: a classifier without dropout, and the representation that its head reads.
+"""The plain pass: a classifier without dropout, and the representation of each text that it leaves.
 
 Where the head reads only the first token of the last layer, that layer runs for this token alone, in a view of the
 model: the same logits at a lower cost. Everywhere else the model itself runs.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from uatlite.model.architectures import ARCHITECTURES, unwrap
+from uatlite.model.architectures import ARCHITECTURES
 from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Site, intervene
-from uatlite.model.view import View, is_known, view_of
+from uatlite.model.view import View, is_known, layers_of, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
@@ -97,44 +98,49 @@ class PlainPass:
 
 
 def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Logits (batch, classes) without dropout, and what the head reads of each text (batch, units).
+    """Logits (batch, classes) without dropout, and the representation of each text (batch, units).
 
     The second is None where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
     """
     with plain(model, inputs) as classifier:
-        if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
-            logits: Tensor = classifier(**inputs).logits
-            return logits, None
-        outputs: list[Any] = []
-        logits = _with_recorded_encoder(classifier, outputs)(**inputs).logits
-        return logits, read_by_head(model, outputs[0], inputs) if outputs else None
+        return forward_and_read(classifier, inputs)
 
 
-def representation(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """What the head reads of each text, from a pass of the encoder alone: (batch, units); see `read_by_head`."""
-    device = next(model.parameters()).device
-    flat = {name: value.to(device).flatten(0, -2) for name, value in inputs.items()}
-    with plain(unwrap(model), flat) as classifier:
-        output = classifier.base_model(**flat)
-    return read_by_head(model, output, inputs)
+def forward_and_read(classifier: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Logits (batch, classes) of one forward as the caller has set it up, and the representation (batch, units)."""
+    if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
+        logits: Tensor = classifier(**inputs).logits
+        return logits, None
+    seen = _Seen()
+    logits = _watched(classifier, seen)(**inputs).logits
+    return logits, representation(classifier, seen, inputs)
 
 
-def read_by_head(model: PreTrainedModel, output: Any, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """What the head reads of an encoder's output, averaged over options: (batch, units).
+@dataclass(eq=False)
+class _Seen:
+    """What one forward leaves: the encoder's output and the last layer's input, (rows, tokens, units) each."""
 
-    This is the pooler's output where the encoder has one, else the hidden state of the first token, or of a decoder's
-    last token. (A mean over tokens would depend on the length of the text.) None where it is no encoder's output.
+    states: Tensor | None = None
+    last_input: Tensor | None = None
+
+
+def representation(model: PreTrainedModel, seen: _Seen, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """What the last layer gives for the token that the head reads, and the mean of what it receives: (batch, units).
+
+    The head reads the first token, or a decoder's last one. The mean is over all real tokens and stands behind it in
+    the same vector; it is left out where the last layer is not known. Options of a question are averaged.
     """
-    pooled = getattr(output, "pooler_output", None)
-    if pooled is None and (hidden := getattr(output, "last_hidden_state", None)) is not None:
-        row = ARCHITECTURES.get(model.config.model_type)
-        real = inputs["attention_mask"].to(hidden.device).flatten(0, -2)
-        pooled = hidden[_read_token(real, last=row is not None and row.reads_last)]
-    if pooled is None:
+    if seen.states is None:
         return None
+    row = ARCHITECTURES.get(model.config.model_type)
+    real = inputs["attention_mask"].to(seen.states.device).flatten(0, -2)
+    parts = [seen.states[_read_token(real, last=row is not None and row.reads_last)].float()]
+    if seen.last_input is not None:
+        weights = real.to(torch.float32) / real.sum(dim=1, keepdim=True)
+        parts.append((weights[:, None] @ seen.last_input.float())[:, 0])
     rows = next(iter(inputs.values())).shape[0]
-    result: Tensor = pooled.float().view(rows, -1, pooled.shape[-1]).mean(dim=1)
-    return result
+    result = torch.cat(parts, dim=1)
+    return result.view(rows, -1, result.shape[-1]).mean(dim=1)
 
 
 def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
@@ -144,26 +150,55 @@ def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
     return torch.arange(len(real), device=real.device), token
 
 
-def _with_recorded_encoder(model: PreTrainedModel, outputs: list[Any]) -> PreTrainedModel:
-    """A copy that shares the model's modules and appends what the encoder returns to `outputs`.
+def _watched(model: PreTrainedModel, seen: _Seen) -> PreTrainedModel:
+    """A copy that shares the model's modules, and notes what passes through the encoder and its last layer.
 
     A hook would change the user's model while it runs.
     """
-    shell = copy.copy(model)
-    shell._modules = {**model._modules, model.base_model_prefix: _RecordedEncoder(model.base_model, outputs)}
+    row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
+    if row is not None:
+        *_, (path, _) = layers_of(model, row)
+        model = _with_module(model, path.split("."), lambda layer: _LastLayer(layer, seen))
+    return _with_module(model, [model.base_model_prefix], lambda encoder: _Encoder(encoder, seen))
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def _with_module(module: Module, path: list[str], wrap: Callable[[nn.Module], nn.Module]) -> Module:
+    """A copy whose submodule at the path is wrapped; every other submodule is shared."""
+    shell = copy.copy(module)
+    name, *rest = path
+    inner = module._modules[name]
+    assert inner is not None
+    shell._modules = {**module._modules, name: _with_module(inner, rest, wrap) if rest else wrap(inner)}
     return shell
 
 
-class _RecordedEncoder(nn.Module):
-    """An encoder whose outputs are appended to a list."""
+class _Wrapped(nn.Module):
+    """A module that notes what passes through another one; in all else it is that one."""
 
-    def __init__(self, encoder: nn.Module, outputs: list[Any]) -> None:
+    def __init__(self, inner: nn.Module, seen: _Seen) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.training = encoder.training
-        self._outputs = outputs
+        self.inner = inner
+        self.training = inner.training
+        self._seen = seen
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("inner"), name)
+
+
+class _Encoder(_Wrapped):
     def forward(self, *args: Any, **inputs: Any) -> Any:
-        output = self.encoder(*args, **inputs)
-        self._outputs.append(output)
+        output = self.inner(*args, **inputs)
+        self._seen.states = getattr(output, "last_hidden_state", None)
         return output
+
+
+class _LastLayer(_Wrapped):
+    def forward(self, *args: Any, **inputs: Any) -> Any:
+        self._seen.last_input = args[0] if args else inputs["hidden_states"]
+        return self.inner(*args, **inputs)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.model.architectures import check_encoded, unwrap
 from uatlite.model.intervention import intervene
+from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.forward import FoldedPasses
@@ -146,6 +147,8 @@ class Samples:
     """with estimate='layerwise', U at the entrance of each layer: (layers, batch, tokens)"""
     fired: tuple[SiteCall, ...]
     """which sites dropped units, in forward order, and at which rate"""
+    representation: Tensor | None = None
+    """what the head reads, the mean over passes: (batch, units); None where it cannot be seen"""
 
 
 def sample(
@@ -169,14 +172,24 @@ def sample(
     layerwise = config.estimate == "layerwise" and config.modulates
     layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
+    read: list[tuple[Tensor, Tensor | None]] = []
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
         found = run_chunk(view, inputs, part, config)
+        read.append((part.rows, found.representation))
         logits[:, part.rows] = found.logits
         tokens[part.rows, ..., : part.tokens] = found.token_uncertainty
         if layers is not None and found.layer_uncertainty is not None:
             layers[:, part.rows, ..., : part.tokens] = found.layer_uncertainty
         fired = found.fired
-    return Samples(logits, tokens, layers, fired)
+    return Samples(logits, tokens, layers, fired, in_order(read))
+
+
+def in_order(parts: list[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+    """Values (rows, units) of all rows from those of chunks of them; None where a chunk has none."""
+    known = [value for _, value in parts if value is not None]
+    if len(known) < len(parts):
+        return None
+    return torch.cat(known)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
 
 def _prepare(
@@ -227,24 +240,33 @@ def run_chunk(view: View, inputs: Mapping[str, Tensor], part: Chunk, config: UAT
     texts = Texts.of(inputs, config.per_input)
     narrow_layer = view.narrow_layer(from_the_left=texts.positions is None)
     logits: list[Tensor] = []
+    read: Tensor | None = None
     estimates: Tensor | None = None
     for passes in part.blocks:
         run = FoldedPasses(config, texts, passes, estimates, narrow_layer=narrow_layer)
-        logits.append(forward_folded(view, inputs, run, len(passes)))
+        of_block, representations = forward_folded(view, inputs, run, len(passes))
+        logits.append(of_block)
+        if representations is not None:
+            read = representations.sum(dim=0) + (0.0 if read is None else read)
         estimates = run.estimates
     check_fired(view, config, run)
     assert estimates is not None
     shape = inputs["input_ids"].shape
     layerwise = torch.stack(run.layer_uncertainty).view(-1, *shape) if run.layer_uncertainty else None
-    return Samples(torch.cat(logits), estimates[-1].view(shape), layerwise, tuple(run.fired))
+    every = torch.cat(logits)
+    read = None if read is None else read / len(every)
+    return Samples(every, estimates[-1].view(shape), layerwise, tuple(run.fired), read)
 
 
-def forward_folded(view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int) -> Tensor:
-    """Logits (passes, texts, classes) of one folded forward."""
+def forward_folded(
+    view: View, inputs: Mapping[str, Tensor], run: FoldedPasses, passes: int
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (passes, texts, classes) of one folded forward, and what the head reads (passes, texts, units)."""
     folded = {name: value.repeat(passes, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
     with torch.inference_mode(), intervene(run):
-        logits: Tensor = view.model(**folded, return_dict=True).logits
-    return logits.float().view(passes, -1, logits.shape[-1])
+        logits, read = forward_and_read(view.model, folded)
+    read = None if read is None else read.view(passes, -1, read.shape[-1])
+    return logits.float().view(passes, -1, logits.shape[-1]), read
 
 
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
@@ -266,6 +288,8 @@ class AdaptiveSamples:
     """(passes of the configuration, batch, classes); NaN in passes that a text did not run"""
     counts: Tensor
     """(batch,): valid passes per text; later entries are NaN"""
+    representation: Tensor | None = None
+    """what the head reads, the mean over the passes of a text: (batch, units); None where it cannot be seen"""
 
 
 def sample_adaptively(
@@ -289,12 +313,16 @@ def sample_adaptively(
     active = torch.arange(batch, device=inputs["input_ids"].device)
     counts = torch.full_like(active, cap)
     logits: Tensor | None = None
+    summed: Tensor | None = None
     for start, end in zip((0, *ends), ends, strict=False):
         compact = {name: value[active] for name, value in inputs.items()}
-        found = run_passes(view, compact, config, range(start, end), chunk, memory_budget)
+        found, read = run_passes(view, compact, config, range(start, end), chunk, memory_budget)
         if logits is None:
             logits = found.new_full((cap, batch, found.shape[-1]), torch.nan)
+            summed = None if read is None else torch.zeros_like(read)
         logits[start:end, active] = found
+        if summed is not None and read is not None:
+            summed[active] += read * (end - start)
         if end == cap:
             break
         done = stopping.settled(logits[:end, active].double().cpu().numpy(), cap)
@@ -304,16 +332,15 @@ def sample_adaptively(
         if len(active) == 0:
             break
     assert logits is not None
-    return AdaptiveSamples(logits, counts)
+    return AdaptiveSamples(logits, counts, None if summed is None else summed / counts[:, None])
 
 
 def run_passes(
     view: View, inputs: Mapping[str, Tensor], config: UATConfig, passes: range, chunk: int | None, memory_budget: int
-) -> Tensor:
-    """Logits (passes, batch, classes) of some of the configuration's passes."""
-    found = [
-        (part.rows, run_chunk(view, inputs, part, config).logits)
-        for part in chunks_of(inputs, view, config, passes, chunk, memory_budget)
-    ]
-    rows, logits = zip(*found, strict=True)
-    return torch.cat(logits, dim=1)[:, torch.argsort(torch.cat(rows))]
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (passes, batch, classes) of some of the configuration's passes, and what the head reads (batch, units)."""
+    parts = list(chunks_of(inputs, view, config, passes, chunk, memory_budget))
+    found = [run_chunk(view, inputs, part, config) for part in parts]
+    rows = torch.argsort(torch.cat([part.rows for part in parts]))
+    read = in_order([(part.rows, one.representation) for part, one in zip(parts, found, strict=True)])
+    return torch.cat([one.logits for one in found], dim=1)[:, rows], read

@@ -186,3 +186,19 @@ def read_labelled(
             "data use other names for them, give these in the model's order: --label-order a,b"
         )
     return LabelledRows(texts, labels, rejects)
+
+
+def read_texts(source: str, layout: Layout, *, format: str | None = None, strict: bool = False) -> list[Text]:
+    """The texts of every usable row; labels are not read. With `strict` the first unusable row is an error."""
+    texts: list[Text] = []
+    rejected = 0
+    for item in read_examples(source, replace(layout, label=None), format=format):
+        if isinstance(item, Reject):
+            if strict:
+                raise _strict_error(item)
+            rejected += 1
+        else:
+            texts.append(item.text)
+    if not texts:
+        raise DataError(f"{source} has no usable text ({rejected} rows rejected); is the column {layout.text!r} right?")
+    return texts

@@ -126,8 +126,8 @@ class ShiftSample:
     """(rows,): positions in the input"""
     scores: NDArray[np.float64]
     """(rows,): the score of the abstention rule"""
-    distances: NDArray[np.float64] | None
-    """(rows,): squared distances from the calibration rows"""
+    scope: NDArray[np.float64] | None
+    """(rows,): p-values of being in scope"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,10 +178,10 @@ def _row(example: Example, prediction: Row, job: Job) -> Row:
 
 
 def _columns(rows: list[Row]) -> SimpleNamespace:
-    """The measures and distances of rows of output, (rows,) each, named as in `Predictions`."""
-    columns = {name: np.array([row[name] for row in rows]) for name in MEASURES}
-    known = bool(rows) and "distance" in rows[0]
-    return SimpleNamespace(**columns, distances=np.array([row["distance"] for row in rows]) if known else None)
+    """The measures and p-values of rows of output, (rows,) each, named as in `Predictions`; NaN where not known."""
+    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
+    known = bool(rows) and "scope" in rows[0]
+    return SimpleNamespace(**columns, scope=np.array([row["scope"] for row in rows]) if known else None)
 
 
 def _sample(predictor: Predictor, block: Block, measures: Any) -> ShiftSample | None:
@@ -190,4 +190,4 @@ def _sample(predictor: Predictor, block: Block, measures: Any) -> ShiftSample | 
     positions = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]
     if shift is None or not positions:
         return None
-    return ShiftSample(np.array(positions, dtype=np.int64), trust(shift.score, measures), measures.distances)
+    return ShiftSample(np.array(positions, dtype=np.int64), trust(shift.score, measures), measures.scope)

@@ -89,7 +89,7 @@ class ScoringRun:
     def add(self, scored: ScoredBlock) -> Progress:
         """Count a block whose part is on disk."""
         if scored.sample is not None:
-            self._monitor.add(scored.sample.positions, scored.sample.scores, scored.sample.distances)
+            self._monitor.add(scored.sample.positions, scored.sample.scores, scored.sample.scope)
         self._progress = self._progress.after(scored.counts, resumed=scored.resumed)
         self._blocks += 1
         return self._progress
@@ -146,12 +146,12 @@ class ShiftMonitor:
         self._keys: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._values: NDArray[np.float64] = np.zeros((0, 2))
 
-    def add(self, positions: ArrayLike, scores: ArrayLike, distances: ArrayLike | None) -> None:
-        """Add rows of the stream: positions in it, scores and squared distances, (rows,) each."""
+    def add(self, positions: ArrayLike, scores: ArrayLike, scope: ArrayLike | None) -> None:
+        """Add rows of the stream: positions in it, scores and p-values of being in scope, (rows,) each."""
         if self._reference is None:
             return
         s = np.asarray(scores, dtype=np.float64)
-        d = np.full(len(s), np.nan) if distances is None else np.asarray(distances, dtype=np.float64)
+        d = np.full(len(s), np.nan) if scope is None else np.asarray(scope, dtype=np.float64)
         keys = np.concatenate([self._keys, hashed(np.asarray(positions, dtype=np.uint64))])
         values = np.concatenate([self._values, np.column_stack([s, d])])
         kept = np.argsort(keys, kind="stable")[: self._size]
@@ -161,9 +161,9 @@ class ShiftMonitor:
         """Whether the stream is like the calibration rows; None without a reference."""
         if self._reference is None:
             return None
-        scores, distances = self._values.T
-        known = self._reference.ellipsoid is not None and len(scores) > 0 and not np.isnan(distances).any()
-        return self._reference.check(scores, distances=distances if known else None)
+        scores, scope = self._values.T
+        known = len(scores) > 0 and not np.isnan(scope).any()
+        return self._reference.check(scores, scope if known else None)
 
 
 def hashed(positions: NDArray[np.uint64]) -> NDArray[np.uint64]:

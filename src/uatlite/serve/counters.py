@@ -29,7 +29,7 @@ class Counters:
         )
         self._texts = Counter("uatlite_texts", "Texts classified, by label", ("label",), registry=self.registry)
         self._abstained = Counter("uatlite_abstained", "Texts not answered", registry=self.registry)
-        self._outliers = Counter("uatlite_outliers", "Texts far from the calibration rows", registry=self.registry)
+        self._outside = Counter("uatlite_out_of_scope", "Texts that are not of the task", registry=self.registry)
         self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
 
     def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Counters:
         for answer in answers:
             self._texts.labels(str(answer.label)).inc()
             self._abstained.inc(answer.abstain is True)
-            self._outliers.inc(answer.outlier is True)
+            self._outside.inc(answer.out_of_scope is True)
             self._passes.inc(answer.passes)
 
     def request(self, path: str, status: int, seconds: float) -> None:

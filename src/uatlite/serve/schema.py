@@ -57,10 +57,11 @@ class Uncertainty(BaseModel):
     """How uncertain a prediction is; entropies in nats."""
 
     margin: float = Field(description="largest probability minus second largest")
+    logit_margin: float = Field(description="largest logit minus second largest, before calibration")
     entropy: float = Field(description="of the mean distribution over passes: the total")
-    expected_entropy: float = Field(description="mean entropy of a pass: the uncertainty of the data")
-    mutual_information: float = Field(description="entropy - expected_entropy: what the passes disagree about")
-    variance: float = Field(description="over passes, of the predicted class's probability")
+    expected_entropy: float | None = Field(description="mean entropy of a pass: the uncertainty of the data")
+    mutual_information: float | None = Field(description="entropy - expected_entropy: what the passes disagree about")
+    variance: float | None = Field(description="over passes, of the predicted class's probability; null if not known")
 
 
 class Answer(BaseModel):
@@ -73,8 +74,9 @@ class Answer(BaseModel):
     score: float = Field(description="the score of the abstention rule, else the confidence; higher is more trusted")
     abstain: bool | None = Field(description="whether the classifier abstains; null without an abstention rule")
     label_set: list[str] | None = Field(description="the label set; null where none were calibrated")
-    distance: float | None = Field(description="squared distance from the calibration rows; null where unknown")
-    outlier: bool | None = Field(description="farther out than all but 1 % of calibration rows; null where unknown")
+    reason: str | None = Field(description="why it abstains: 'out of scope' or 'unsure'; null where it answers")
+    scope: float | None = Field(description="p-value of being a text of the task; null where the scope is not known")
+    out_of_scope: bool | None = Field(description="whether it is no text of the task; null where that is not known")
     passes: int = Field(description="stochastic passes that were run for this text")
 
     @classmethod
@@ -88,7 +90,7 @@ class Answer(BaseModel):
             uncertainty=Uncertainty.model_validate(row),
             score=float(SCORES["confidence" if rule is None else rule.score](prediction)),  # type: ignore[arg-type]
             passes=prediction.passes,
-            **{name: row.get(name) for name in ("abstain", "label_set", "distance", "outlier")},  # type: ignore[arg-type]
+            **{name: row.get(name) for name in ("abstain", "reason", "label_set", "scope", "out_of_scope")},  # type: ignore[arg-type]
         )
 
 
@@ -168,12 +170,24 @@ class UsedSettings(BaseModel):
     gate: str
 
 
+class Band(BaseModel):
+    """The label's probability where the margin is normal around its value."""
+
+    margin: float = Field(description="of the logits: the label's minus the next one's")
+    spread: float = Field(description="the standard deviation of that margin")
+    shares: list[float] = Field(description="shares of the normal distribution, from low to high")
+    probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
+
+
 class ExplainResponse(BaseModel):
     """The prediction, and where its uncertainty comes from."""
 
     answer: Answer
     before: dict[str, float] = Field(description="probabilities before calibration")
-    passes: list[list[float]] = Field(description="calibrated probabilities of each pass: (passes, classes)")
+    passes: list[list[float]] = Field(
+        description="calibrated probabilities of each pass: (passes, classes); one for a method without sampling"
+    )
+    band: Band | None = Field(description="of a method without sampling; null where the passes were sampled")
     settings: UsedSettings
     promised: bool = Field(description="whether the promises of the calibration hold for these settings")
     segments: list[list[ExplainedWord]] = Field(description="words of the text, or of each part of a pair")

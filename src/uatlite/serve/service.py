@@ -154,11 +154,11 @@ class Service:
         calibration = self.predictor.calibration
         if calibration is None or calibration.shift is None:
             return None
-        columns = {name: np.array([getattr(one, name) for one in predictions]) for name in MEASURES}
+        columns = {name: np.array([getattr(one, name) for one in predictions], dtype=float) for name in MEASURES}
         scores = trust(calibration.shift.score, SimpleNamespace(**columns))
-        distances = [one.among.distances[one.row] for one in predictions if one.among.distances is not None]
+        scope = [one.scope for one in predictions if one.scope is not None]
         # An exact test takes milliseconds, which would block the event loop.
-        return await asyncio.to_thread(calibration.shift.check, scores, distances=distances or None)
+        return await asyncio.to_thread(calibration.shift.check, scores, np.array(scope) if scope else None)
 
     def about(self) -> ServedModel:
         """What is served: model, classes, method, calibration and limits."""

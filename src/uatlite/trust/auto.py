@@ -32,6 +32,10 @@ SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
 """The candidates, in the order in which `auto` prefers them when the data cannot tell."""
 
 
+WORTH = 0.002
+"""The most NLL that is given up for a simpler calibrator, however uncertain the difference is."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """One line of the table: the cross-validated NLL of a calibrator.
@@ -69,7 +73,7 @@ def held_out(
 
 
 class Auto:
-    """The simplest calibrator whose cross-validated NLL is within one standard error of the best one's.
+    """The simplest calibrator whose cross-validated NLL is within one standard error of the best one's, and of `WORTH`.
 
     The standard error is that of the difference, row by row, from the best: two calibrators are wrong on the
     same rows, so the difference is known much better than either NLL. The chosen one is then fitted on all rows.
@@ -150,9 +154,11 @@ def tabulate(losses: dict[str, Floats], notes: dict[str, str]) -> tuple[Candidat
 
 
 def simplest_within_one_error(table: tuple[Candidate, ...]) -> str:
-    """The first name, simplest first, whose excess is at most one standard error of that excess."""
+    """The first name, simplest first, whose excess is at most one standard error of that excess, and `WORTH`."""
     return next(  # there is one: the best itself has 0 ≤ 0
-        line.name for line in table if line.excess is not None and line.error is not None and line.excess <= line.error
+        line.name
+        for line in table
+        if line.excess is not None and line.error is not None and line.excess <= min(line.error, WORTH)
     )
 
 

@@ -1,11 +1,21 @@
 """From the logits of every pass to calibrated probabilities: the one place where a calibrator meets passes."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
-from uatlite.predictive import PassLogits, Predictive, by_count, predict, softmax, summarise
+from uatlite.predictive import (
+    PassLogits,
+    Predictive,
+    at_margin,
+    by_count,
+    predict,
+    softmax,
+    summarise,
+    summarise_gaussian,
+)
 from uatlite.trust.auto import make_calibrator
 from uatlite.trust.calibrators import Calibrator
 from uatlite.values import Floats, Integers
@@ -38,17 +48,33 @@ def pass_probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Flo
 def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
     """The prediction and the uncertainty in it.
 
-    The variance is that of the predicted class's probability over passes, or the margin's where the method gives it.
+    A method that gives the variance of its margin is summarised by the Gaussian of that margin, others by their passes.
     """
+    if passes.given_variance is not None:
+        variance = passes.given_variance
+        return summarise_gaussian(
+            passes.mean_logits, variance, lambda logits, rows: _apply(calibrator, logits, variance[rows])
+        )
     if calibrator is None:
-        found = predict(passes.logits, counts=passes.counts)
-    else:
-        own, each = probabilities(passes, calibrator), pass_probabilities(passes, calibrator)
-        if passes.counts is None:
-            found = summarise(own, each)
-        else:
-            found = by_count(passes.counts, lambda count, rows: summarise(own[rows], each[:count, rows]))
-    return found if passes.given_variance is None else replace(found, variance=passes.given_variance)
+        return predict(passes.logits, counts=passes.counts)
+    own, each = probabilities(passes, calibrator), pass_probabilities(passes, calibrator)
+    if passes.counts is None:
+        return summarise(own, each, passes.mean_logits)
+    means = passes.mean_logits
+    return by_count(passes.counts, lambda count, rows: summarise(own[rows], each[:count, rows], means[rows]))
+
+
+def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, shares: Sequence[float]) -> Floats | None:
+    """The predicted class's probability at quantiles of the margin's Gaussian: (shares, rows).
+
+    None for a method that does not give the variance of its margin.
+    """
+    variance, logits = passes.given_variance, passes.mean_logits
+    if variance is None:
+        return None
+    rows, predicted = np.arange(len(logits)), _apply(calibrator, logits, variance).argmax(axis=1)
+    moved = (at_margin(logits, deviate * np.sqrt(variance)) for deviate in norm.ppf(shares))
+    return np.stack([_apply(calibrator, one, variance)[rows, predicted] for one in moved])
 
 
 def _apply(calibrator: Calibrator | None, logits: Floats, variance: Floats | None) -> Floats:

@@ -32,11 +32,17 @@ class Uncertainties(Protocol):
     @property
     def margin(self) -> Floats: ...
     @property
+    def logit_margin(self) -> Floats: ...
+    @property
     def variance(self) -> Floats: ...
 
 
+RAW_SCORE = "logit-margin"
+"""The score that no labelled row has fitted, so that all of them may decide a rule."""
+
 SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
     "confidence": lambda row: row.confidence,
+    RAW_SCORE: lambda row: row.logit_margin,
     "entropy": lambda row: -row.entropy,
     "mutual-information": lambda row: -row.mutual_information,
     "margin": lambda row: row.margin,
@@ -48,7 +54,13 @@ SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
 def trust(name: str, uncertainties: Uncertainties) -> Floats:
     """The score `name` of each row, (rows,); higher is more trustworthy."""
     check_choice("score", name, SCORES)
-    return check_scores(SCORES[name](uncertainties))
+    values = SCORES[name](uncertainties)
+    if np.isnan(values).any():
+        raise ConfigurationError(
+            f"the score {name!r} is not known for {int(np.isnan(values).sum()):,} of {len(values):,} rows: "
+            "their method runs one pass and says nothing about others. Use another score or method."
+        )
+    return check_scores(values)
 
 
 class StoredDecision:

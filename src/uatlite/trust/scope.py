@@ -51,6 +51,8 @@ class Scope:
     """of the calibration rows, sorted: (rows,)"""
     gaussians: Gaussians | None = None
     scales: Floats | None = None
+    inside: NDArray[np.bool_] | None = None
+    """which calibration rows are in scope, in the order in which they were given; not stored"""
 
     prefix: ClassVar[str] = "scope."
 
@@ -161,7 +163,8 @@ def fit_scope(
             f"{len(given)} rows are too few to know what is in scope; calibrate on {CALIBRATION_ROWS} rows or more."
         )
     if representations is None:
-        return Scope(false_alarm, 0, np.sort(energy(given)))
+        strange = energy(given)
+        return Scope(false_alarm, 0, np.sort(strange), inside=in_scope(strange, false_alarm))
     x = check_array("representations", representations, {"rows": 0, "units": 1})
     if len(x) != len(given):
         raise InputError(f"{len(given)} logits came with {len(x)} representations; give both for the same rows.")
@@ -182,7 +185,19 @@ def fit_scope(
         both = np.stack([distances, energy(given)])
         scales = np.stack([both.mean(axis=1), np.maximum(both.std(axis=1), np.finfo(np.float64).tiny)])
     rows = 0 if reference is None else reference.rows
-    return Scope(false_alarm, rows, np.sort(combine(distances, given, scales)), gaussians, scales)
+    strange = combine(distances, given, scales)
+    return Scope(false_alarm, rows, np.sort(strange), gaussians, scales, in_scope(strange, false_alarm))
+
+
+def in_scope(nonconformities: Floats, false_alarm: float) -> NDArray[np.bool_]:
+    """Which calibration rows are less strange than the limit above which a new text is out of scope: (rows,) → (rows,).
+
+    With n rows a new text has p ≤ α where fewer than m = ⌊α(n+1)⌋ of them are as strange: it is stranger than the
+    m-th strangest. Given that limit, the rows below it are a plain sample of what is in scope.
+    """
+    alarms = math.floor(false_alarm * (1 + len(nonconformities)))
+    limit = np.sort(nonconformities)[-alarms] if alarms else math.inf
+    return np.asarray(nonconformities < limit)
 
 
 def combine(distances: Floats, logits: Floats, scales: Floats | None) -> Floats:

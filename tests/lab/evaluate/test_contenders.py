@@ -3,7 +3,7 @@
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate.contenders import parse_contender, parse_contenders
+from uatlite.lab.evaluate.plan import parse_contender, parse_contenders
 
 
 @pytest.mark.parametrize(

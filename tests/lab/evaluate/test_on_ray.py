@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.lab.evaluate.contenders import parse_contenders
-from uatlite.lab.evaluate.plan import Plan, choose_set
+from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.predict import predict
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import StoreJob as Job

@@ -11,8 +11,7 @@ import pytest
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.evaluate.compare import Resampling
-from uatlite.lab.evaluate.contenders import parse_contenders
-from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_metrics
+from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate

@@ -13,9 +13,9 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.lab.evaluate.compare import Resampling
-from uatlite.lab.evaluate.contenders import Contender, parse_contenders
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
+from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.store import Store

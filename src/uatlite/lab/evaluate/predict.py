@@ -5,7 +5,7 @@ Most methods run on the plain model. A method with trained weights runs on the m
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 
 import numpy as np
@@ -16,12 +16,12 @@ from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.provenance import Provenance, RunRecipe, set_name
 from uatlite.lab.evaluate.store import Store, StoredRun
-from uatlite.methods.method import Method
+from uatlite.methods.method import CalibrationRows, Method
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.weights import attached
 from uatlite.text.labels import Alignment
-from uatlite.values import Choices, Dataset
+from uatlite.values import Choices, Dataset, Floats
 
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
@@ -86,6 +86,8 @@ class Prepared:
     alignment: Alignment
     task: str
     perturbation: str | None = None
+    left_out: Mapping[str, Floats] = field(default_factory=dict)
+    """method -> the variance (rows,) of rows that it learned from, each as if it had not"""
 
     @property
     def set_name(self) -> str:
@@ -112,6 +114,18 @@ def prepare(
     limit = longest(checkpoint.model, checkpoint.tokenizer, max_length)
     tokens = tokenize(checkpoint.tokenizer, dataset.texts, limit)
     return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
+
+
+def learn(method: Method, calibration: Prepared) -> tuple[Method, Prepared]:
+    """The method with what it learns from the texts of a calibration set, and that set; labels are not used."""
+    if not method.tunable or method.learns_from_labels:
+        return method, calibration
+    model, tokens = calibration.checkpoint.model, calibration.tokens
+    rows = CalibrationRows(np.zeros(len(tokens), dtype=np.int64), lambda asked: run_tokens(model, asked, tokens))
+    tuned = method.tuned(rows)
+    variance = None if tuned.outputs is None else tuned.outputs.given_variance
+    left_out = calibration.left_out if variance is None else {**calibration.left_out, method.name: variance}
+    return tuned.method, replace(calibration, left_out=left_out)
 
 
 def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance: Advance | None = None) -> StoredRun:
@@ -184,6 +198,7 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     found = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
     seconds = time.perf_counter() - started
     spent = found.counts if found.spent is None else found.spent
+    variance = prepared.left_out[method.name][rows] if method.name in prepared.left_out else found.given_variance
     examples = [prepared.dataset.examples[row] for row in rows]
     labels = [NO_LABEL if example.label is None else example.label for example in examples]
     return Piece(
@@ -191,7 +206,7 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
         ids=tuple(example.id for example in examples),
         labels=np.array(labels, dtype=np.int32),
         logits=found.logits.astype(np.float32),
-        margin_variance=None if found.given_variance is None else found.given_variance.astype(np.float32),
+        margin_variance=None if variance is None else variance.astype(np.float32),
         seconds=seconds,
         counts=found.counts,
         spent=None if spent is None else spent.astype(np.int32),

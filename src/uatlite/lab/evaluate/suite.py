@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from uatlite.lab.evaluate.contenders import Contender
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_detection, score_set, score_shift
-from uatlite.lab.evaluate.plan import CALIBRATION, Plan, SetChoice
-from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan, SetChoice
+from uatlite.lab.evaluate.predict import Models, Prepared, learn, predict, prepare, remaining
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.methods.method import Method
@@ -104,14 +103,18 @@ def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: s
 
 
 def jobs_of(plan: Plan, models: Models, sets: Mapping[str, Sequence[Prepared]]) -> list[StoreJob]:
-    """Every method with every set and seed; one seed for a method without randomness."""
+    """Every method with every set and seed; one seed for a method without randomness.
+
+    A method that learns from texts does so here, on those of the calibration set.
+    """
     methods = {contender.method.name: contender.method for contender in plan.contenders}
-    return [
-        (one, method, seed)
-        for method in methods.values()
-        for one in sets[models.of_method(method).name]
-        for seed in plan.seeds_of(method)
-    ]
+    jobs: list[StoreJob] = []
+    for asked in methods.values():
+        own, method = list(sets[models.of_method(asked).name]), asked
+        if plan.calibrates:
+            method, own[-1] = learn(asked, own[-1])
+        jobs += [(one, method, seed) for one in own for seed in plan.seeds_of(method)]
+    return jobs
 
 
 def predict_all(

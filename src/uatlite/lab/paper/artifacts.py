@@ -16,9 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.lab.evaluate.contenders import parse_contender
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION, parse_set
+from uatlite.lab.evaluate.plan import CALIBRATION, parse_contender, parse_set
 from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob

@@ -20,7 +20,7 @@ from uatlite.attribution.layers import attribute
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.bench_timing import seconds
-from uatlite.lab.evaluate.contenders import parse_contender
+from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.artifacts import Arrays, Artifacts, PredictionJob
 from uatlite.lab.paper.datasets import subset_ids
 from uatlite.lab.paper.declaration import CellSpec

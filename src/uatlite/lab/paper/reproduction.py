@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate.contenders import parse_contender
-from uatlite.lab.evaluate.plan import inventory, parse_set
+from uatlite.lab.evaluate.plan import inventory, parse_contender, parse_set
 from uatlite.lab.evaluate.suite import ProgressDisplay
 from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge

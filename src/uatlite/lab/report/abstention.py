@@ -11,8 +11,8 @@ import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.evaluate.compare import Score
-from uatlite.lab.evaluate.contenders import Contender
 from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation

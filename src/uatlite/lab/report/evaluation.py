@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from uatlite.errors import DataError, MissingDependency, StoreError
-from uatlite.lab.evaluate.contenders import Contender, parse_contender
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION
+from uatlite.lab.evaluate.plan import CALIBRATION, Contender, parse_contender
 from uatlite.lab.evaluate.provenance import Provenance
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from uatlite.errors import MissingDependency
-from uatlite.lab.evaluate.contenders import Contender
+from uatlite.lab.evaluate.plan import Contender
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:

@@ -1,0 +1,124 @@
+"""What calibration rows say about calibrated probabilities: metrics, and a comparison with temperature scaling."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.metrics.bootstrap import Interval, bootstrap, paired_bootstrap
+from uatlite.predictive import PassLogits, softmax
+from uatlite.trust.auto import CALIBRATORS, Auto, held_out, stratified_folds
+from uatlite.trust.calibrators import Calibrator, Temperature
+from uatlite.values import Floats
+
+SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
+CONFIDENCE = 0.95
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Metrics of calibrated probabilities, and of the plain softmax of the same mean logits beside them."""
+
+    basis: str
+    """on which rows, in words"""
+    rows: int
+    calibrated: Mapping[str, Interval]
+    uncalibrated: Mapping[str, Interval]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Figures":
+        """The figures that `to_dict` described."""
+        both = {
+            kind: {name: Interval(**interval) for name, interval in values[kind].items()}
+            for kind in ("calibrated", "uncalibrated")
+        }
+        return cls(basis=str(values["basis"]), rows=int(values["rows"]), **both)
+
+    def table(self) -> list[tuple[str, str, str]]:
+        """A header and a line for each metric: its name, uncalibrated, calibrated; '0.883 (0.862 to 0.902)'."""
+        lines = [(name, _spelt(self.uncalibrated[name]), _spelt(self.calibrated[name])) for name in self.calibrated]
+        return [("metric", "uncalibrated", "calibrated"), *lines]
+
+
+def measure(logits: Floats, calibrated: Floats, labels: NDArray[np.int64], basis: str) -> Figures:
+    """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
+    before, after = (
+        bootstrap(probabilities, labels, metrics=SHOWN, confidence=CONFIDENCE)
+        for probabilities in (softmax(logits), calibrated)
+    )
+    return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
+
+
+def cross_validated(
+    calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64], variance: Floats | None, seed: int
+) -> Floats:
+    """Probabilities (rows, classes) of each row by a calibrator of the same kind that was fitted without it."""
+    kind = CALIBRATORS[(calibrator.chosen_ if isinstance(calibrator, Auto) else calibrator).name]
+    return held_out(kind, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
+
+
+def _spelt(interval: Interval) -> str:
+    return f"{interval.point:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The chosen method and calibrator against the plain model with temperature scaling, on the same rows.
+
+    Both were fitted without the rows that they are compared on, fold by fold.
+    """
+
+    rows: int
+    nll: float
+    """of what was chosen"""
+    plain_nll: float
+    """of the plain model with temperature scaling"""
+    difference: Interval
+    """nll - plain_nll, with its paired interval"""
+
+    @property
+    def verdict(self) -> str:
+        """'better', 'level' or 'worse', where chance is ruled out."""
+        return "better" if self.difference.high < 0 else "worse" if self.difference.low > 0 else "level"
+
+    def describe(self) -> str:
+        """The result in a sentence or two."""
+        gap = self.difference
+        line = (
+            f"Against plain temperature scaling: {self.verdict}. NLL {self.nll:.4f} and {self.plain_nll:.4f}, "
+            f"difference {gap.point:+.4f} ({gap.low:+.4f} to {gap.high:+.4f}), cross-fitted on {self.rows} rows."
+        )
+        if self.verdict != "worse":
+            return line
+        return f"{line} Temperature scaling is better here: use method 'base' with calibrator 'temperature'."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Comparison":
+        """The comparison that `to_dict` described."""
+        return cls(**{**values, "difference": Interval(**values["difference"])})
+
+
+def compare(
+    calibrator: Calibrator, outputs: PassLogits, plain: PassLogits, labels: NDArray[np.int64], seed: int
+) -> Comparison:
+    """The method's outputs under a calibrator of this kind against the plain pass's with a temperature; labels (rows,).
+
+    The variance of `outputs` is already that of a method which did not learn from the row.
+    """
+    chosen = cross_validated(calibrator, outputs.mean_logits, labels, outputs.margin_variance, seed)
+    scaled = cross_validated(Temperature(), plain.mean_logits, labels, None, seed)
+    difference = paired_bootstrap(chosen, scaled, labels, metrics=("nll",), confidence=CONFIDENCE)["nll"]
+    own = -np.log(np.maximum(chosen[np.arange(len(labels)), labels], np.finfo(np.float64).tiny))
+    mean = float(own.mean())
+    return Comparison(len(labels), mean, mean - difference.point, difference)

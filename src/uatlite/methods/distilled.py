@@ -1,0 +1,284 @@
+"""UAT-Lite in one pass: the teacher's variance is read off the plain pass, by a ridge regression.
+
+The variance that dropout would give the margin is nearly a linear function, in logarithms, of what the head reads.
+Calibrating runs the teacher on the calibration texts, whose labels are not needed for it, and fits
+
+    log(σ² + 1e-4) ≈ w · [what the head reads, top-3 logits, margin, entropy] + b
+
+with the penalty that leave-one-out prediction likes best. Predicting then costs the plain pass and a dot product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.methods.cascade import SECONDS, Second
+from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
+from uatlite.methods.one_pass import ANALYTIC, BASE
+from uatlite.passes.config import UATConfig, spelling
+from uatlite.predictive import PassLogits, entropy, softmax
+from uatlite.values import Floats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
+
+FLOOR = 0.5
+"""The lowest cross-validated R² at which the read-out takes the teacher's place."""
+FEWEST_TEXTS = 60
+"""Fewer calibration texts than this do not fit a read-out."""
+OFFSET = 1e-4
+"""Added to variances before their logarithm: below it they make no difference."""
+PENALTIES = np.geomspace(1e-2, 1e6, 33)
+"""Ridge penalties that are tried, on standardised features."""
+TOP = 3
+ARRAY = "read_out"
+"""The name under which its numbers are stored."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOut:
+    """A linear map from the features of a plain pass to the logarithm of a variance."""
+
+    weights: Floats
+    """(features,)"""
+    intercept: float
+    limits: tuple[float, float]
+    """the lowest and highest logarithm that the teacher gave; predictions are cut to them"""
+    r2: float
+    """of leave-one-out predictions for the calibration texts"""
+    rank_correlation: float
+    """Spearman's, of the same"""
+    texts: int
+    """how many texts it was fitted on"""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is good enough to take the teacher's place."""
+        return self.r2 >= FLOOR
+
+    def variance(self, features: Floats) -> Floats:
+        """The variance of the margin, (rows,), from features (rows, features)."""
+        return log_variance_to_variance(features @ self.weights + self.intercept, self.limits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """How good it is, as plain JSON values, rounded so that the same texts give the same on every machine."""
+        return {"r2": round(self.r2, 4), "rank_correlation": round(self.rank_correlation, 4), "texts": self.texts}
+
+    def to_array(self) -> Floats:
+        """All numbers that it computes with: weights, intercept and limits."""
+        return np.array([*self.weights, self.intercept, *self.limits])
+
+    @classmethod
+    def from_array(cls, values: Floats, state: Mapping[str, Any]) -> ReadOut:
+        """The read-out that `to_array` and `to_dict` described."""
+        *weights, intercept, low, high = np.asarray(values, dtype=np.float64).tolist()
+        return cls(np.array(weights), intercept, (low, high), **state)
+
+
+def log_variance_to_variance(logs: Floats, limits: tuple[float, float]) -> Floats:
+    """σ² from log(σ² + 1e-4), (rows,), within the limits that were seen; never 0, which would mean 'not known'."""
+    return np.asarray(np.maximum(np.exp(np.clip(logs, *limits)) - OFFSET, OFFSET * 1e-3))
+
+
+def features_of(passes: PassLogits) -> Floats:
+    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy.
+
+    Logits are taken from the mean of their row, which a softmax does not see.
+    """
+    logits = passes.mean_logits
+    logits = logits - logits.mean(axis=1, keepdims=True)
+    top = -np.sort(-logits, axis=1)[:, :TOP]
+    margin = top[:, :1] - top[:, 1:2]
+    of_logits = np.concatenate([top, margin, entropy(softmax(logits))[:, None]], axis=1)
+    read = passes.representations
+    return of_logits if read is None else np.concatenate([read, of_logits], axis=1)
+
+
+def fit_read_out(features: Floats, variance: Floats, own: int) -> tuple[ReadOut, Floats]:
+    """The read-out of variances (rows,) from features (rows, features), and its leave-one-out variances (own,).
+
+    The first `own` rows are the calibration texts: of them R² and rank correlation are measured.
+
+    With standardised X = USVᵀ and centred y, ridge regression predicts Hy with H = U·S²/(S² + α)·Uᵀ + 1/n, and the
+    prediction for row i without it is y_i - (y_i - ŷ_i)/(1 - H_ii): every penalty costs one product.
+    """
+    y = np.log(variance + OFFSET)
+    centre, scale = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.abs(scale).max(), scale, np.inf)
+    u, s, vt = np.linalg.svd((features - centre) / scale, full_matrices=False)
+    level = float(y.mean())
+    projected = u.T @ (y - level)
+    best: tuple[float, float, Floats] | None = None
+    for penalty in PENALTIES:
+        shrunk = np.square(s) / (np.square(s) + penalty)
+        fitted = u @ (shrunk * projected)
+        leverage = np.square(u) @ shrunk + 1 / len(y)
+        left_out = y - (y - level - fitted) / np.maximum(1 - leverage, 1e-9)
+        loss = float(np.square(y - left_out).mean())
+        if best is None or loss < best[0]:
+            best = loss, float(penalty), left_out
+    assert best is not None
+    _, penalty, left_out = best
+    weights = vt.T @ (s / (np.square(s) + penalty) * projected) / scale
+    limits = float(y.min()), float(y.max())
+    spread = float(np.square(y[:own] - y[:own].mean()).sum())
+    r2 = 1 - float(np.square(y[:own] - left_out[:own]).sum()) / spread if spread > 0 else 0.0
+    ranks = float(spearmanr(y[:own], left_out[:own]).statistic) if spread > 0 else 0.0
+    read_out = ReadOut(weights, level - float(centre @ weights), limits, r2, ranks, len(y))
+    return read_out, log_variance_to_variance(left_out[:own], limits)
+
+
+@dataclass(frozen=True)
+class Distilled(MethodDefaults):
+    """One plain pass, and the variance that `teacher` would find, by a read-out that calibrating fits.
+
+    Before it is fitted, or where the read-out is poor, the teacher itself runs. With `second_look` it also runs for
+    the texts that a calibrated classifier finds out of scope, where the read-out knows nothing.
+    """
+
+    teacher: Second = ANALYTIC
+    read_out: ReadOut | None = None
+    look_again: bool = False
+    summary: str = "UAT-Lite read off one plain pass, fitted when calibrating (of=analytic, uat, ...); for +its"
+    knows_variance: bool = True
+
+    @property
+    def name(self) -> str:
+        parts = [] if self.teacher == ANALYTIC else [f"of={self.teacher.name.replace(':', ',')}"]
+        return spelling("distilled", [*parts, *(["second_look=true"] if self.look_again else [])])
+
+    @property
+    def reads(self) -> bool:
+        """Whether the read-out is used, and not the teacher."""
+        return self.read_out is not None and self.read_out.serves
+
+    @property
+    def second_look(self) -> Second | None:
+        return self.teacher if self.look_again and self.reads else None
+
+    @property
+    def stochastic(self) -> bool:
+        return self.teacher.stochastic
+
+    @property
+    def seed(self) -> int:
+        return self.teacher.seed
+
+    @property
+    def passes(self) -> int:
+        return 1 if self.reads else self.teacher.passes
+
+    @property
+    def config(self) -> UATConfig:
+        return self.teacher.config
+
+    @property
+    def tunable(self) -> bool:
+        return self.read_out is None
+
+    def changed(self, **settings: str) -> Self:
+        look_again = self.look_again
+        if "second_look" in settings:
+            value = settings.pop("second_look").lower()
+            check_choice("second_look", value, ("true", "false"))
+            look_again = value == "true"
+        key = settings.pop("of", None)
+        if key is not None:
+            check_choice("of", key, SECONDS)
+        teacher = self.teacher if key is None else SECONDS[key]
+        return replace(self, teacher=teacher.changed(**settings) if settings else teacher, look_again=look_again)
+
+    def seeded(self, seed: int) -> Self:
+        return replace(self, teacher=self.teacher.seeded(seed))
+
+    def with_config(self, config: UATConfig) -> Self:
+        """The read-out is of the old configuration; with another one the teacher runs."""
+        read_out = self.read_out if config == self.config else None
+        return replace(self, teacher=self.teacher.with_config(config), read_out=read_out)
+
+    def untuned(self) -> Self:
+        return replace(self, read_out=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        read_out = None if self.read_out is None else self.read_out.to_dict()
+        own = {"method": "distilled", "second_look": self.look_again, "read_out": read_out}
+        return {**own, "teacher": self.teacher.to_dict()}
+
+    def from_dict(self, values: Mapping[str, Any]) -> Self:
+        described = values["teacher"]
+        teacher = SECONDS[described["method"]].from_dict(described)
+        state = values["read_out"]
+        read_out = None if state is None else ReadOut(np.zeros(0), 0.0, (0.0, 0.0), **state)
+        return replace(self, teacher=teacher, look_again=bool(values["second_look"]), read_out=read_out)
+
+    def to_arrays(self) -> dict[str, Floats]:
+        return {} if self.read_out is None else {ARRAY: self.read_out.to_array()}
+
+    def with_arrays(self, arrays: Mapping[str, Floats]) -> Self:
+        if self.read_out is None:
+            return self
+        if ARRAY not in arrays:
+            raise ConfigurationError("the weights of the read-out are missing; copy the whole directory.")
+        return replace(self, read_out=ReadOut.from_array(arrays[ARRAY], self.read_out.to_dict()))
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        """The plain logits (1, batch, classes), the variance read off them (batch,), and what the head reads."""
+        if not self.reads:
+            return self.teacher.run(model, encoded)
+        plain = BASE.run(model, encoded)
+        logits, read = plain.logits.double().cpu().numpy(), plain.representation
+        outputs = PassLogits(logits, representations=None if read is None else read.double().cpu().numpy())
+        said = self.read_from(outputs)
+        assert said is not None
+        assert said.given_variance is not None
+        return replace(plain, margin_variance=plain.logits.new_tensor(said.given_variance))
+
+    def read_from(self, plain: PassLogits) -> PassLogits | None:
+        if self.read_out is None or not self.reads:
+            return None
+        features = features_of(plain)
+        if features.shape[1] != len(self.read_out.weights):
+            raise ConfigurationError(
+                f"the read-out has {len(self.read_out.weights)} weights and the model gives {features.shape[1]} "
+                "features: it was fitted on another model. Calibrate again."
+            )
+        return replace(plain, given_variance=self.read_out.variance(features))
+
+    def tuned(self, rows: CalibrationRows) -> Tuned:
+        """Fit the read-out on the calibration texts, and on the reference texts where there are some."""
+        plain, taught = rows.run(BASE), rows.run(self.teacher)
+        features, variance = features_of(plain), taught.margin_variance
+        assert variance is not None
+        own, name = len(features), self.teacher.name
+        if own < FEWEST_TEXTS:
+            nothing = ReadOut(np.zeros(features.shape[1]), 0.0, (0.0, 0.0), 0.0, 0.0, own)
+            reason = f"Distilled: {own} texts are too few to fit a read-out ({FEWEST_TEXTS}); {name} itself runs."
+            return Tuned(replace(self, read_out=nothing), reason, taught)
+        if rows.run_reference is not None:
+            others = rows.run_reference(self.teacher).margin_variance
+            assert others is not None
+            features = np.concatenate([features, features_of(rows.run_reference(BASE))])
+            variance = np.concatenate([variance, others])
+        read_out, left_out = fit_read_out(features, variance, own)
+        found = replace(self, read_out=read_out)
+        measured = (
+            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {own} texts"
+        )
+        if not read_out.serves:
+            reason = (
+                f"Distilled: the variance of {name} cannot be read off one pass here ({measured}; {FLOOR} is asked "
+                f"for), so {name} itself runs."
+            )
+            return Tuned(found, reason, taught)
+        reason = f"Distilled: the variance of {name}, read off one plain pass ({measured})."
+        return Tuned(found, reason, replace(plain, given_variance=left_out))
+
+
+DISTILLED = Distilled()
