@@ -31,8 +31,8 @@ from transformers import (
 )
 
 from uatlite.lab.evaluate.compare import Resampling, Score
-from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
+from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
