@@ -1,4 +1,4 @@
-"""What each method is worth: calibration, ranking, promises, scope and cost, on real tasks, against temperature scaling.
+"""What each method is worth on real tasks: calibration, ranking, promises and scope, against temperature scaling.
 
     python benchmarks/evidence.py --models DIR --data DIR --cache DIR [--settings sst2,clinc150] [--seeds 0,1,2]
                                   [--methods base,distilled,analytic,fast,uat,ensemble]
@@ -7,8 +7,8 @@ DIR of --models holds the models of benchmarks/backbones.py. What a method says 
 can be stopped and repeated, and what is there already costs seconds. A model that is not there is left out, and the
 table says how many seeds it rests on.
 
-Every method is calibrated by its default on the same rows: temperature for one plain pass and the ensemble of the seeds,
-input temperature where the variance of the margin is known. Differences from base+TS are over the same rows, with
+Every method is calibrated by its default on the same rows: temperature for the plain pass, input temperature where the
+variance of the margin is known. The ensemble is that of the seeds. Differences from base+TS are over the same rows, with
 intervals that resample the rows, the same ones for all seeds.
 """
 
@@ -63,7 +63,7 @@ class Part:
             example
             for part in parts
             for example in part.examples
-            if (example.label == part.out_of_scope) is out_of_scope
+            if (part.out_of_scope is not None and example.label == part.out_of_scope) is out_of_scope
         ]
         if self.rows is not None and len(kept) > self.rows:
             chosen = np.sort(np.random.default_rng(0).permutation(len(kept))[: self.rows])
@@ -144,10 +144,8 @@ class Bench:
         outside = which == "outside"
         file = self.store / f"{setting.task}-{seed}-{method}-{which}-{part.name}.npz"
         if not file.exists():
-            checkpoint, data = (
-                self.checkpoint(setting.task, seed),
-                part.load(self.data, out_of_scope=part_is_outside(part, outside)),
-            )
+            checkpoint = self.checkpoint(setting.task, seed)
+            data = part.load(self.data, out_of_scope=outside)
             tokens = tokenize(checkpoint.tokenizer, data.texts, LENGTH)
             found = run_tokens(checkpoint.model, METHODS[method], tokens)
             labels = np.full(len(data), -1) if outside else columns_of(checkpoint, part.task, data)
@@ -160,14 +158,9 @@ class Bench:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         stored = np.load(file)
         read = stored["representations"].astype(np.float64) if "representations" in stored else None
-        variance = stored["variance"] if "variance" in stored else None
+        variance = stored.get("variance", None)
         logits = stored["logits"].astype(np.float64)
         return Said(PassLogits(logits, variance, representations=read), stored["labels"])
-
-
-def part_is_outside(part: Part, outside: bool) -> bool:
-    """CLINC150's own out-of-scope questions are out of scope for its model and for every other."""
-    return outside and part.task == "clinc150"
 
 
 def columns_of(checkpoint: Checkpoint, task: str, data: Dataset) -> np.ndarray:
@@ -309,7 +302,7 @@ def lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -> Iter
         ours = [scored(bench, setting, seed, contender) for seed in there]
         cells = [name if setting.shift is None else f"{name} → {setting.shift.task}", contender, str(len(there))]
         cells.append(f"{1 - np.mean([one.wrong['test'].mean() for one in ours]):.3f}")
-        for metric, function in METRICS.items():
+        for function in METRICS.values():
             value = np.mean([function(one.probabilities["test"], one.labels["test"]) for one in ours])
             cells.append(f"{value:.4f}")
         for metric in ("NLL", "AURC"):
