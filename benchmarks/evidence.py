@@ -8,8 +8,8 @@ can be stopped and repeated, and what is there already costs seconds. A model th
 table says how many seeds it rests on.
 
 Every method is calibrated by its default on the same rows: temperature for the plain pass, input temperature where the
-variance of the margin is known. The ensemble is that of the seeds. Differences from base+TS are over the same rows, with
-intervals that resample the rows, the same ones for all seeds.
+variance of the margin is known. The ensemble is that of the seeds. Differences from base+TS are over the same rows;
+their intervals resample the rows, the same ones for all seeds.
 """
 
 import argparse
