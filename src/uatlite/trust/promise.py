@@ -26,12 +26,13 @@ from uatlite.trust.rule import (
 )
 from uatlite.values import Floats, check_scores
 
-STARTS = ((1 / 8, 0.30), (1 / 3, 0.45), (1 / 2, 0.25))
+STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
 """Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
 answers enough to bear a few errors; the ones above it are for targets that half of the rows cannot meet."""
 
-START_ERRORS = 1
-"""A start above the last is left out, and its part shared among the others, unless it allows this many errors."""
+START_ERRORS, NEAR = 1, 0.8
+"""The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
+near the next start, at this part of its share, the first is left out and its level given to the others."""
 
 PILOT_SHARE, PILOT_ROWS = 0.1, 50
 """The share of rows set aside to give the starts if there are no reference scores, and the most of them."""
@@ -127,7 +128,7 @@ def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[
 
 
 def planned_shares(rows: int, others: float, target: float, level: float) -> list[tuple[float, float]]:
-    """The share of rows answered at each start, and its level: `STARTS`, without those that have too few rows.
+    """The share of rows answered at each start, and its level: `STARTS`, of which the first moves down with few rows.
 
     Where only the last is left, it moves down until it allows no error at least.
     """
@@ -135,8 +136,9 @@ def planned_shares(rows: int, others: float, target: float, level: float) -> lis
         used = STARTS[first:]
         total = sum(part for _, part in used)
         shares = [(share, level * part / total) for share, part in used]
-        if needed_share(rows, others, target, shares[0][1], START_ERRORS) <= shares[0][0]:
-            return shares
+        needed = needed_share(rows, others, target, shares[0][1], START_ERRORS)
+        if needed <= NEAR * shares[1][0]:
+            return [(max(needed, shares[0][0]), shares[0][1]), *shares[1:]]
     least = needed_share(rows, others, target, level, 0)
     return [] if least == math.inf else [(max(STARTS[-1][0], least), level)]
 
