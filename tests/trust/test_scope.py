@@ -132,6 +132,18 @@ def test_a_rate_that_is_met_exactly_is_flagged():
     assert "99 rows" in few.describe()
 
 
+@pytest.mark.parametrize("false_alarm", [0.005, 0.01, 0.05, 0.29])
+@pytest.mark.parametrize("rows", [99, 150])
+def test_calibration_rows_in_scope_are_below_the_limit_for_new_texts(false_alarm, rows):
+    """Row by row: a text just beyond this calibration row is flagged, or the row itself is the limit."""
+    rng = np.random.default_rng(14)
+    x, logits = draw(rows, rng)
+    scope = fit_scope(reference(500, rng), x, logits, false_alarm=false_alarm)
+    strange = scope.nonconformity(x, logits)
+    beyond = np.array([(1 + (strange > own).sum()) / (1 + rows) for own in strange])
+    np.testing.assert_array_equal(scope.inside, beyond > false_alarm)
+
+
 def test_with_few_texts_for_a_class_the_energy_is_added():
     """By hand: both terms standardised on the calibration rows."""
     rng = np.random.default_rng(6)

@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.shift import ShiftReference, summarise
+from uatlite.trust.shift import ShiftReference, scope_test, summarise
 
 
 def draw(rows, units, rng):
@@ -94,3 +95,13 @@ def test_what_cannot_be_used_is_refused(reference):
         reference.check(rng.random(50), rng.random(51))
     with pytest.raises(InputError, match="NaN"):
         reference.check(rng.random(50), np.full(50, np.nan))
+
+
+def test_p_values_are_compared_as_the_nonconformities_would_be():
+    """The same test on the nonconformities themselves. Only new rows between the same two calibration rows are tied."""
+    rng = np.random.default_rng(13)
+    x, new = draw(150, 10, rng), draw(90, 10, rng) + 0.1
+    scope = fit_scope(None, x, x[:, :2])
+    strange = scope.nonconformity(new, new[:, :2])
+    expected = mannwhitneyu(strange, scope.nonconformities, alternative="two-sided", method="asymptotic").pvalue
+    assert scope_test(scope.p_values(new, new[:, :2]), 150) == pytest.approx(expected, rel=1e-3)

@@ -195,7 +195,8 @@ def in_scope(nonconformities: Floats, false_alarm: float) -> NDArray[np.bool_]:
     With n rows a new text has p ≤ α where fewer than m = ⌊α(n+1)⌋ of them are as strange: it is stranger than the
     m-th strangest. Given that limit, the rows below it are a plain sample of what is in scope.
     """
-    alarms = math.floor(false_alarm * (1 + len(nonconformities)))
+    n = len(nonconformities)
+    alarms = np.count_nonzero(np.arange(1, n + 1) / (n + 1) <= false_alarm)  # as `out_of_scope` rounds, to the last bit
     limit = np.sort(nonconformities)[-alarms] if alarms else math.inf
     return np.asarray(nonconformities < limit)
 

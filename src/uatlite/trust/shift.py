@@ -62,7 +62,7 @@ class ShiftReport:
 
 @dataclass(frozen=True, eq=False)
 class ShiftReference:
-    """What calibration keeps of its rows: their sorted scores (rows,), and whether they have p-values of scope."""
+    """What calibration keeps of its rows: their sorted scores (rows,), and what these are called."""
 
     score: str
     false_alarm: float
@@ -74,7 +74,7 @@ class ShiftReference:
         """Compare new rows: their scores (rows,), and their p-values of being in scope (rows,), where they have some.
 
         Two tests: Kolmogorov–Smirnov on the scores; Mann–Whitney, two-sided, on the p-values against those of the
-        calibration rows, which are the numbers i/(n+1).
+        calibration rows, which are evenly spaced.
         """
         new = check_scores(scores)
         inside = None if scope is None else check_scores(scope)
@@ -135,9 +135,11 @@ def score_test(new: Floats, reference: Floats) -> float:
 
 
 def scope_test(new: Floats, rows: int) -> float:
-    """The p-value of Mann–Whitney against `rows` calibration rows, whose own p-values are i/(rows + 1).
+    """The p-value of Mann–Whitney of new scope p-values against those of `rows` calibration rows.
 
-    Rows too strange count, and so do rows too usual (all the same text, say).
+    Rows too strange count, and so do rows too usual (all the same text, say). Where j of the n calibration rows are as
+    strange as a new row, it has p = (j + 1)/(n + 1). With the j-th strangest of them at (j + 1/2)/(n + 1), just before
+    it, the ranks are those of the nonconformities.
     """
-    reference = np.arange(1, rows + 1) / (rows + 1)
+    reference = (np.arange(1, rows + 1) + 0.5) / (rows + 1)
     return float(mannwhitneyu(new, reference, alternative="two-sided", method="asymptotic").pvalue)
