@@ -20,6 +20,7 @@ from uatlite.trust.promise import (
     plan_starts,
     rows_needed,
     target_risk,
+    two_digits,
 )
 
 
@@ -157,7 +158,7 @@ def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
     needed = rows_needed(scores, wrong, 0.08, 0.95)
     assert not rule.promised
     assert f"they do promise a risk of {nearest:.2%}" in rule.reason
-    assert f"{needed - 300:,} more, {needed:,} labelled rows in all" in rule.reason
+    assert f"8.00% would take about {two_digits(needed - 300):,} more labelled rows." in rule.reason
     for risk in RISKS:
         if 0.08 < risk <= nearest:
             assert target_risk(scores, wrong, risk, reference=others).promised == (risk == nearest)
@@ -177,6 +178,10 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
 
     assert 0.65 < promised(needed) < 0.97
     assert promised(needed // 3) < 0.45
+
+
+def test_two_digits_are_rounded_up():
+    assert [two_digits(count) for count in (1, 7, 99, 100, 101, 2268, 99999)] == [1, 7, 99, 100, 110, 2300, 100000]
 
 
 def test_no_number_of_rows_where_the_most_trusted_are_wrong():

@@ -220,7 +220,7 @@ def why_not(
     more = (
         "and more rows will hardly help, the most trusted ones are wrong too often; use another score"
         if needed is None
-        else f"and {target:.2%} would take about {needed - len(scores):,} more, {needed:,} labelled {rows} in all"
+        else f"and {target:.2%} would take about {two_digits(needed - len(scores)):,} more labelled {rows}"
     )
     nearest = nearest_risk(scores, wrong, target, others, confidence)
     can = "they promise no risk up to 50%" if nearest is None else f"they do promise a risk of {nearest:.2%}"
@@ -258,8 +258,13 @@ def rows_needed(scores: Floats, wrong: NDArray[np.bool_], target: float, confide
     enough = rows[(risks < target) & (chances >= POWER)]
     if not len(enough):
         return None
-    unit = 10.0 ** (len(str(int(enough[0]))) - 2)  # two digits are enough for an estimate
-    return int(math.ceil(enough[0] / unit) * unit)
+    return two_digits(int(enough[0]))
+
+
+def two_digits(count: int) -> int:
+    """A count rounded up to two digits, which are enough for an estimate."""
+    unit = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // unit) * unit
 
 
 FITTING_SHARE = 3
