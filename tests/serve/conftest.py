@@ -55,6 +55,16 @@ def classifier(saved: Path) -> UncertaintyClassifier:
     return UncertaintyClassifier.from_pretrained(saved)
 
 
+@pytest.fixture(scope="session")
+def one_pass(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyClassifier:
+    """A classifier without sampling, with a scope and a menu of risks; no test may change it."""
+    classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, "analytic")
+    texts = random_texts(240, seed=3)
+    labels = classifier.predict(texts).predicted
+    labels[::20] = (labels[::20] + 1) % 3
+    return classifier.calibrate(texts, labels, target_risk=0.15)
+
+
 @pytest.fixture
 def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
     """A client of the service with its usual limits."""

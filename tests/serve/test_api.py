@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES
@@ -237,6 +238,31 @@ def test_the_model_is_described_without_its_place(client: TestClient, saved: obj
     assert about["classes"] == ["bad", "fair", "good"]
     assert about["rule"]["score"] == "logit-margin"
     assert about["limits"]["texts"] == 128
+
+
+def test_the_menu_is_that_of_the_calibration(one_pass: UncertaintyClassifier) -> None:
+    assert one_pass.calibration_ is not None
+    menu, comparison = one_pass.calibration_.menu, one_pass.calibration_.comparison
+    assert menu is not None
+    assert comparison is not None
+    with TestClient(create_app(Service(one_pass))) as client:
+        about = client.get("/model").json()
+    assert about["comparison"] == comparison.describe()
+    sent = about["menu"]
+    assert (sent["score"], sent["rows"]) == (menu.score, menu.rows)
+    for name, values in (("coverage", menu.curve.coverages), ("risk", menu.curve.risks), ("low", menu.curve.low)):
+        assert sent[name] == list(values)
+    for line, one in zip(menu.lines, sent["lines"], strict=True):
+        assert (one["target"], one["rows_needed"]) == (line.target, line.rows_needed)
+        assert one["coverage"] == (None if line.rule is None else line.rule.coverage)
+
+
+def test_without_calibration_nothing_is_on_the_menu(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> None:
+    with TestClient(create_app(Service(UncertaintyClassifier(tiny("bert"), tokenizer, "base")))) as client:
+        about = client.get("/model").json()
+    assert (about["menu"], about["comparison"]) == (None, None)
 
 
 def test_probes_and_counters(client: TestClient) -> None:

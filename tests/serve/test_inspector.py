@@ -1,13 +1,15 @@
 """The page in a real browser: type, see, move a slider, upload, read the result; no request to another host."""
 
+import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.metrics.selective import aurc
 
 SHOT = {"width": 1280, "height": 900}
 PATIENCE = 120_000
@@ -20,9 +22,28 @@ def address(running: Any, classifier: UncertaintyClassifier) -> Iterator[str]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def one_pass_address(running: Any, one_pass: UncertaintyClassifier) -> Iterator[str]:
+    with running(one_pass) as found:
+        yield found
+
+
 @pytest.fixture
 def tab(browser: Any, address: str) -> Iterator[Any]:
     """The page, open; whatever the browser complains about, or asks of another host, fails the test."""
+    with watched(browser, address) as made:
+        yield made
+
+
+@pytest.fixture
+def one_pass_tab(browser: Any, one_pass_address: str) -> Iterator[Any]:
+    """The page of a method without sampling."""
+    with watched(browser, one_pass_address) as made:
+        yield made
+
+
+@contextmanager
+def watched(browser: Any, address: str) -> Iterator[Any]:
     made = opened(browser, SHOT)
     said: list[str] = []
     made.on("console", lambda message: said.append(message.text))
@@ -54,6 +75,18 @@ def until_count(tab: Any, selector: str, count: int) -> None:
             return
         tab.wait_for_timeout(50)
     assert tab.locator(selector).count() == count
+
+
+def alter(tab: Any, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Have `change` edit the JSON of every response of this path before the page sees it."""
+
+    def answer(route: Any) -> None:
+        response = route.fetch()
+        body = response.json()
+        change(body)
+        route.fulfill(response=response, body=json.dumps(body))
+
+    tab.route(path, answer)
 
 
 def percentages(tab: Any, selector: str) -> list[str]:
@@ -162,32 +195,127 @@ def test_upload_and_read_the_result(
     tab.click("#run")
     tab.wait_for_selector("#rows tbody tr")
     tiles = tab.inner_text("#tiles")
-    area = aurc(predictions.probabilities, [classifier.class_names.index(name) for name in gold])
+    order = (-predictions.logit_margin).argsort(kind="stable")  # the score of the rule; the most trusted first
+    wrong = np.array([str(p.label) != name for p, name in zip(predictions, gold, strict=True)])[order]
+    area = float((wrong.cumsum() / np.arange(1, len(wrong) + 1)).mean())
     assert "61\nrows" in tiles
     assert f"{area:.3f}" in tiles
     assert f"{100 * float((~predictions.abstain).mean()):.1f} %\nanswered" in tiles
     assert "1 rows without a usable text" in tab.inner_text("#progress")
     shown = [int(text) for text in tab.locator("#rows tbody tr td:first-child").all_inner_texts()]
-    order = [int(i) + 2 for i in predictions.confidence.argsort(kind="stable")]
-    assert shown[:20] == order[:20]
+    assert shown[:20] == [int(i) + 2 for i in order[::-1]][:20]
     assert tab.locator("#curve polyline").count() == 1
     tab.click("#more")
     assert "<b onclick=x>" in tab.inner_text("#rows")
     with tab.expect_download() as caught:
         tab.click("#download")
     rows = Path(caught.value.path()).read_text().splitlines()
-    assert rows[0].startswith("id,text,label,predicted_label,answered,confidence,")
+    assert rows[0].startswith("id,text,label,predicted_label,answered,reason,confidence,")
     tab.locator("#rows button.link").first.click()
     tab.wait_for_selector("#result[aria-busy=false] .verdict")
     assert tab.input_value("#text") == texts[shown[0] - 2]
 
 
+def test_one_pass_is_a_band_and_its_spread_in_numbers(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
+    with one_pass_tab.expect_response("**/explain") as caught:
+        one_pass_tab.fill("#text", "a1 a2 a3")
+    one_pass_tab.wait_for_selector("#result[aria-busy=false] .verdict")
+    band = caught.value.json()["band"]
+    assert one_pass_tab.inner_text("#passes-title") == "Spread"
+    assert one_pass_tab.locator("#passes circle").count() == 0
+    rings = one_pass_tab.locator("#passes .ring")
+    assert rings.count() in (3, 6)  # a narrow band is also drawn closer
+    widths = [float(rings.nth(place).get_attribute("width")) for place in range(3)]
+    assert widths == sorted(widths, reverse=True)
+    low, high = band["probabilities"][0], band["probabilities"][-1]
+    assert widths[0] == pytest.approx((high - low) * 424, abs=0.76)
+    said = one_pass_tab.inner_text("#passes")
+    assert f"{band['margin']:.2f} ± {band['spread']:.2f} logits" in said
+    assert f"{100 * low:.1f} % to {100 * high:.1f} %" in said
+
+
+def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(one_pass_tab: Any) -> None:
+    outside = {"out_of_scope": True, "scope": 0.002, "abstain": True, "reason": "out of scope"}
+    alter(one_pass_tab, "**/explain", lambda body: body["answer"].update(outside))
+    type_text(one_pass_tab, "a1 a2 a3")
+    assert one_pass_tab.inner_text("#decision .reason") == "out of scope"
+    assert "0.002" in one_pass_tab.inner_text("#decision")
+    assert "p-value, out of scope" in one_pass_tab.inner_text("#numbers")
+    one_pass_tab.fill("#threshold", "0")
+    assert "Abstain" in one_pass_tab.inner_text("#decision")
+
+
+def test_an_unsure_text_says_so(one_pass_tab: Any) -> None:
+    alter(one_pass_tab, "**/explain", lambda body: body["answer"].update(out_of_scope=False, scope=0.5))
+    type_text(one_pass_tab, "a1 a2 a3")
+    one_pass_tab.fill("#threshold", one_pass_tab.get_attribute("#threshold", "max"))
+    assert one_pass_tab.inner_text("#decision .reason") == "unsure"
+    one_pass_tab.fill("#threshold", one_pass_tab.get_attribute("#threshold", "min"))
+    assert one_pass_tab.locator("#decision .reason").count() == 0
+
+
+def test_what_one_pass_cannot_know_is_a_dash(one_pass_tab: Any, tmp_path: Path) -> None:
+    unknown = {"expected_entropy": None, "mutual_information": None, "variance": None}
+    alter(one_pass_tab, "**/explain", lambda body: body["answer"]["uncertainty"].update(unknown))
+    type_text(one_pass_tab, "a1 a2 a3")
+    dashes = one_pass_tab.locator("#numbers dd .unknown")
+    assert dashes.all_inner_texts() == ["–"] * 3
+    assert dashes.first.get_attribute("title") == "one pass cannot know this"
+
+    def outside(body: dict[str, Any]) -> None:
+        for place, one in enumerate(body["predictions"]):
+            one["uncertainty"] |= unknown
+            one |= {"scope": [0.5, 0.001, 0.2][place], "out_of_scope": place == 1, "abstain": place == 1}
+
+    alter(one_pass_tab, "**/predict", outside)
+    (tmp_path / "rows.csv").write_text("text\na1 a2\na3 a4\na5 a6\n")
+    one_pass_tab.click("#tab-many")
+    one_pass_tab.set_input_files("#file", tmp_path / "rows.csv")
+    one_pass_tab.click("#run")
+    one_pass_tab.wait_for_selector("#rows tbody tr")
+    assert "1\nout of scope" in one_pass_tab.inner_text("#tiles")
+    assert one_pass_tab.locator("#rows .unknown").count() == 3
+    orders = one_pass_tab.locator("#order option").all_inner_texts()
+    assert orders == ["what to review first", "least in scope", "order of the file"]
+    one_pass_tab.select_option("#order", "scope")
+    assert one_pass_tab.locator("#rows tbody tr td:first-child").all_inner_texts() == ["3", "4", "2"]
+    assert "out of scope" in one_pass_tab.locator("#rows tbody tr").first.inner_text()
+    with one_pass_tab.expect_download() as caught:
+        one_pass_tab.click("#download")
+    header, *rows = Path(caught.value.path()).read_text().splitlines()
+    assert header.split(",")[3] == "reason"
+    assert [row.split(",")[3] for row in rows] == ["", "out of scope", ""]
+
+
+def test_the_menu_of_risks(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
+    menu = one_pass.calibration_.menu
+    promised = [line for line in menu.lines if line.rule is not None]
+    assert 0 < len(promised) < len(menu.lines)
+    assert one_pass_tab.is_hidden("#menu-curve")
+    one_pass_tab.click("#about summary")
+    rows = one_pass_tab.locator("#menu-lines tbody tr").all_inner_texts()
+    assert len(rows) == len(menu.lines)
+    for line, row in zip(menu.lines, rows, strict=True):
+        assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
+        if line.rule is not None:
+            assert f"{100 * line.rule.coverage:.1f} %" in row
+        elif line.rows_needed is not None:
+            assert f"{line.rows_needed:,} labelled rows" in row
+        else:
+            assert "hardly help" in row
+    assert one_pass_tab.locator("#menu-curve .area, #menu-curve .curve").count() == 2
+    points = one_pass_tab.get_attribute("#menu-curve .curve", "points").split()
+    assert len(points) == len(menu.curve.coverages)
+    assert one_pass_tab.inner_text("#comparison") == one_pass.calibration_.comparison.describe()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_it_fits_a_phone(browser: Any, address: str, width: int, scheme: str) -> None:
+def test_it_fits_a_phone(browser: Any, one_pass_address: str, width: int, scheme: str) -> None:
     made = opened(browser, {"width": width, "height": 800}, scheme)
-    made.goto(address)
+    made.goto(one_pass_address)
     made.wait_for_selector("#served strong")
+    made.click("#about summary")
     type_text(made, "a1 a2 a3 " * 5)
     assert made.evaluate("document.documentElement.scrollWidth") <= width
     ground = made.evaluate("getComputedStyle(document.body).backgroundColor")

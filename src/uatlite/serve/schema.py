@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from uatlite.classifier.predictions import Prediction
 from uatlite.passes.config import GATES
 from uatlite.serve.http import KINDS
+from uatlite.trust.menu import Menu, MenuLine
 from uatlite.trust.rule import SCORES, AbstentionRule
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text
@@ -211,6 +212,65 @@ class Rule(BaseModel):
         return cls(score=rule.score, threshold=threshold, promise=rule.describe())
 
 
+class TargetRisk(BaseModel):
+    """A target risk: the coverage at which it is promised, or how many labelled rows a promise would take."""
+
+    target: float
+    threshold: float | None = Field(description="answer above it; null without a promise, or where all is answered")
+    coverage: float | None = Field(description="share of calibration rows answered; null without a promise")
+    coverage_interval: tuple[float, float] | None
+    rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
+
+    @classmethod
+    def of(cls, line: MenuLine) -> "TargetRisk":
+        """The JSON of a line of the menu."""
+        rule = line.rule
+        if rule is None:
+            return cls(
+                target=line.target,
+                threshold=None,
+                coverage=None,
+                coverage_interval=None,
+                rows_needed=line.rows_needed,
+            )
+        return cls(
+            target=line.target,
+            threshold=Rule.of(rule).threshold,
+            coverage=rule.coverage,
+            coverage_interval=rule.coverage_interval,
+            rows_needed=None,
+        )
+
+
+class RiskMenu(BaseModel):
+    """Which risks the calibration rows promise, and the risk at each coverage with its interval, (points,) each."""
+
+    score: str
+    confidence: float = Field(description="with which each promise holds by itself")
+    rows: int = Field(description="labelled rows that decided")
+    lines: list[TargetRisk]
+    threshold: list[float] = Field(description="scores above which a row is answered, from high to low")
+    coverage: list[float]
+    risk: list[float]
+    low: list[float]
+    high: list[float]
+
+    @classmethod
+    def of(cls, menu: Menu) -> "RiskMenu":
+        """The JSON of a menu."""
+        return cls(
+            score=menu.score,
+            confidence=menu.confidence,
+            rows=menu.rows,
+            lines=[TargetRisk.of(line) for line in menu.lines],
+            threshold=list(menu.curve.thresholds),
+            coverage=list(menu.curve.coverages),
+            risk=list(menu.curve.risks),
+            low=list(menu.curve.low),
+            high=list(menu.curve.high),
+        )
+
+
 class ServedModel(BaseModel):
     """What is served."""
 
@@ -223,6 +283,8 @@ class ServedModel(BaseModel):
     gates: list[str] = Field(description="the gates to choose from")
     calibration: list[str] | None = Field(description="what was learned and is promised; null without calibration")
     rule: Rule | None
+    menu: RiskMenu | None = Field(description="null where the calibration rows are too few")
+    comparison: str | None = Field(description="with plain temperature scaling; null where that was not compared")
     limits: dict[str, int | float]
     version: str
 

@@ -25,7 +25,7 @@ from uatlite.serve.batching import Batcher
 from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import Inspection, inspect, used_settings
-from uatlite.serve.schema import CurveResponse, ExplainResponse, Rule, ServedModel, TextIn, text_of
+from uatlite.serve.schema import CurveResponse, ExplainResponse, RiskMenu, Rule, ServedModel, TextIn, text_of
 from uatlite.trust.rule import trust
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
@@ -164,6 +164,8 @@ class Service:
         """What is served: model, classes, method, calibration and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
         rule = None if calibration is None else calibration.rule
+        menu = None if calibration is None else calibration.menu
+        comparison = None if calibration is None else calibration.comparison
         return ServedModel(
             architecture=type(unwrap(self.predictor.model)).__name__,
             classes=list(self.predictor.class_names),
@@ -174,6 +176,8 @@ class Service:
             gates=list(GATES),
             calibration=None if calibration is None else calibration.describe(),
             rule=None if rule is None else Rule.of(rule),
+            menu=None if menu is None else RiskMenu.of(menu),
+            comparison=None if comparison is None else comparison.describe(),
             limits=asdict(self.limits),
             version=__version__,
         )

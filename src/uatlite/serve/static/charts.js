@@ -5,6 +5,7 @@ import { el, number, percent, show, svg } from "./dom.js";
 const MOST_CLASSES = 6;
 const MOST_DOTTED = 4;
 const WIDTH = 440;
+const NARROW = 0.2; // a band of probabilities below this width is also drawn closer
 
 export function drawProbabilities(place, before, after) {
   const names = Object.keys(after).sort((a, b) => after[b] - after[a]);
@@ -61,6 +62,53 @@ export function drawPasses(place, classes, passes, after, threshold) {
   show(place, svg("svg", { viewBox: `0 0 ${WIDTH} ${bottom + 16}`, role: "img", "aria-label": told }, ...parts, ...ticks));
 }
 
+// The Gaussian of the margin as a band of the label's probability, darker towards the middle; a narrow one also closer.
+export function drawBand(place, label, band, threshold) {
+  const [left, right, tall] = [8, WIDTH - 8, 30];
+  const values = band.probabilities;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const rings = values.slice(0, Math.floor(values.length / 2)).map((_, i) => [i, values.length - 1 - i]);
+  const row = (top, from, to, ticks, digits) => {
+    const x = (p) => left + ((p - from) / (to - from)) * (right - left);
+    const middle = values[Math.floor(values.length / 2)];
+    return [
+      svg("rect", { x: left, y: top, width: right - left, height: tall, rx: 4, class: "ground" }),
+      ...rings.map(([i, j]) => {
+        const ends = [x(Math.min(values[i], values[j])), x(Math.max(values[i], values[j]))];
+        const told = `${percent(band.shares[j] - band.shares[i], 0)} of the margin's distribution: ${percent(values[i], 2)} to ${percent(values[j], 2)}`;
+        return svg("rect", { x: ends[0], y: top, width: Math.max(ends[1] - ends[0], 0.75), height: tall, class: "ring" }, svg("title", {}, told));
+      }),
+      svg("line", { x1: x(middle), x2: x(middle), y1: top - 4, y2: top + tall + 4, class: "mean" }),
+      ...(threshold !== null && threshold >= from && threshold <= to ? [svg("line", { x1: x(threshold), x2: x(threshold), y1: top - 6, y2: top + tall + 6, class: "limit" }, svg("title", {}, "threshold"))] : []),
+      ...ticks.map((p) => svg("text", { x: x(p), y: top + tall + 18, "text-anchor": p === ticks[0] ? "start" : p === ticks.at(-1) ? "end" : "middle" }, percent(p, digits))),
+    ];
+  };
+  const parts = [svg("text", { x: left, y: 14 }, svg("tspan", { class: "ink" }, label)), ...row(26, 0, 1, [0, 0.25, 0.5, 0.75, 1], 0)];
+  let bottom = 80;
+  if (high - low < NARROW) {
+    const { from, to, ticks, digits } = closer(low, high);
+    const x = (p) => left + p * (right - left);
+    parts.push(svg("polygon", { points: `${x(from)},60 ${x(to)},60 ${right},100 ${left},100`, class: "lens" }), ...row(100, from, to, ticks, digits));
+    bottom = 154;
+  }
+  const told = `${label}: ${percent(low)} to ${percent(high)} for 95 % of the margin's distribution, margin ${number(band.margin)} plus or minus ${number(band.spread)} logits.`;
+  const note = el(
+    "p",
+    { class: "legend" },
+    el("span", {}, "Margin ", el("b", {}, `${band.margin.toFixed(2)} ± ${band.spread.toFixed(2)}`), " logits"),
+    el("span", {}, "95 %: ", el("b", {}, `${percent(low)} to ${percent(high)}`)),
+  );
+  show(place, svg("svg", { viewBox: `0 0 ${WIDTH} ${bottom}`, role: "img", "aria-label": told }, ...parts), note);
+}
+
+// Round ends around a narrow band, at most six ticks between them.
+function closer(low, high) {
+  const step = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05].find((one) => 4 * one >= high - low) ?? 0.1;
+  const [first, last] = [Math.floor(low / step), Math.ceil(high / step)];
+  const ticks = Array.from({ length: Math.max(last, first + 1) - first + 1 }, (_, i) => (first + i) * step);
+  return { from: ticks[0], to: ticks.at(-1), ticks, digits: step < 0.01 ? 1 : 0 };
+}
+
 export function drawLayers(place, layers) {
   const [left, right, step] = [84, WIDTH - 52, 24];
   const most = Math.max(...layers.map((layer) => layer.share), 1e-9);
@@ -102,6 +150,33 @@ export function drawCurve(place, curve, here) {
     parts.push(svg("circle", { cx: x(here.coverage), cy: y(Math.min(here.risk, most)), r: 6, class: "here" }));
   }
   const told = `Risk–coverage curve. At the threshold ${percent(here.coverage)} of rows are answered, ${percent(here.risk)} of them wrongly.`;
+  show(place, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told }, ...parts));
+}
+
+// Risk against coverage with its interval, and each risk that is promised at its coverage.
+export function drawMenu(place, menu) {
+  const [width, height, left, bottom, top] = [640, 300, 46, 36, 14];
+  const promised = menu.lines.filter((line) => line.coverage !== null);
+  const most = niceCeiling(Math.max(...menu.risk, ...menu.high.filter((_, i) => menu.coverage[i] >= 0.2), ...promised.filter((line) => line.coverage < 1).map((line) => line.target), 0.01));
+  const x = (coverage) => left + coverage * (width - left - 12);
+  const y = (risk) => top + (1 - Math.min(risk, most) / most) * (height - top - bottom);
+  const path = (risks) => menu.coverage.map((coverage, i) => `${x(coverage).toFixed(1)},${y(risks[i]).toFixed(1)}`);
+  const shown = promised.filter((line) => line.target <= most);
+  const parts = [
+    ...[0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
+      svg("line", { x1: left, x2: width - 12, y1: y(share * most), y2: y(share * most), class: "grid-line" }),
+      svg("text", { x: left - 6, y: y(share * most) + 4, "text-anchor": "end" }, percent(share * most, most < 0.1 ? 1 : 0)),
+      svg("text", { x: x(share), y: height - bottom + 16, "text-anchor": "middle" }, percent(share, 0)),
+    ]),
+    svg("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "share of calibration rows answered, the most trusted first"),
+    svg("polygon", { points: [...path(menu.high), ...path(menu.low).reverse()].join(" "), class: "area" }),
+    svg("polyline", { points: path(menu.risk).join(" "), class: "curve" }),
+    ...shown.flatMap((line) => [
+      svg("line", { x1: left, x2: x(line.coverage), y1: y(line.target), y2: y(line.target), class: "promise-line" }),
+      svg("circle", { cx: x(line.coverage), cy: y(line.target), r: 5, class: "promised" }, svg("title", {}, `at most ${percent(line.target, 0)} wrong: ${percent(line.coverage)} answered`)),
+    ]),
+  ];
+  const told = `Risk at each coverage with its interval. Promised: ${promised.map((line) => `${percent(line.target, 0)} at ${percent(line.coverage)}`).join(", ") || "nothing"}.`;
   show(place, svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told }, ...parts));
 }
 

@@ -31,6 +31,11 @@ export const options = (pairs, chosen) =>
 
 export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
 
+export const UNKNOWN = "one pass cannot know this";
+
+// A measure that a method may not know: a dash that says so, and never 0.
+export const measured = (value) => (value === null || value === undefined ? el("span", { class: "unknown", title: UNKNOWN, "aria-label": UNKNOWN }, "–") : number(value));
+
 export function number(value) {
   if (value !== 0 && Math.abs(value) < 1e-3) return value.toExponential(1);
   return Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3);

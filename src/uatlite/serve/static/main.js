@@ -5,6 +5,7 @@ import { repaint } from "./attention.js";
 import { byId, el, show } from "./dom.js";
 import { startMany } from "./many.js";
 import { look, startOne } from "./one.js";
+import { showPromises } from "./promises.js";
 import { startTheme } from "./theme.js";
 import { startThreshold } from "./threshold.js";
 
@@ -38,7 +39,7 @@ function startTabs() {
 
 function describe(model) {
   const classes = model.classes.length ? `${model.classes.length} classes: ${model.classes.slice(0, 6).join(", ")}${model.classes.length > 6 ? ", …" : ""}` : "multiple choice";
-  const parts = [model.architecture, classes, `method ${model.method}, ${model.passes} passes`];
+  const parts = [model.architecture, classes, `method ${model.method}, ${model.passes === 1 ? "one pass" : `${model.passes} passes`}`];
   show(byId("served"), ...parts.map((part) => el("span", {}, part)), el("strong", {}, model.calibration ? "calibrated" : "not calibrated"));
   byId("served").title = (model.calibration ?? []).join("\n");
 }
@@ -52,6 +53,7 @@ async function start() {
     return;
   }
   describe(model);
+  showPromises(model);
   const hooks = {
     fault,
     look: (text) => {

@@ -3,7 +3,7 @@
 import { post } from "./api.js";
 import { drawCurve } from "./charts.js";
 import { delimiterOf, format, parse } from "./csv.js";
-import { byId, el, number, options, percent, settled, show } from "./dom.js";
+import { byId, el, measured, number, options, percent, settled, show } from "./dom.js";
 import { answers, onThreshold, threshold } from "./threshold.js";
 
 const MOST_ROWS = 20000;
@@ -18,12 +18,13 @@ const NAMES = {
 };
 const ORDERS = {
   review: ["what to review first", (a, b) => a.answer.score - b.answer.score],
-  disagreement: ["most disagreement of passes", (a, b) => b.answer.uncertainty.mutual_information - a.answer.uncertainty.mutual_information],
-  distance: ["farthest from calibration", (a, b) => (b.answer.distance ?? 0) - (a.answer.distance ?? 0)],
+  disagreement: ["most mutual information", (a, b) => (b.answer.uncertainty.mutual_information ?? 0) - (a.answer.uncertainty.mutual_information ?? 0)],
+  scope: ["least in scope", (a, b) => (a.answer.scope ?? 1) - (b.answer.scope ?? 1)],
   wrong: ["surest errors", (a, b) => Number(a.right !== false) - Number(b.right !== false) || b.answer.score - a.answer.score],
   file: ["order of the file", (a, b) => a.line - b.line],
 };
-const COLUMNS = ["label", "answered", "confidence", "score", "margin", "entropy", "expected_entropy", "mutual_information", "variance", "outlier", "passes"];
+const COLUMNS = ["label", "answered", "reason", "confidence", "score", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance", "scope", "out_of_scope", "passes"];
+const [OUTSIDE, UNSURE] = ["out of scope", "unsure"]; // as the service names its reasons
 
 let model = null;
 let hooks = {};
@@ -154,7 +155,8 @@ async function finish(labelled, skipped) {
   const unknown = labelled ? scored.length - known.length : 0;
   const notes = [skipped ? `${skipped} rows without a usable text were left out` : "", unknown ? `${unknown} labels are none of ${model.classes.join(", ")}` : ""].filter(Boolean);
   byId("done-text").textContent += notes.length ? ` · ${notes.join(" · ")}` : "";
-  const orders = Object.entries(ORDERS).filter(([name]) => (name !== "wrong" || curve) && (name !== "distance" || scored.some((one) => one.answer.distance !== null)));
+  const known_of = { wrong: curve !== null, scope: scored.some((one) => one.answer.scope !== null), disagreement: scored.some((one) => one.answer.uncertainty.mutual_information !== null) };
+  const orders = Object.entries(ORDERS).filter(([name]) => known_of[name] ?? true);
   show(byId("order"), ...options(orders.map(([name, [title]]) => [name, title]), "review"));
   byId("scored").hidden = scored.length === 0;
   if (scored.length === 0) return;
@@ -174,7 +176,7 @@ function outcome() {
 
 function draw() {
   const here = outcome();
-  const outliers = scored.filter((one) => one.answer.outlier).length;
+  const outside = scored.filter((one) => one.answer.out_of_scope).length;
   const tile = (value, name) => el("div", { class: "tile" }, el("b", {}, value), el("span", {}, name));
   show(
     byId("tiles"),
@@ -184,7 +186,7 @@ function draw() {
     curve ? tile(percent(curve.accuracy), "right, had it answered all") : null,
     curve ? tile(percent(here.risk), "of the answers are wrong") : null,
     curve ? tile(number(curve.aurc), "AURC, lower is better") : null,
-    scored[0].answer.outlier === null ? null : tile(String(outliers), "outliers"),
+    scored[0].answer.out_of_scope === null ? null : tile(String(outside), "out of scope"),
   );
   byId("curve-hint").textContent = curve ? "Of the rows that are answered, the share that is wrong; the dashed line is the threshold." : "Choose the column of true labels to see it.";
   if (curve) drawCurve(byId("curve"), curve, here);
@@ -203,20 +205,22 @@ function rows() {
   const sorted = [...scored].sort(ORDERS[byId("order").value]?.[1] ?? ORDERS.review[1]);
   const shown = sorted.slice(0, pages * PAGE);
   const labelled = curve !== null;
-  const head = ["Row", "Text", "Label", ...(labelled ? ["Truth"] : []), "Confidence", "MI", "Decision"];
+  const scoped = scored.some((one) => one.answer.scope !== null);
+  const head = ["Row", "Text", "Label", ...(labelled ? ["Truth"] : []), "Confidence", "MI", ...(scoped ? ["Scope"] : []), "Decision"];
   show(
     byId("rows"),
-    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col", class: ["Confidence", "MI", "Row"].includes(name) ? "number" : null }, name)))),
-    el("tbody", {}, ...shown.map((one) => tableRow(one, labelled))),
+    el("thead", {}, el("tr", {}, ...head.map((name) => el("th", { scope: "col", class: ["Confidence", "MI", "Scope", "Row"].includes(name) ? "number" : null }, name)))),
+    el("tbody", {}, ...shown.map((one) => tableRow(one, labelled, scoped))),
   );
   byId("more").hidden = shown.length === scored.length;
   byId("more").textContent = `Show ${Math.min(PAGE, scored.length - shown.length)} more of ${scored.length}`;
 }
 
-function tableRow({ line, text, answer, truth: gold, right }, labelled) {
+function tableRow({ line, text, answer, truth: gold, right }, labelled, scoped) {
   const whole = Array.isArray(text) ? text.join(" ⏵ ") : text;
   const excerpt = whole.length > 180 ? `${whole.slice(0, 178)} …` : whole;
-  const answered = answers(answer);
+  const [answered, reason] = [answers(answer), reasonOf(answer)];
+  const outside = answer.out_of_scope ? OUTSIDE : null;
   return el(
     "tr",
     {},
@@ -225,9 +229,15 @@ function tableRow({ line, text, answer, truth: gold, right }, labelled) {
     el("td", {}, String(answer.label)),
     labelled ? el("td", { class: right === null ? null : right ? "right-label" : "wrong-label" }, gold ?? "unknown") : null,
     el("td", { class: "number" }, percent(answer.confidence)),
-    el("td", { class: "number" }, number(answer.uncertainty.mutual_information)),
-    el("td", {}, answered === null ? "–" : answered ? "answer" : "review", answer.outlier ? " · outlier" : ""),
+    el("td", { class: "number" }, measured(answer.uncertainty.mutual_information)),
+    scoped ? el("td", { class: "number" }, measured(answer.scope)) : null,
+    el("td", {}, answered === null ? "–" : answered ? "answer" : "review", outside ? el("span", { class: "badge warn" }, outside) : null, reason === UNSURE ? el("small", { class: "hint" }, ` ${reason}`) : null),
   );
+}
+
+// Why a row is not answered, also where the threshold was moved.
+function reasonOf(answer) {
+  return answers(answer) !== false ? null : answer.out_of_scope ? OUTSIDE : UNSURE;
 }
 
 function download() {
@@ -236,7 +246,7 @@ function download() {
   const body = [...scored]
     .sort(ORDERS.file[1])
     .map(({ row, answer }) => {
-      const flat = { ...answer, ...answer.uncertainty, answered: answers(answer) };
+      const flat = { ...answer, ...answer.uncertainty, answered: answers(answer), reason: reasonOf(answer) };
       return [...table.header.map((_, column) => row[column]), ...COLUMNS.map((name) => flat[name]), ...classes.map((name) => answer.probabilities[name])];
     });
   const text = format([[...table.header, ...own, ...classes.map((name) => `p_${name}`)], ...body]);

@@ -2,14 +2,16 @@
 
 import { post } from "./api.js";
 import { drawAttention, repaint } from "./attention.js";
-import { drawLayers, drawPasses, drawProbabilities } from "./charts.js";
-import { byId, el, number, percent, settled, show } from "./dom.js";
+import { drawBand, drawLayers, drawPasses, drawProbabilities } from "./charts.js";
+import { byId, el, measured, number, percent, settled, show } from "./dom.js";
 import { chosenSettings, startSettings } from "./settings.js";
 import { answers, onThreshold, threshold } from "./threshold.js";
 import { drawWords } from "./words.js";
 
 const EXAMPLES = ["It is not bad at all.", "A film.", "I expected far more, and yet I could not look away."];
 const PAUSE = 350;
+const DOTS = ["Passes", "Each dot is one pass with its own dropout masks; the bar is the prediction."];
+const BAND = ["Spread", "One pass. The bands hold 50, 80 and 95 % of the Gaussian of its margin; the bar is the prediction."];
 let model = null;
 let found = null;
 let under = null;
@@ -113,15 +115,15 @@ function words() {
 }
 
 function decide() {
-  const { answer, promised, passes, truncated_tokens: cut } = found;
+  const { answer, promised, passes, band, truncated_tokens: cut } = found;
   const answered = answers(answer);
   const card = byId("decision");
   card.className = `card decision ${answered === null ? "open" : answered ? "" : "abstains"}`;
   const name = threshold.score.replace("-", " ");
   const compared = `${name[0].toUpperCase()}${name.slice(1)} ${number(answer.score)} is ${answer.score > threshold.value ? "above" : "not above"} the threshold ${number(threshold.value)}.`;
   const promise = model.rule && promised && !threshold.moved ? model.rule.promise : model.rule ? "No promise holds for these settings." : null;
+  const reason = answered === false ? (answer.out_of_scope ? "out of scope" : "unsure") : answer.out_of_scope ? "out of scope" : null;
   const notes = [
-    answer.outlier ? "far from the calibration texts" : null,
     cut ? `${cut} tokens were cut off` : null,
     answer.label_set ? `label set {${answer.label_set.join(", ")}}` : null,
   ].filter(Boolean);
@@ -132,27 +134,32 @@ function decide() {
       { class: "verdict" },
       el("b", {}, answered === false ? "Abstain" : String(answer.label)),
       el("span", { class: "badge" }, answered === null ? "no rule to abstain by" : answered ? "answer" : `would say ${answer.label}`),
-      ...notes.map((note, i) => el("span", { class: answer.outlier && i === 0 ? "badge warn" : "hint" }, note)),
+      reason ? el("span", { class: "badge warn reason" }, reason) : null,
+      ...notes.map((note) => el("span", { class: "hint" }, note)),
     ),
+    answer.out_of_scope ? el("p", {}, `This is no text of the task: its scope p-value is ${number(answer.scope)}. No threshold answers it.`) : null,
     el("p", {}, answered === null ? `It is ${percent(answer.confidence)} sure. Move the threshold to see when it would abstain.` : threshold.moved || threshold.served !== null ? compared : ""),
     promise ? el("p", { class: "promise" }, promise) : null,
   );
   const classes = Object.keys(answer.probabilities);
   const line = threshold.score === "confidence" && answered !== null ? threshold.value : null;
-  drawPasses(byId("passes"), classes, passes, answer.probabilities, line);
+  [byId("passes-title").textContent, byId("passes-hint").textContent] = band ? BAND : DOTS;
+  if (band) drawBand(byId("passes"), String(answer.label), band, line);
+  else drawPasses(byId("passes"), classes, passes, answer.probabilities, line);
 }
 
 function numbers(answer, passes) {
-  const { margin, entropy, expected_entropy, mutual_information, variance } = answer.uncertainty;
+  const { margin, logit_margin, entropy, expected_entropy, mutual_information, variance } = answer.uncertainty;
   const rows = [
     ["Confidence", "", percent(answer.confidence, 2)],
     ["Margin", "to the second", number(margin)],
+    ["Logit margin", "before calibration", number(logit_margin)],
     ["Entropy", "total, nats", number(entropy)],
-    ["Expected entropy", "in the data", number(expected_entropy)],
-    ["Mutual information", "between passes", number(mutual_information)],
-    ["Variance", "over passes", number(variance)],
+    ["Expected entropy", "in the data", measured(expected_entropy)],
+    ["Mutual information", "in the model", measured(mutual_information)],
+    ["Variance", "of the label's probability", measured(variance)],
     ["Passes", "used", String(answer.passes ?? passes)],
-    answer.distance === null ? null : ["Distance", answer.outlier ? "an outlier" : "from calibration texts", number(answer.distance)],
+    answer.scope === null ? null : ["Scope", answer.out_of_scope ? "p-value, out of scope" : "p-value of being a text of the task", number(answer.scope)],
   ].filter(Boolean);
   show(byId("numbers"), ...rows.map(([name, note, value]) => el("div", {}, el("dt", {}, name, note ? el("small", {}, note) : null), el("dd", {}, value))));
 }

@@ -13,7 +13,7 @@ export function startThreshold(model) {
   threshold.served = model.rule?.threshold ?? null;
   threshold.value = threshold.served ?? 0.5;
   const classes = Math.max(2, model.classes.length);
-  const ends = { confidence: [1 / classes, 1], margin: [0, 1], variance: [-0.25, 0] }[threshold.score] ?? [-Math.log(classes), 0];
+  const ends = { confidence: [1 / classes, 1], margin: [0, 1], "logit-margin": [0, 1.1 * (model.menu?.threshold[0] ?? 10)], variance: [-0.25, 0] }[threshold.score] ?? [-Math.log(classes), 0];
   for (const id of SLIDERS) {
     const slider = byId(id);
     [slider.min, slider.max] = [Math.min(ends[0], threshold.value), Math.max(ends[1], threshold.value)];
@@ -51,7 +51,8 @@ export function setThreshold(value) {
 }
 
 // Whether a text is answered: as the service's own rule says until the slider is moved; null without either.
+// No threshold answers what is out of scope.
 export function answers(answer) {
-  if (threshold.moved) return answer.score > threshold.value;
+  if (threshold.moved) return answer.score > threshold.value && !answer.out_of_scope;
   return answer.abstain === null ? null : !answer.abstain;
 }

@@ -1,0 +1,39 @@
+// What the served model can promise: the menu of risks, and how it compares with temperature scaling.
+
+import { drawMenu } from "./charts.js";
+import { byId, el, percent, show } from "./dom.js";
+
+export function showPromises(model) {
+  const { menu, comparison } = model;
+  byId("about").hidden = menu === null && comparison === null;
+  byId("menu").hidden = menu === null;
+  show(byId("comparison"), comparison);
+  byId("about-short").textContent = menu ? short(menu) : "";
+  if (menu === null) return;
+  const level = percent(menu.confidence, 0);
+  byId("menu-hint").textContent = `Of the rows that are answered, the share that is wrong, with its ${level} interval; a dot is a risk that can be promised. By ${menu.score.replace("-", " ")}, ${menu.rows.toLocaleString("en")} labelled rows.`;
+  drawMenu(byId("menu-curve"), menu);
+  show(
+    byId("menu-lines"),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "At most wrong"), el("th", { scope: "col" }, "Answered"))),
+    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold, menu.rows))),
+  );
+}
+
+function row(line, served, rows) {
+  const said = line.coverage === null ? unpromised(line.rows_needed, rows) : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
+  return el("tr", { class: line.coverage === null ? "unpromised" : null }, el("td", {}, percent(line.target, 0)), el("td", {}, ...said, served ? el("span", { class: "badge" }, "served") : null));
+}
+
+function unpromised(needed, rows) {
+  const about = needed === null ? "more rows will hardly help" : `it would take about ${needed.toLocaleString("en")} labelled rows, not ${rows.toLocaleString("en")}`;
+  return ["no promise", el("small", {}, about)];
+}
+
+// The promises up to the first that answers all: "5 % wrong at 65 % answered, 8 % at 82 %".
+function short(menu) {
+  const promised = menu.lines.filter((line) => line.coverage !== null);
+  const all = promised.findIndex((line) => line.coverage === 1);
+  const shown = all < 0 ? promised : promised.slice(0, all + 1);
+  return shown.map((line, i) => `${percent(line.target, 0)} ${i ? "" : "wrong "}at ${percent(line.coverage, 0)}${i ? "" : " answered"}`).join(", ") || "none of the risks on the menu";
+}
