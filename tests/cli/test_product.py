@@ -170,3 +170,53 @@ def test_a_cascade_and_a_budget_say_what_was_learned_and_predict_counts_passes(
     assert re.search(r"Budget 1: (base|distilled), at 1\.00 deterministic passes", capsys.readouterr().err)
     assert run(*given, "--budget", "2.0", "--method", "fast", "-o", tmp_path / "both") == 2
     assert "leave one of them out" in capsys.readouterr().err
+
+
+COLUMNS = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
+
+
+def test_the_menu_is_printed_and_nothing_is_written(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    assert run("calibrate", model, data, *COLUMNS, "--menu") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("risk  promise (confidence 0.95, ")
+    assert "Each line is a promise by itself" in said
+    assert sorted(tmp_path.iterdir()) == before
+    assert run("calibrate", model, data, *COLUMNS) == 2
+    assert "-o DIR" in capsys.readouterr().err
+
+
+def test_a_risk_that_cannot_be_promised_brings_the_menu(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("calibrate", model, data, *COLUMNS, "--target-risk", 0.001, "-o", tmp_path / "c") == 0
+    said = capsys.readouterr().err
+    assert "Abstain on all: " in said
+    assert "risk  promise" in said
+
+
+def test_reference_texts_and_promises_for_each_class(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = tmp_path / "texts.csv"
+    generator = np.random.default_rng(1)
+    lines = [" ".join(f"a{word}" for word in generator.integers(0, 56, size=8)) for _ in range(90)]
+    reference.write_text("body\n" + "\n".join(lines) + "\n")
+    given = ("calibrate", model, data, *COLUMNS, "--target-risk", 0.9, "--per-class", "-o", tmp_path / "c")
+    assert run(*given, "--reference", reference) == 0
+    said = capsys.readouterr().err
+    assert "90 reference texts" in said
+    state = json.loads((tmp_path / "c/uatlite.json").read_text())["calibration"]
+    assert [one["name"] for one in state["rule"]["per_class"]] == ["bad", "fair", "good"]
+    assert state["scope"]["reference_rows"] == 90
+    assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.jsonl") == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert all(0 < row["scope"] <= 1 for row in rows)
+    assert {row["reason"] for row in rows} <= {None, "unsure", "out of scope"}
+    assert all((row["reason"] is not None) == row["abstain"] for row in rows)
+    capsys.readouterr()
+    reference.write_text("other\nx\n")
+    assert run(*given[:-1], tmp_path / "d", "--reference", reference) == 2
+    assert "body" in capsys.readouterr().err
