@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
@@ -127,3 +128,24 @@ def test_what_cannot_be_explained(build: Build) -> None:
 def test_a_long_text_is_cut_and_the_cut_is_counted(build: Build) -> None:
     found = build("analytic", max_length=10).explain("a1 " * 20, occlusion=False)
     assert (len(found.words), found.truncated_tokens) == (8, 12)
+
+
+def test_the_band_is_that_of_drawn_margins(build: Build) -> None:
+    found = build("analytic").explain(TEXT, occlusion=False, attention=False)
+    assert found.band is not None
+    logits, variance = found.outputs.mean_logits[0], float(found.outputs.given_variance[0])
+    top, second = np.argsort(-logits)[:2]
+    moved = np.tile(logits, (100_000, 1))
+    drawn = np.random.default_rng(0).normal(0.0, variance**0.5, size=len(moved))
+    moved[:, top] += drawn / 2
+    moved[:, second] -= drawn / 2
+    likely = np.exp(moved[:, top]) / np.exp(moved).sum(axis=1)
+    assert found.band.margin == pytest.approx(found.prediction.logit_margin)
+    assert found.band.spread == pytest.approx(variance**0.5)
+    width = found.band.probabilities[-1] - found.band.probabilities[0]
+    assert found.band.probabilities == pytest.approx(np.quantile(likely, found.band.shares), abs=0.02 * width)
+    assert found.to_dict()["band"]["margin"] == found.band.margin
+
+
+def test_sampled_passes_have_no_band(build: Build) -> None:
+    assert build(UATConfig(rates=RATES, samples=3)).explain(TEXT, occlusion=False, attention=False).band is None

@@ -23,6 +23,7 @@ from uatlite.methods.method import Method
 from uatlite.model.intervention import CLASSIFIER, EMBEDDING
 from uatlite.model.tokens import TOKENIZING
 from uatlite.passes.config import UATConfig
+from uatlite.trust.distribution import MarginBand
 from uatlite.values import Choices, Text, WordAttribution, strings
 
 COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
@@ -90,6 +91,8 @@ class Explanation:
     """a batch of this one text"""
     attention: AttentionShift | None
     """a batch of this one text; None where it was not asked for, or the method does not modulate attention"""
+    band: MarginBand | None
+    """how far the probability reaches where the margin varies; None for sampled passes, which show it themselves"""
 
     @property
     def text(self) -> Text:
@@ -163,6 +166,7 @@ class Explanation:
             "prediction": self.prediction.as_row(),
             "quiet_label": self.quiet_label,
             "quiet_confidence": self.quiet_confidence,
+            "band": None if self.band is None else asdict(self.band),
             "truncated_tokens": self.truncated_tokens,
             "words": [asdict(word) for word in self.words],
             "special_tokens": [asdict(word) for word in self.special_tokens],
@@ -249,7 +253,9 @@ def config_of(method: Method) -> UATConfig:
     )
 
 
-def explain(reading: Reading, prediction: Prediction, options: ExplanationOptions) -> Explanation:
+def explain(
+    reading: Reading, prediction: Prediction, options: ExplanationOptions, band: MarginBand | None
+) -> Explanation:
     """The explanation of a text from its passes; what else is asked for takes further ones."""
     model, encoded, found = reading.model, reading.encoded, reading.propagation
     by_token = tokens_of(found, model, reading.tokenizer, encoded, reading.config, occlusion=options.occlusion)
@@ -268,6 +274,7 @@ def explain(reading: Reading, prediction: Prediction, options: ExplanationOption
         chosen_sequence=predicted if encoded["input_ids"].ndim == 3 else 0,
         attribution=_attribution(reading, options),
         attention=_attention(reading) if options.attention else None,
+        band=band,
     )
 
 

@@ -19,7 +19,7 @@ from uatlite.model.load import model_hash
 from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import predictive
+from uatlite.trust.distribution import margin_band, predictive
 from uatlite.trust.rule import trust
 from uatlite.values import Text
 
@@ -90,7 +90,8 @@ class Predictor:
     def explain(self, text: Text, options: ExplanationOptions) -> Explanation:
         """The prediction for a checked text, and where its uncertainty comes from."""
         reading = explaining.read(self.model, self.tokenizer, text, self.settings)
-        return explaining.explain(reading, self.predictions([text], reading.outputs)[0], options)
+        prediction, band = self.predictions([text], reading.outputs)[0], margin_band(reading.outputs, self.calibrator)
+        return explaining.explain(reading, prediction, options, band)
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
         """Predictions from what the method's passes say about the texts."""

@@ -1,6 +1,6 @@
 """The explanation of one text for the inspector page, with the served settings or others."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,13 @@ from uatlite.serve.schema import (
     ExplainSettings,
     UsedSettings,
 )
-from uatlite.trust.distribution import pass_probabilities, probabilities, probability_quantiles
+from uatlite.trust.distribution import pass_probabilities, probabilities
 from uatlite.values import Text, WordAttribution
 
 STANDARD = METHODS["analytic"]
 """The method that explains a model which is served without dropout."""
 MOST_MAPPED = 96
 """Tokens of a text whose attention is sent: the maps grow with their square, and a screen shows no more."""
-SHARES = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-"""Quantiles of the band of a method without sampling."""
 DIGITS = 5
 """Decimals of an attention weight, which becomes a colour."""
 
@@ -55,7 +53,7 @@ def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
         answer=Answer.of(explanation.prediction),
         before=dict(zip(classes, before, strict=True)),
         passes=each[~np.isnan(each).any(axis=1)].tolist(),  # a text may need fewer passes than are allowed
-        band=_band(explanation, predictor),
+        band=None if explanation.band is None else Band.model_validate(asdict(explanation.band)),
         settings=used_settings(method),
         promised=predictor.calibration is not None and method == predictor.settings.method,
         segments=[[_word(word) for word in part] for part in explanation.segments],
@@ -66,19 +64,6 @@ def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
         ],
         attention=_attention(explanation),
         truncated_tokens=explanation.truncated_tokens,
-    )
-
-
-def _band(explanation: Explanation, predictor: Predictor) -> Band | None:
-    outputs = explanation.outputs
-    found = probability_quantiles(outputs, predictor.calibrator, SHARES)
-    if found is None or outputs.given_variance is None:
-        return None
-    return Band(
-        margin=explanation.prediction.logit_margin,
-        spread=float(np.sqrt(outputs.given_variance[0])),
-        shares=list(SHARES),
-        probabilities=found[:, 0].tolist(),
     )
 
 

@@ -1,6 +1,7 @@
 """From the logits of every pass to calibrated probabilities: the one place where a calibrator meets passes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,23 @@ from uatlite.predictive import (
 from uatlite.trust.auto import make_calibrator
 from uatlite.trust.calibrators import Calibrator
 from uatlite.values import Floats, Integers
+
+BAND_SHARES = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
+"""Quantiles of a `MarginBand`."""
+
+
+@dataclass(frozen=True)
+class MarginBand:
+    """The predicted class's probability where the margin of a text is normal around its value."""
+
+    margin: float
+    """of the logits: the largest minus the second"""
+    spread: float
+    """the standard deviation of that margin"""
+    shares: tuple[float, ...]
+    """of the normal distribution, from low to high"""
+    probabilities: tuple[float, ...]
+    """calibrated, at these quantiles"""
 
 
 def fit_calibrator(name: str, passes: PassLogits, labels: Integers, rows: NDArray[np.bool_]) -> Calibrator:
@@ -75,6 +93,16 @@ def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, sha
     rows, predicted = np.arange(len(logits)), _apply(calibrator, logits, variance).argmax(axis=1)
     moved = (at_margin(logits, deviate * np.sqrt(variance)) for deviate in norm.ppf(shares))
     return np.stack([_apply(calibrator, one, variance)[rows, predicted] for one in moved])
+
+
+def margin_band(passes: PassLogits, calibrator: Calibrator | None) -> MarginBand | None:
+    """The band of the first row; None for a method that does not give the variance of its margin."""
+    found = probability_quantiles(passes, calibrator, BAND_SHARES)
+    if found is None or passes.given_variance is None:
+        return None
+    second, first = np.sort(passes.mean_logits[0])[-2:].tolist()
+    spread = float(np.sqrt(passes.given_variance[0]))
+    return MarginBand(first - second, spread, BAND_SHARES, tuple(found[:, 0].tolist()))
 
 
 def _apply(calibrator: Calibrator | None, logits: Floats, variance: Floats | None) -> Floats:

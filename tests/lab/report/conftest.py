@@ -25,6 +25,7 @@ from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.tables import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
 from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
 
 CONTENDERS = parse_contenders("base,ts,mc,uat,uat+ts")
@@ -115,6 +116,7 @@ EXPLANATIONS = (
         (WordAttribution(Word("not", (1,), False), 0.08, 0.1, 0.2, -0.4),
          WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.1),
          WordAttribution(Word("&", (4,), False), 0.05, 0.05, 0.1, None)),
+        MarginBand(0.45, 0.3, (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975), (0.46, 0.51, 0.56, 0.61, 0.66, 0.7, 0.74)),
     ),
 )  # fmt: skip
 

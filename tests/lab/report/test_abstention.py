@@ -50,6 +50,24 @@ def test_rows_that_fit_do_not_decide(opened: Evaluation) -> None:
     assert len(parts[0].ids) + len(parts[1].ids) == 400
 
 
+def test_the_menu_is_by_the_raw_margin_of_the_deciding_rows(opened: Evaluation) -> None:
+    found = abstain(opened, "uat+ts")
+    parts = _parts(opened, next(one for one in opened.contenders if one.name == "uat+ts"))
+    assert found is not None
+    assert parts is not None
+    rows = parts[1]
+    mean = rows.logits.mean(axis=0, dtype=float)
+    margins, wrong = np.abs(mean[:, 1] - mean[:, 0]), mean.argmax(axis=1) != rows.labels
+    curve = found.menu.curve
+    assert (found.menu.score, found.menu.rows) == ("logit-margin", len(rows.ids))
+    for threshold, coverage, risk in zip(curve.thresholds, curve.coverages, curve.risks, strict=True):
+        answered = margins > threshold
+        assert coverage == pytest.approx(answered.mean())
+        assert risk == pytest.approx(wrong[answered].mean())
+    for line in found.menu.lines:
+        assert line.rule is None or (margins > line.rule.threshold).mean() == pytest.approx(line.rule.coverage)
+
+
 def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:
     found = abstain(opened, "base", target=0.001)
     assert found is not None

@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from uatlite.lab.report import build
+from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of
 from uatlite.values import Example
 
@@ -47,8 +48,9 @@ def test_texts_are_escaped(page: Path) -> None:
 def test_tables_have_captions_figures_have_words_and_ids_are_unique(page: Path) -> None:
     found = elements(page)
     count = {tag: sum(1 for name, _ in found if name == tag) for tag in ("table", "caption", "svg", "desc", "h1")}
-    assert count["table"] == count["caption"] == 4  # two sets, the shift, the rule
-    assert count["svg"] == count["desc"] == 2 * (3 + 2 + 5)
+    assert count["table"] == count["caption"] == 5  # two sets, the shift, the rule, the menu
+    assert count["desc"] == 2 * (3 + 2 + 5) + 1
+    assert count["svg"] == count["desc"] + 1  # the band of an explained text has a label instead
     assert count["h1"] == 1
     ids = [attributes["id"] for _, attributes in found if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -62,9 +64,31 @@ def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Eval
     assert re.search(cell, page.read_text(encoding="utf-8"))
 
 
+def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation) -> None:
+    abstention = abstain(opened)
+    assert abstention is not None
+    html = page.read_text(encoding="utf-8")
+    table = html.split("<caption>The menu of risks</caption>")[1].split("</table>")[0]
+    rows = table.split("<tr>")[2:]
+    assert len(rows) == len(abstention.menu.lines)
+    for line, row in zip(abstention.menu.lines, rows, strict=True):
+        assert f">{line.target:.0%}<" in row
+        needed = "hardly help" if line.rows_needed is None else f"about {line.rows_needed:,} labelled rows"
+        assert (needed if line.rule is None else f"{line.rule.coverage:.1%}") in row
+
+
+def test_an_explained_text_has_its_band(page: Path) -> None:
+    rings = [attributes for _, attributes in elements(page) if attributes.get("class") == "ring"]
+    assert [(ring["x"], ring["width"]) for ring in rings] == [
+        ("46.000", "28.000"), ("51.000", "19.000"), ("56.000", "10.000")
+    ]  # fmt: skip
+    said = "Margin 0.45 ± 0.30 logits: for 95% of its Gaussian between 46.0% and 74.0% sure of positive."
+    assert said in page.read_text(encoding="utf-8")
+
+
 def test_every_figure_is_on_the_disk(page: Path) -> None:
     files = [path.suffix for path in (page.parent / "figures").iterdir()]
-    assert files.count(".svg") == files.count(".png") == files.count(".csv") == 2 * (3 + 2 + 5)
+    assert files.count(".svg") == files.count(".png") == files.count(".csv") == 2 * (3 + 2 + 5) + 1
 
 
 def test_texts_are_shown_where_they_are_known_and_ids_elsewhere(page: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
-from uatlite.lab.report.charts import Intervals, Reliability, RiskCoverage, Thresholds
+from uatlite.lab.report.abstention import abstain
+from uatlite.lab.report.charts import Intervals, Reliability, RiskBand, RiskCoverage, Thresholds, draw_risk_band
 from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.figures import SERIES
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import ece
@@ -54,6 +56,22 @@ def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Ou
     assert risk[-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
     assert risk.mean() == pytest.approx(aurc(few.probabilities, few.labels))
     assert len(RiskCoverage.of({"a": many}).curves["a"][0]) <= 200
+
+
+def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
+    abstention = abstain(opened)
+    assert abstention is not None
+    display = RiskBand(abstention.menu)
+    lines = [line for line in abstention.menu.lines if line.rule is not None]
+    assert display.promised == [(line.rule.coverage, line.target) for line in lines][: len(display.promised)]
+    assert sum(coverage == 1 for coverage, _ in display.promised) <= 1
+    records = list(display.records())
+    assert all(record["low"] <= record["risk"] <= record["high"] for record in records)
+    assert records[-1]["coverage"] == 1
+    figure = draw_risk_band(display, SERIES[0])
+    (axes,) = figure.axes
+    dots = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
+    assert dots == display.promised
 
 
 def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:

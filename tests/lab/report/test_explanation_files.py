@@ -60,6 +60,24 @@ def test_the_values_behind_the_figures_are_in_the_page(browser: Any, page: Path,
     tab.close()
 
 
+def test_the_band_of_one_pass_is_drawn_and_said(
+    browser: Any, page: Path, explanation: Explanation, explainer: Callable[..., UncertaintyClassifier], tmp_path: Path
+) -> None:
+    band = explanation.band
+    assert band is not None
+    tab = browser.new_page()
+    tab.goto(page.as_uri())
+    assert tab.locator(".band .ring").count() == 3
+    said = f"Margin {band.margin:.2f} ± {band.spread:.2f} logits"
+    assert said in tab.inner_text(".band")
+    tab.close()
+    assert said in in_terminal(explanation)
+    sampled = explainer("fast:samples=2").explain("film", occlusion=False)
+    write_explanation(sampled, tmp_path / "sampled.html")
+    assert sampled.band is None
+    assert '<div class="band">' not in (tmp_path / "sampled.html").read_text()
+
+
 def test_images(explanation: Explanation, tmp_path: Path) -> None:
     for extension in (".png", ".svg"):
         write_explanation(explanation, tmp_path / f"sheet{extension}", layer=1)

@@ -17,8 +17,10 @@ from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.metrics.accuracy import nll
+from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.promise import fitting_rows, target_risk
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.rule import RAW_SCORE, AbstentionRule
+from uatlite.values import Floats
 
 TARGET_RISK = 0.1
 METRIC = "nll"
@@ -74,6 +76,8 @@ class Abstention:
     sets: tuple[RuleOutcome, ...]
     abstained: tuple[AbstainedRow, ...]
     """rows of the first set, the least confident first"""
+    menu: Menu
+    """the risks that the same rows can promise, by the raw margin of the logits"""
 
 
 def abstain(evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK) -> Abstention | None:
@@ -95,6 +99,9 @@ def abstain(evaluation: Evaluation, contender: str | None = None, *, target: flo
         raise ConfigurationError(f"{chosen} has no predictions of calibration rows; choose one of {', '.join(known)}.")
     deciding = outcome_of(known[chosen][1], calibrators[chosen]).rows
     rule = target_risk(deciding.confidence, deciding.correct == 0, target, reference=fitting[chosen].rows.confidence)
+    menu = risk_menu(
+        _margins(known[chosen][1]), deciding.correct == 0, score=RAW_SCORE, reference=_margins(known[chosen][0])
+    )
     method = next(one.method.name for one in evaluation.contenders if one.name == chosen)
     on = {one.name: evaluation.predictions(method, one.name) for one in evaluation.results.sets}
     outcomes = {name: outcome_of(rows, calibrators[chosen]) for name, rows in on.items()}
@@ -104,6 +111,7 @@ def abstain(evaluation: Evaluation, contender: str | None = None, *, target: flo
         rule=rule,
         sets=tuple(_rule_outcome(name, outcome, rule) for name, outcome in outcomes.items()),
         abstained=_abstained(on[first], outcomes[first], rule),
+        menu=menu,
     )
 
 
@@ -113,6 +121,12 @@ def _parts(evaluation: Evaluation, contender: Contender) -> tuple[StoredPredicti
         return None
     fitting = fitting_rows(len(rows.ids))
     return rows.take(np.flatnonzero(fitting)), rows.take(np.flatnonzero(~fitting))
+
+
+def _margins(stored: StoredPredictions) -> Floats:
+    """The largest logit minus the second, before calibration: (rows of the outcome,)."""
+    ranked = np.sort(stored.passes.mean_logits[class_indices(stored) >= 0], axis=1)
+    return np.asarray(ranked[:, -1] - ranked[:, -2])
 
 
 def _rule_outcome(name: str, outcome: Outcome, rule: AbstentionRule) -> RuleOutcome:

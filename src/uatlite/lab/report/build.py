@@ -12,10 +12,11 @@ from typing import Any
 
 from uatlite.errors import MissingDependency
 from uatlite.lab.report.abstention import TARGET_RISK, abstain, findings
-from uatlite.lab.report.charts import figures_of
+from uatlite.lab.report.charts import figures_of, menu_figure
 from uatlite.lab.report.evaluation import as_line, examples_of, home_of, open_evaluation
+from uatlite.lab.report.figures import strokes
 from uatlite.lab.report.tables import legend, passes, set_tables
-from uatlite.lab.report.words import FILE, explain_stored, read_explanations, shade
+from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations, shade
 from uatlite.text.write import make_directory, write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,6 +49,9 @@ def build_report(
     if model is not None and abstention is not None:
         explain_stored(opened, abstention, model, home / FILE, data_dir)
     figures = [figures_of(opened, one) for one in results.sets]
+    menu = None
+    if abstention is not None:
+        menu = menu_figure(abstention.menu, abstention.contender, strokes(opened.contenders)[abstention.contender])
     first = results.sets[0]
     examples = examples_of(opened.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
     shown = () if abstention is None else abstention.abstained[:SHOWN]
@@ -60,13 +64,15 @@ def build_report(
         tables={one.name: set_tables(results, one, metrics) for one in results.sets},
         legend=legend(results),
         abstention=abstention,
+        menu=menu,
         abstained=[(row, as_line(examples[row.id]) if row.id in examples else None) for row in shown],
         explanations=read_explanations(home / FILE) if (home / FILE).is_file() else (),
         css=style_sheet(),
         shade=shade,
+        reach=reach,
     )
     make_directory(directory / FIGURES)
-    for figure in (figure for of_set in figures for figure in of_set.all):
+    for figure in (*(figure for of_set in figures for figure in of_set.all), *([menu] if menu else [])):
         figure.write(directory / FIGURES)
     write_text(directory / PAGE, html)
     return directory / PAGE

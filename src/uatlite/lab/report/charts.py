@@ -32,6 +32,7 @@ from uatlite.lab.report.tables import heading
 from uatlite.metrics.metric import Statistic, at_once
 from uatlite.metrics.ranking import BINS, Rows, by_confidence
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
+from uatlite.trust.menu import Menu
 from uatlite.trust.rule import risk_upper_bound
 from uatlite.values import Floats
 
@@ -162,6 +163,44 @@ class Intervals:
             yield {"metric": self.metric, "method": name, "mean": score.mean, "low": score.low, "high": score.high}
 
 
+@dataclass(frozen=True)
+class RiskBand:
+    """The risk at each coverage of the calibration rows with its interval, and the risks that can be promised."""
+
+    menu: Menu
+
+    @property
+    def promised(self) -> list[tuple[float, float]]:
+        """(coverage, target risk), up to the first that answers all."""
+        found = [(line.rule.coverage, line.target) for line in self.menu.lines if line.rule is not None]
+        answered_all = sum(coverage == 1.0 for coverage, _ in found)
+        return found[: len(found) - max(answered_all - 1, 0)]
+
+    def records(self) -> Iterator[Record]:
+        curve = self.menu.curve
+        rows = zip(curve.thresholds, curve.coverages, curve.risks, curve.low, curve.high, strict=True)
+        for threshold, coverage, risk, low, high in rows:
+            yield {"threshold": threshold, "coverage": coverage, "risk": risk, "low": low, "high": high}
+
+
+def draw_risk_band(display: RiskBand, colour: str) -> "Figure":
+    """The risk with its interval; a dot for each risk that can be promised, at its coverage."""
+    figure, axes = figure_of(4.6, 3.4)
+    curve = display.menu.curve
+    coverage, high = np.array(curve.coverages), np.array(curve.high)
+    axes.fill_between(coverage, curve.low, curve.high, color=colour, alpha=0.14, linewidth=0)
+    axes.plot(coverage, curve.risks, color=colour, linewidth=1.6)
+    for share, target in display.promised:
+        axes.plot([0, share], [target, target], color=RIGHT, linewidth=0.8, linestyle=(0, (2, 2)))
+        axes.plot([share], [target], "o", color=RIGHT, markersize=5)
+    # At low coverage a single error is a large share; the axis fits the rest of the band.
+    top = max(high[coverage >= 0.2].max(), *(target for _, target in display.promised), 0.01)
+    axes.set(xlim=(0, 1.01), ylim=(0, top * 1.08))
+    axes.set(xlabel="Share of calibration rows answered", ylabel="Share of answers wrong")
+    percent(axes, "x", "y")
+    return figure
+
+
 def draw_reliability(display: Reliability, colour: str) -> "Figure":
     """Accuracy by confidence above, the number of rows below; the diagonal is perfect calibration."""
     figure, (above, below) = figure_of(3.1, 3.5, nrows=2, sharex=True, height_ratios=(3, 1))
@@ -260,6 +299,15 @@ def figures_of(evaluation: Evaluation, one: SetScores) -> SetFigures:
         thresholds=_thresholds(one, outcomes, how),
         reliability=tuple(_reliability(one, name, outcome, how[name], level) for name, outcome in outcomes.items()),
     )
+
+
+def menu_figure(menu: Menu, contender: str, stroke: Stroke) -> RenderedFigure:
+    """The menu of risks as a curve with its band."""
+    display = RiskBand(menu)
+    draw = partial(draw_risk_band, display, stroke.colour)
+    told = ", ".join(f"{target:.0%} at {coverage:.1%} answered" for coverage, target in display.promised) or "none"
+    alt = f"Share of wrong answers against the share answered, with its interval. Risks that can be promised: {told}."
+    return render("risk-menu", f"Risks that {contender} can promise", alt, display, draw)
 
 
 def _scores(one: SetScores, metric: str, how: Strokes) -> RenderedFigure:

@@ -12,7 +12,7 @@ import numpy as np
 
 from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
 from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of, percent
-from uatlite.lab.report.words import HEAT, OPACITY, shade
+from uatlite.lab.report.words import HEAT, OPACITY, reach, shade
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ def verdict(explanation: Explanation) -> str:
     if prediction.among.rule is None:
         return said
     return f"{said}, and {'abstains' if prediction.abstain else 'answers'}"
+
+
+def spread(explanation: Explanation) -> str:
+    """How far the confidence reaches; empty for sampled passes."""
+    return "" if explanation.band is None else reach(explanation.band, str(explanation.prediction.label))
 
 
 def sources(explanation: Explanation) -> str:
@@ -273,7 +278,7 @@ def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tup
                 x, top - (0.33 + 0.28 * row) * unit, text, family="monospace", fontsize=9, va="center", bbox=box
             )
             x += ADVANCE * (len(text) + GAP)
-    said = " ".join([masked(explanation), sources(explanation), *notes(explanation)])
+    said = " ".join([spread(explanation), masked(explanation), sources(explanation), *notes(explanation)])
     below = top - (0.33 + 0.28 * len(lines)) * unit
     figure.text(0.02, below, "\n".join(wrap(_plain(said), 120)), fontsize=8, color=MUTED, va="top")
 

@@ -30,10 +30,11 @@ from uatlite.lab.report.explanation import (
     masked,
     notes,
     sources,
+    spread,
     verdict,
 )
 from uatlite.lab.report.figures import DPI, METADATA, RenderedFigure, render, themed
-from uatlite.lab.report.words import shade
+from uatlite.lab.report.words import reach, shade
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
@@ -50,6 +51,7 @@ def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
     html: str = template("explanation.html.j2").render(
         css=style_sheet(),
         shade=shade,
+        reach=reach,
         explanation=explanation,
         version=uatlite.__version__,
         verdict=verdict(explanation),
@@ -82,7 +84,8 @@ def _heatmaps(maps: Heatmaps) -> RenderedFigure:
 
 def terminal_view(explanation: Explanation) -> RenderableType:
     """The verdict, the shaded words, a table of words, and a bar for each layer."""
-    parts: list[RenderableType] = [Text(verdict(explanation), style="bold"), Text()]
+    parts: list[RenderableType] = [Text(verdict(explanation), style="bold")]
+    parts += [Text(spread(explanation)), Text()] if explanation.band else [Text()]
     parts += [_coloured(run, explanation.words) for run in explanation.segments]
     parts += [Text(), _words(explanation), Text(masked(explanation)), Text()]
     parts += [_layers(LayerBars(explanation.layers)), Text(sources(explanation), style="dim")]

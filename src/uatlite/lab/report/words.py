@@ -13,6 +13,7 @@ from uatlite.errors import DataError, ModelError, StoreError
 from uatlite.lab.report.abstention import Abstention
 from uatlite.lab.report.evaluation import Evaluation, examples_of
 from uatlite.text.write import write_text
+from uatlite.trust.distribution import MarginBand
 from uatlite.values import Choices, Example, Word, WordAttribution
 
 if TYPE_CHECKING:
@@ -50,6 +51,17 @@ class ExplainedText:
     gold: str | None
     confidence: float
     words: tuple[WordAttribution, ...]
+    band: MarginBand | None = None
+    """how far that confidence reaches; None where it is not known"""
+
+
+def reach(band: MarginBand, label: str) -> str:
+    """The spread of a margin in a sentence: '… between 55.9% and 85.7% sure of negative.'"""
+    low, high = band.probabilities[0], band.probabilities[-1]
+    return (
+        f"Margin {band.margin:.2f} ± {band.spread:.2f} logits: for 95% of its Gaussian between {low:.1%} and "
+        f"{high:.1%} sure of {label}."
+    )
 
 
 def write_explanations(explanations: tuple[ExplainedText, ...], path: Path) -> None:
@@ -61,9 +73,17 @@ def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
     """The inverse of `write_explanations`."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(ExplainedText(**{**one, "words": tuple(_word(**word) for word in one["words"])}) for one in found)
+        return tuple(_text(**one) for one in found)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is not a file of explanations ({error}); delete it and explain again.") from error
+
+
+def _text(words: list[dict[str, Any]], band: dict[str, Any] | None = None, **values: Any) -> ExplainedText:
+    known = None
+    if band is not None:
+        lists = {name: tuple(band[name]) for name in ("shares", "probabilities")}
+        known = MarginBand(**{**band, **lists})
+    return ExplainedText(words=tuple(_word(**word) for word in words), band=known, **values)
 
 
 def _word(word: dict[str, Any], **values: Any) -> WordAttribution:
@@ -122,6 +142,7 @@ def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Seque
             gold=None if example.label is None else labels[example.label],
             confidence=explanation.quiet_confidence,
             words=explanation.words,
+            band=explanation.band if explanation.prediction.label == explanation.quiet_label else None,
         )
         found.append(text)
     return tuple(found)
