@@ -161,7 +161,8 @@ export function drawMenu(place, menu) {
   const x = (coverage) => left + coverage * (width - left - 12);
   const y = (risk) => top + (1 - Math.min(risk, most) / most) * (height - top - bottom);
   const path = (risks) => menu.coverage.map((coverage, i) => `${x(coverage).toFixed(1)},${y(risks[i]).toFixed(1)}`);
-  const shown = promised.filter((line) => line.target <= most);
+  const all = promised.findIndex((line) => line.coverage === 1); // one dot for those that answer all
+  const shown = promised.filter((line, i) => line.target <= most && (all < 0 || i <= all));
   const parts = [
     ...[0, 0.25, 0.5, 0.75, 1].flatMap((share) => [
       svg("line", { x1: left, x2: width - 12, y1: y(share * most), y2: y(share * most), class: "grid-line" }),
