@@ -1,7 +1,7 @@
 """What each method is worth on real tasks: calibration, ranking, promises and scope, against temperature scaling.
 
     python benchmarks/evidence.py --models DIR --data DIR --cache DIR [--settings sst2,clinc150] [--seeds 0,1,2]
-                                  [--methods base,distilled,analytic,fast,uat,ensemble]
+                                  [--methods base,distilled,analytic,fast,uat,ensemble] [--auto]
 
 DIR of --models holds the models of benchmarks/backbones.py. What a method says of a set is kept in --cache: the command
 can be stopped and repeated, and what is there already costs seconds. A model that is not there is left out, and the
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from uatlite.classifier.run import run_tokens
+from uatlite.errors import CalibrationError
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import METHODS
@@ -33,6 +34,7 @@ from uatlite.predictive import PassLogits, predict
 from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.tasks import load
+from uatlite.trust.auto import CALIBRATORS, Auto, make_calibrator
 from uatlite.trust.calibrators import InputTemperature, Temperature
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.promise import target_risk
@@ -319,6 +321,33 @@ def lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -> Iter
         yield "| " + " | ".join(cells) + " |"
 
 
+def auto_lines(bench: Bench, name: str, seeds: list[int]) -> Iterator[str]:
+    """NLL on the test set of every calibrator, and of the one that `auto` chose, for two methods."""
+    setting = SETTINGS[name]
+    for seed in (seed for seed in seeds if bench.has(setting.task, seed)):
+        for method in ("base", "analytic"):
+            said = outputs(bench, setting, seed, method)
+            calibration, test = said("calibration"), said("test")
+            losses = {}
+            for kind in CALIBRATORS:
+                if CALIBRATORS[kind].uses_variance and calibration.passes.margin_variance is None:
+                    continue
+                try:
+                    fitted = make_calibrator(kind).fit(
+                        calibration.passes.mean_logits, calibration.labels, calibration.passes.margin_variance
+                    )
+                except CalibrationError:  # a class without rows
+                    continue
+                found = fitted.probabilities(test.passes.mean_logits, test.passes.margin_variance)
+                losses[kind] = METRICS["NLL"](found, test.labels)
+                if isinstance(fitted, Auto):
+                    chosen = fitted.chosen_.name
+            auto = losses.pop("auto")
+            best = min(losses, key=lambda one: losses[one])
+            cells = [f"{name}-{seed}", method, chosen, f"{auto:.4f}", best, f"{losses[best]:.4f}"]
+            yield "| " + " | ".join([*cells, f"{auto - losses[best]:.4f}"]) + " |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
@@ -327,15 +356,23 @@ def main() -> None:
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--methods", default="base,base+TS,distilled,analytic,fast,uat,ensemble")
+    parser.add_argument("--auto", action="store_true", help="compare the calibrator `auto` with all others instead")
     options = parser.parse_args()
     bench = Bench(options.models, options.data, options.cache)
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    if options.auto:
+        print("| model | method | auto chose | its NLL | best | its NLL | difference |\n|---|---|---|--:|---|--:|--:|")
+        for name in options.settings.split(","):
+            for line in auto_lines(bench, name, seeds):
+                print(line, flush=True)
+        return
     print(
         "| setting | method | seeds | accuracy | NLL | ECE | AURC | NLL less base+TS | AURC less base+TS | coverage at "
         "risk .05 | at .10 | NLL shifted, less base+TS | AUROC out of scope, maximum probability | with scope |"
     )
     print("|---|---|--:|" + "--:|" * 11)
     for name in options.settings.split(","):
-        for line in lines(bench, name, [int(seed) for seed in options.seeds.split(",")], options.methods.split(",")):
+        for line in lines(bench, name, seeds, options.methods.split(",")):
             print(line, flush=True)
 
 
