@@ -9,8 +9,7 @@ import argparse
 from pathlib import Path
 
 from uatlite import UncertaintyClassifier
-from uatlite.lab.evaluate.contenders import parse_contenders
-from uatlite.lab.evaluate.plan import Plan, choose_set
+from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate
 from uatlite.lab.report.build import build_report

@@ -61,6 +61,8 @@ def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path,
         (["--task", "hans", "--methods", "ts"], "Error: base.ts: hans has no calibration split"),
         (["--data", "absent.csv"], "Error: .*absent.csv"),
         (["--task", "sst2", "--seeds", "0"], "Error: seeds=0 is not 1 or more"),
+        (["--task", "sst2", "--out-of-scope", "sst2"], "Error: --out-of-scope sst2: this is the task under test"),
+        (["--task", "sst2", "--out-of-scope", "absent.csv"], "Error: --out-of-scope absent.csv is neither a file nor"),
     ],
 )
 def test_an_error_is_one_sentence_and_exit_code_2(
@@ -77,6 +79,26 @@ def test_a_missing_column_lists_those_there_are(run: Run, model_dir: Path, revie
     code, _, err = run("evaluate", model_dir, "--data", reviews, "--text", "bode", "--label", "stars", "-o", tmp_path)
     assert code == 2
     assert "There is no column 'bode'; the columns are: body, stars. Did you mean 'body'?" in err
+
+
+def test_texts_out_of_scope_come_from_a_file_and_the_report_still_draws(
+    run: Run, model_dir: Path, reviews: Path, tmp_path: Path
+) -> None:
+    strange = tmp_path / "strange.csv"
+    strange.write_text("body\n" + "\n".join(f"w{number} w0 w1" for number in range(30)) + "\n")
+    rows = ("--data", reviews, "--text", "body", "--label", "stars", "--methods", "base,ts", "--resamples", 50)
+    code, out, err = run("evaluate", model_dir, *rows, "--out-of-scope", strange, "-o", tmp_path / "out")
+    assert code == 0, err
+    said = " ".join(out.split())
+    assert "reviews/test · 50 rows in scope, and strange/out-of-scope · 30 texts: finding those out of scope" in said
+    assert "scope: by 50 calibration rows alone, as no training texts of the task were found" in said
+    assert "By confidence ↓ × in scope ↓ Change" in said
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(results["out_of_scope"]["detection"]) == ["base", "base+ts", "scope"]
+    assert run("report", tmp_path / "out")[0] == 0
+    code, _, err = run("evaluate", model_dir, *rows, "--out-of-scope", reviews, "--text", "bode", "-o", tmp_path / "o")
+    assert code == 2
+    assert "There is no column 'bode'; the columns are: body, stars." in err
 
 
 def test_a_missing_model_is_told_in_one_sentence(run: Run, reviews: Path, tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ EVALUATE_EXAMPLES = """
 
   uatlite evaluate my-model --data reviews.csv --text body -o out
 
+  uatlite evaluate my-model --task clinc150 --out-of-scope clinc150 -o out
+
 Predictions are kept in DIR/store. After Ctrl-C the same command continues from there, and other metrics, methods or \
 seeds compute only what is new. [bold]uatlite methods[/bold] and [bold]uatlite tasks[/bold] list what there is.
 """
@@ -148,6 +150,14 @@ def evaluate(
     perturb: Annotated[
         list[str] | None, shared.in_data(help="Also evaluate on perturbed texts: swap or negation.")
     ] = None,
+    out_of_scope: Annotated[
+        str | None,
+        shared.in_data(
+            metavar="TASK|FILE",
+            help="Also find these texts, which the model is not for: a task (only its rows labelled out of scope, if "
+            "it has any), or a file with the column --text.",
+        ),
+    ] = None,
     limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each split, drawn at random.")] = None,
     data_dir: shared.DataDir = None,
     text: shared.Text = "text",
@@ -165,7 +175,15 @@ def evaluate(
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
     from uatlite.lab.evaluate.compare import Resampling
-    from uatlite.lab.evaluate.plan import Plan, as_sets, choose_set, parse_contenders, parse_metrics, parse_names
+    from uatlite.lab.evaluate.plan import (
+        Plan,
+        as_sets,
+        choose_out_of_scope,
+        choose_set,
+        parse_contenders,
+        parse_metrics,
+        parse_names,
+    )
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     plan = Plan(
@@ -173,6 +191,7 @@ def evaluate(
         test=choose_set(task, data, text=text, text_pair=text_pair, label=label),
         shifts=as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
+        out_of_scope=choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),
         seeds=seeds,
         limit=limit,
         max_length=max_length,

@@ -21,10 +21,14 @@ def aurc(rows: Rows) -> Statistic:
     A tie over the ranks m+1..k with the error rate r therefore adds r (k - m) H_n - r (B_k - B_m), where
     B_k = H_0 + ... + H_{k-1} = k (H_k - 1).
     """
-    wrong = 1 - rows.correct
+    return area_under_risk(rows.ranking, 1 - rows.correct)
+
+
+def area_under_risk(ranking: Ranking, wrong: Floats) -> Statistic:
+    """The AURC of rows in any ranking; `wrong` (rows,) is 1 for errors."""
 
     def statistic(counts: Floats) -> Floats:
-        kept, errors = rows.ranking.cumulate(counts), rows.ranking.sums(counts, wrong)
+        kept, errors = ranking.cumulate(counts), ranking.sums(counts, wrong)
         total = kept[:, -1].astype(np.intp)
         harmonic = harmonic_numbers(int(total.max()))
         before = (np.arange(len(harmonic)) * (harmonic - 1))[kept.astype(np.intp)]

@@ -19,7 +19,7 @@ from uatlite.lab.evaluate.outcomes import (
     score_shift,
 )
 from uatlite.lab.evaluate.parquet import NO_LABEL
-from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
+from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.bootstrap import METRICS, bootstrap, detection_bootstrap, shift_bootstrap
@@ -200,8 +200,8 @@ def test_detection_is_its_bootstrap_and_needs_both_kinds_of_rows() -> None:
 
 
 def test_every_score_has_a_direction() -> None:
-    assert set(DIRECTIONS) == {*METRICS, *SHIFT, *DETECTION}
+    assert set(DIRECTIONS) == {*METRICS, *SHIFT, *DETECTION, "confidence_aurc", "scope_aurc", "scope_change"}
     neither = {name for name, better in DIRECTIONS.items() if better is None}
-    assert neither == {"delta_ece"} | {
+    assert neither == {"delta_ece", "scope_change"} | {
         f"{name}@{tau}" for name in ("coverage", "count", "accuracy") for tau in (0.9, 0.8, 0.7)
     }

@@ -13,8 +13,7 @@ import pytest
 
 from uatlite.errors import DataError, StoreError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece, read_piece, write_piece
-from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
-from uatlite.lab.evaluate.store import Store, StoredRun
+from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun
 
 PASSES, CLASSES, ROWS = 4, 3, 40
 

@@ -16,9 +16,8 @@ from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
-from uatlite.lab.evaluate.provenance import Provenance, RunRecipe
 from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.lab.evaluate.store import Store
+from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation

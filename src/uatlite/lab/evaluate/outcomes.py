@@ -37,6 +37,9 @@ DIRECTIONS: dict[str, Better | None] = {
     "auroc": "higher",
     "aupr": "higher",
     "fpr95": "lower",
+    "confidence_aurc": "lower",
+    "scope_aurc": "lower",
+    "scope_change": None,
 }
 """The better direction of every score; None where it has none."""
 
@@ -76,8 +79,7 @@ def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
 def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) -> Outcome:
     """Calibrated probabilities of the task's classes, and the gold labels in the same order."""
     provenance = predictions.provenance
-    columns = distribution.probabilities(predictions.passes, calibrator)
-    probabilities = provenance.align().apply(columns).astype(np.float64)
+    probabilities = class_probabilities(predictions, calibrator)
     labels = class_indices(predictions)
     known = labels >= 0
     if not known.any():
@@ -86,8 +88,14 @@ def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) ->
     if provenance.out_of_scope is not None:
         labelled = predictions.labels >= 0
         flags = (predictions.labels == provenance.out_of_scope)[labelled]
-        doubt = _doubt(probabilities, provenance.classes, provenance.labels[provenance.out_of_scope])[labelled]
+        doubt = doubt_of(probabilities, provenance.classes, provenance.labels[provenance.out_of_scope])[labelled]
     return Outcome(probabilities[known], labels[known], doubt, flags)
+
+
+def class_probabilities(predictions: StoredPredictions, calibrator: Calibrator | None) -> Floats:
+    """(rows, classes): calibrated probabilities of the task's classes that the model knows."""
+    columns = distribution.probabilities(predictions.passes, calibrator)
+    return np.asarray(predictions.provenance.align().apply(columns).astype(np.float64))
 
 
 def outcomes_of(predictions: Sequence[StoredPredictions], calibrators: Sequence[Calibrator | None]) -> list[Outcome]:
@@ -115,9 +123,9 @@ def _gold_columns(predictions: StoredPredictions) -> NDArray[np.int64]:
     return np.asarray(columns[class_indices(predictions)])
 
 
-def _doubt(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str) -> Floats:
+def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str | None) -> Floats:
     """(rows,): the probability of the out-of-scope class where the model has it, else 1 - confidence."""
-    if out_of_scope in classes:
+    if out_of_scope is not None and out_of_scope in classes:
         return np.asarray(probabilities[:, classes.index(out_of_scope)])
     return np.asarray(1 - probabilities.max(axis=1))
 

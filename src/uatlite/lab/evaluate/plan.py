@@ -15,8 +15,9 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.text.catalogue import TASKS, find_task
+from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
-from uatlite.text.schema import Split, Task
+from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file
 from uatlite.trust.auto import CALIBRATORS
 
@@ -122,6 +123,8 @@ class Plan:
     test: SetChoice
     shifts: tuple[SetChoice, ...] = ()
     perturbations: tuple[str, ...] = ()
+    out_of_scope: SetChoice | None = None
+    """texts that the model is not for: the out-of-scope rows of a task that has such a label, else all rows"""
     seeds: int = 1
     limit: int | None = None
     """rows to sample from each split; None for all"""
@@ -142,6 +145,7 @@ class Plan:
         for name in self.metrics:
             check_choice("metric", name, METRICS)
         self._check_calibration()
+        self._check_out_of_scope()
 
     def _check_calibration(self) -> None:
         calibrated = [contender.name for contender in self.contenders if contender.fitted]
@@ -156,6 +160,22 @@ class Plan:
             raise ConfigurationError(
                 f"{', '.join(calibrated)} would be fitted and tested on the same rows, {task.name}/{CALIBRATION}. "
                 f"Test on another split: {', '.join(split for split in task.splits if split != CALIBRATION)}."
+            )
+
+    def _check_out_of_scope(self) -> None:
+        if self.out_of_scope is None:
+            return
+        outside, task = self.out_of_scope.task, self.test.task
+        if outside.kind != task.kind:
+            kinds = {"text": "single texts", "pair": "pairs of texts", "choice": "questions with options"}
+            raise ConfigurationError(
+                f"--out-of-scope {outside.name} has {kinds[outside.kind]}, and {task.name} has {kinds[task.kind]}; "
+                f"give {kinds[task.kind]}."
+            )
+        if outside == task and task.out_of_scope is None:
+            raise ConfigurationError(
+                f"--out-of-scope {outside.name}: this is the task under test, and it has no rows labelled out of "
+                "scope. Name another task, or a file of texts."
             )
 
     @property
@@ -180,6 +200,31 @@ def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str
     if data is not None:
         return SetChoice(task_from_file(data, text=text, text_pair=text_pair, label=label))
     return parse_set(str(task))
+
+
+def choose_out_of_scope(given: str | None, *, text: str, text_pair: str | None) -> SetChoice | None:
+    """Texts out of scope: a task or a split by name, or a file, of which only the columns of texts are read."""
+    if given is None:
+        return None
+    name = given.strip().partition("/")[0]
+    if name in TASKS:
+        return parse_set(given)
+    path = Path(given)
+    if not path.exists():
+        raise ConfigurationError(
+            f"--out-of-scope {given} is neither a file nor a task; the tasks are {', '.join(TASKS)}."
+            f"{nearest(name, TASKS)}"
+        )
+    row_files(path)
+    task = Task(
+        name=path.name.split(".")[0],
+        title=f"the user's file {path.name}",
+        labels=(),
+        layout=Layout(text=text, pair=text_pair, label=None),
+        path=path,
+        splits={"all": Split()},
+    )
+    return SetChoice(task, "all")
 
 
 def parse_metrics(text: str | None) -> tuple[str, ...]:

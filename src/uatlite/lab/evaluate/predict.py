@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
-from uatlite.lab.evaluate.provenance import Provenance, RunRecipe, set_name
-from uatlite.lab.evaluate.store import Store, StoredRun
+from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize

@@ -1,7 +1,7 @@
 """The results of an evaluation, as a frozen value that goes to JSON and back."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -32,6 +32,29 @@ class SetScores:
 
 
 @dataclass(frozen=True)
+class OutOfScope:
+    """The first set together with texts that are out of scope."""
+
+    name: str
+    source: str
+    rows: int
+    """texts out of scope"""
+    in_scope_rows: int
+    """rows of the first set that are in scope and have a gold label that the model knows"""
+    note: str
+    """what the scope was fitted on, or why there is none"""
+    detection: Scores
+    """contender, or `scope` -> auroc, aupr and fpr95 of finding the texts out of scope"""
+    in_scope: Scores
+    """contender -> confidence_aurc; scope_aurc, by confidence times the chance in scope; scope_change, the second less
+    the first: of the rows in scope alone. The last two are missing where there is no scope."""
+    mixture: Scores
+    """the same of all rows, where every answer to a text out of scope is an error"""
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """method -> the keys of its runs over the texts out of scope"""
+
+
+@dataclass(frozen=True)
 class Results:
     """The scores of every contender on every set; the first set is in domain, the others are shifts of it."""
 
@@ -46,38 +69,46 @@ class Results:
     calibrators: Mapping[str, tuple[Mapping[str, Any], ...]]
     """contender -> its fitted calibrator for each seed, as `calibrator_from_dict` takes it"""
     versions: Mapping[str, str]
+    out_of_scope: OutOfScope | None = None
+    """None where no texts out of scope were given"""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
-        changed = {"resampling": asdict(self.resampling), "sets": [_set_to_dict(one) for one in self.sets]}
-        return _plain(vars(self) | changed)  # type: ignore[no-any-return]
+        values = vars(self) | {"resampling": asdict(self.resampling)}
+        values["sets"] = [_tables_to_dict(one, _TABLES) for one in self.sets]
+        outside = values.pop("out_of_scope")
+        if outside is not None:
+            values["out_of_scope"] = _tables_to_dict(outside, _SCOPE_TABLES)
+        return _plain(values)  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Results":
         """The inverse of `to_dict`."""
+        outside = values.get("out_of_scope")
         return cls(
             **{
                 **values,
                 "contenders": tuple(values["contenders"]),
                 "metrics": tuple(values["metrics"]),
                 "resampling": Resampling(**values["resampling"]),
-                "sets": tuple(_set_from_dict(one) for one in values["sets"]),
+                "sets": tuple(SetScores(**_tables_from_dict(one, _TABLES)) for one in values["sets"]),
+                "out_of_scope": None if outside is None else OutOfScope(**_tables_from_dict(outside, _SCOPE_TABLES)),
                 "calibrators": {name: tuple(states) for name, states in values["calibrators"].items()},
             }
         )
 
 
 _TABLES = ("scores", "shift", "detection")
+_SCOPE_TABLES = ("detection", "in_scope", "mixture")
 
 
-def _set_to_dict(one: SetScores) -> dict[str, Any]:
-    return vars(one) | {table: _each_score(getattr(one, table), _score_to_dict) for table in _TABLES}
+def _tables_to_dict(one: SetScores | OutOfScope, tables: Sequence[str]) -> dict[str, Any]:
+    return vars(one) | {table: _each_score(getattr(one, table), _score_to_dict) for table in tables}
 
 
-def _set_from_dict(values: Mapping[str, Any]) -> SetScores:
-    tables = {table: _each_score(values[table], _score_from_dict) for table in _TABLES}
-    runs = {method: tuple(keys) for method, keys in values["runs"].items()}
-    return SetScores(**{**values, **tables, "runs": runs})
+def _tables_from_dict(values: Mapping[str, Any], tables: Sequence[str]) -> dict[str, Any]:
+    scores = {table: _each_score(values[table], _score_from_dict) for table in tables}
+    return {**values, **scores, "runs": {method: tuple(keys) for method, keys in values["runs"].items()}}
 
 
 def _each_score(table: Mapping[str, Mapping[str, Any]], change: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:

@@ -3,10 +3,20 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from uatlite.errors import CalibrationError
+from uatlite.lab.evaluate.out_of_scope import (
+    PlainReader,
+    in_scope,
+    mixed_of,
+    outside_texts,
+    scope_texts,
+    score_answers,
+    score_found,
+)
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_detection, score_set, score_shift
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan, SetChoice
 from uatlite.lab.evaluate.predict import Models, Prepared, learn, predict, prepare, remaining
-from uatlite.lab.evaluate.results import Results, SetScores
+from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint
@@ -67,6 +77,8 @@ def evaluate(
     runs = predict_all(jobs_of(plan, chosen, sets), store, display, on_cluster)
     names = [one.set_name for one in next(iter(sets.values()))]
     calibration = names.pop() if plan.calibrates else ""
+    if plan.out_of_scope is not None:
+        names.pop()
     calibrators: dict[str, Sequence[Calibrator | None]] = {}
     for contender in plan.contenders:
         if contender.calibrated:
@@ -75,13 +87,17 @@ def evaluate(
         else:
             calibrators[contender.name] = [None for _ in plan.seeds_of(contender.method)]
     scored = score_all(plan, names, runs, calibrators, display)
-    return _results(chosen, plan, scored, runs, calibrators)
+    mixed = None
+    if plan.out_of_scope is not None:
+        test, outside = (next(iter(sets.values()))[place] for place in (0, len(names)))
+        mixed = score_outside(plan, chosen.plain, test, outside, runs, calibrators, display)
+    return _results(chosen, plan, scored, mixed, runs, calibrators)
 
 
 def sets_of(plan: Plan, models: Models) -> dict[str, list[Prepared]]:
     """The data of a plan for each model that it uses: test set, perturbed test sets, shifts.
 
-    The calibration set comes last, if anything is fitted on it.
+    Texts out of scope follow, if there are any. The calibration set comes last, if anything is fitted on it.
     """
     choices: list[tuple[SetChoice, str | None]] = [(plan.test, None)]
     choices += [(plan.test, perturbation) for perturbation in plan.perturbations]
@@ -89,7 +105,14 @@ def sets_of(plan: Plan, models: Models) -> dict[str, list[Prepared]]:
     if plan.calibrates:
         choices.append((SetChoice(plan.test.task, CALIBRATION), None))
     used = {(one := models.of_method(contender.method)).name: one for contender in plan.contenders}
-    return {name: [_load(one, plan, *choice) for choice in choices] for name, one in used.items()}
+    sets = {name: [_load(one, plan, *choice) for choice in choices] for name, one in used.items()}
+    if plan.out_of_scope is not None:
+        outside = outside_texts(plan)
+        for name, one in used.items():
+            alignment = align_task(plan.test.task, one.id2label, label_order=plan.label_order)
+            prepared = prepare(one, outside, alignment, max_length=plan.max_length)
+            sets[name].insert(len(choices) - plan.calibrates, prepared)
+    return sets
 
 
 def _load(checkpoint: Checkpoint, plan: Plan, choice: SetChoice, perturbation: str | None) -> Prepared:
@@ -167,7 +190,63 @@ def score_all(
     return scored
 
 
-def _results(models: Models, plan: Plan, scored: Sequence[SetScores], runs: Runs, calibrators: Calibrators) -> Results:
+def score_outside(
+    plan: Plan,
+    plain: Checkpoint,
+    test: Prepared,
+    outside: Prepared,
+    runs: Runs,
+    calibrators: Calibrators,
+    display: ProgressDisplay,
+) -> OutOfScope:
+    """Every contender on the test rows together with the texts out of scope; the scope is read off the plain model."""
+    of_test = {c.name: runs[c.method.name, test.set_name] for c in plan.contenders}
+    of_outside = {c.name: runs[c.method.name, outside.set_name] for c in plan.contenders}
+    inside = in_scope(next(iter(of_test.values()))[0])
+    strange = None
+    try:
+        texts = scope_texts(plan)
+        sets = (texts.reference or (), texts.calibration, test.dataset, outside.dataset)
+        display.begin("reading the scope", sum(map(len, sets)))
+        reader = PlainReader(plain, plan.max_length, display.advance)
+        scope = reader.scope(texts)
+        of_rows = reader.strangeness(scope, test.dataset)[inside]
+        strange, note = of_rows.and_then(reader.strangeness(scope, outside.dataset)), texts.describe()
+    except CalibrationError as error:
+        note = f"no scope: {str(error).rstrip('.')}"
+    mixed = {
+        name: [mixed_of(*run) for run in zip(of_test[name], of_outside[name], calibrators[name], strict=True)]
+        for name in of_test
+    }
+    sizes, how = (int(inside.sum()), len(outside.dataset)), plan.resampling
+    display.begin("scoring with texts out of scope", 3)
+    detection = score_found(mixed, strange, sizes, how)
+    display.advance(1)
+    alone = score_answers(mixed, strange, sizes[:1], how)
+    display.advance(1)
+    together = score_answers(mixed, strange, sizes, how)
+    display.advance(1)
+    return OutOfScope(
+        name=outside.set_name,
+        source=outside.dataset.source,
+        rows=sizes[1],
+        in_scope_rows=sizes[0],
+        note=note,
+        detection=detection,
+        in_scope=alone,
+        mixture=together,
+        runs={c.method.name: tuple(run.provenance.recipe.key for run in of_outside[c.name]) for c in plan.contenders},
+    )
+
+
+def _results(
+    models: Models,
+    plan: Plan,
+    scored: Sequence[SetScores],
+    mixed: OutOfScope | None,
+    runs: Runs,
+    calibrators: Calibrators,
+) -> Results:
     return Results(
         model=models.plain.name,
         model_hash=models.plain.hash,
@@ -181,6 +260,7 @@ def _results(models: Models, plan: Plan, scored: Sequence[SetScores], runs: Runs
             for name, seeds in calibrators.items()
         },
         versions=next(iter(runs.values()))[0].provenance.versions,
+        out_of_scope=mixed,
     )
 
 

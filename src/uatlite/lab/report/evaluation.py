@@ -14,9 +14,8 @@ from pathlib import Path
 from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, parse_contender
-from uatlite.lab.evaluate.provenance import Provenance
 from uatlite.lab.evaluate.results import Results
-from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
+from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
 from uatlite.lab.report.tables import read_results
 from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load

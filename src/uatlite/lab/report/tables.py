@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.compare import Score, Scores
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.figures import records_csv
@@ -40,7 +40,12 @@ HEADINGS: dict[str, str] = {
     "auroc": "AUROC",
     "aupr": "AUPR",
     "fpr95": "FPR95",
+    "confidence_aurc": "By confidence",
+    "scope_aurc": "× in scope",
+    "scope_change": "Change",
 }
+FINE = ("confidence_aurc", "scope_aurc", "scope_change")
+"""Metrics of four decimals."""
 NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
 """The metrics that fit a terminal of 80 columns side by side."""
 MISSING = "–"
@@ -80,7 +85,7 @@ class Table:
 
 def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Table]:
     """The tables of an evaluation, set by set."""
-    return [table for one in results.sets for table in set_tables(results, one, metrics)]
+    return [table for one in results.sets for table in set_tables(results, one, metrics)] + scope_tables(results)
 
 
 def set_tables(results: Results, one: SetScores, metrics: Sequence[str] | None = None) -> list[Table]:
@@ -98,6 +103,20 @@ def set_tables(results: Results, one: SetScores, metrics: Sequence[str] | None =
     return tables
 
 
+def scope_tables(results: Results) -> list[Table]:
+    """The tables of texts out of scope: how they are found, then abstention without them and with them."""
+    one = results.out_of_scope
+    if one is None:
+        return []
+    first, notes = results.sets[0].name, (f"texts out of scope: {one.source}", one.note)
+    both = f"{first} · {one.in_scope_rows:,} rows in scope, and {one.name} · {one.rows:,} texts"
+    return [
+        _table(results, f"{both}: finding those out of scope", one.detection, notes=notes),
+        _table(results, f"{first}: AURC of the rows in scope", one.in_scope),
+        _table(results, "AURC with the texts out of scope, each answer to one an error", one.mixture),
+    ]
+
+
 def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
     """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
     how = results.resampling
@@ -107,7 +126,11 @@ def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = No
         parts.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
     if len(results.contenders) > 1:
         shown = results.metrics if metrics is None else metrics
-        every = (of.get(name) for one in results.sets for of in one.scores.values() for name in shown)
+        every = [of.get(name) for one in results.sets for of in one.scores.values() for name in shown]
+        if results.out_of_scope is not None:
+            mixed = results.out_of_scope
+            tables = (mixed.detection, mixed.in_scope, mixed.mixture)
+            every += [score for table in tables for of in table.values() for score in of.values()]
         found = any(score is not None and score.best for score in every)
         test = "each paired interval of the difference excludes 0"
         beats = f"{mark} beats every other method beyond chance: {test}."
@@ -129,27 +152,35 @@ def markdown(results: Results) -> str:
 
 def records(results: Results) -> Iterator[dict[str, object]]:
     """One flat record for each set, contender and metric."""
+    for name, rows, table in _named_tables(results):
+        for contender, scores in table.items():
+            for metric, score in scores.items():
+                yield {
+                    "set": name,
+                    "rows": rows,
+                    "method": contender,
+                    "passes": results.methods[contender]["passes"] if contender in results.methods else 1,
+                    "seeds": len(score.values),
+                    "metric": metric,
+                    "mean": score.mean,
+                    "deviation": score.deviation,
+                    "low": score.low,
+                    "high": score.high,
+                    "difference": score.difference and score.difference.point,
+                    "difference_low": score.difference and score.difference.low,
+                    "difference_high": score.difference and score.difference.high,
+                    "best": score.best,
+                }
+
+
+def _named_tables(results: Results) -> Iterator[tuple[str, int, Scores]]:
+    """The name of the rows, their number, and the scores, of every table."""
     for one in results.sets:
-        for table in (one.scores, one.shift, one.detection):
-            for contender, scores in table.items():
-                about = results.methods[contender]
-                for metric, score in scores.items():
-                    yield {
-                        "set": one.name,
-                        "rows": one.rows,
-                        "method": contender,
-                        "passes": about["passes"],
-                        "seeds": len(score.values),
-                        "metric": metric,
-                        "mean": score.mean,
-                        "deviation": score.deviation,
-                        "low": score.low,
-                        "high": score.high,
-                        "difference": score.difference and score.difference.point,
-                        "difference_low": score.difference and score.difference.low,
-                        "difference_high": score.difference and score.difference.high,
-                        "best": score.best,
-                    }
+        yield from ((one.name, one.rows, table) for table in (one.scores, one.shift, one.detection))
+    if (mixed := results.out_of_scope) is not None:
+        first, rows = results.sets[0].name, mixed.in_scope_rows
+        yield f"{first}, in scope", rows, mixed.in_scope
+        yield from ((f"{first} + {mixed.name}", rows + mixed.rows, table) for table in (mixed.detection, mixed.mixture))
 
 
 def as_csv(results: Results) -> str:
@@ -165,9 +196,14 @@ def _table(
     notes: tuple[str, ...] = (),
 ) -> Table:
     metrics = list(metrics or next(iter(scores.values())))
+    others = [name for name in scores if name not in results.contenders]  # the scope, read off a plain pass
     rows = tuple(
-        (name, passes(results.methods[name]), tuple(cell(scores[name][metric], metric) for metric in metrics))
-        for name in results.contenders
+        (
+            name,
+            passes(results.methods.get(name, {"passes": 1})),
+            tuple(cell(scores[name][metric], metric) for metric in metrics),
+        )
+        for name in (*results.contenders, *others)
     )
     return Table(title, tuple(heading(metric) for metric in metrics), rows, notes)
 
@@ -187,8 +223,8 @@ def heading(metric: str) -> str:
 
 
 def cell(score: Score, metric: str) -> Cell:
-    """A score as text; a count has no decimals, everything else three."""
-    decimals = 0 if metric.startswith("count@") else 3
+    """A score as text; a count has no decimals, an AURC beside another four, everything else three."""
+    decimals = 0 if metric.startswith("count@") else 4 if metric in FINE else 3
     deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation, decimals)
     return Cell(number(score.mean, decimals), deviation, interval(score.low, score.high, decimals), score.best)
 
