@@ -90,7 +90,7 @@ def test_texts_out_of_scope_come_from_a_file_and_the_report_still_draws(
     code, out, err = run("evaluate", model_dir, *rows, "--out-of-scope", strange, "-o", tmp_path / "out")
     assert code == 0, err
     said = " ".join(out.split())
-    assert "reviews/test · 50 rows in scope, and strange/out-of-scope · 30 texts: finding those out of scope" in said
+    assert "reviews/test: finding 30 texts out of scope" in said
     assert "scope: by 50 calibration rows alone, as no training texts of the task were found" in said
     assert "By confidence ↓ × in scope ↓ Change" in said
     results = json.loads((tmp_path / "out" / "results.json").read_text())

@@ -160,6 +160,7 @@ def test_each_contender_has_its_seeds_intervals_and_paired_differences(
     assert one.in_scope["base"]["confidence_aurc"].mean == results.sets[0].scores["base"]["aurc"].mean
     assert [one.name for one in results.sets] == ["made/test"]
     assert one.name == "made/out-of-scope"
+    assert results.sets[0].detection == {}  # the same rows are not shown twice
 
 
 def test_results_go_to_json_and_back_and_into_every_table(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -171,7 +172,9 @@ def test_results_go_to_json_and_back_and_into_every_table(plan: Plan, checkpoint
         ("By confidence ↓", "× in scope ↓", "Change"),
         ("By confidence ↓", "× in scope ↓", "Change"),
     ]
-    assert "made/test · 60 rows in scope, and made/out-of-scope · 25 texts" in markdown(results)
+    page = markdown(results)
+    assert "made/test: finding 25 texts out of scope" in page
+    assert "made/test: AURC of the 60 rows in scope" in page
     last = [record for record in records(results) if record["set"] == "made/test + made/out-of-scope"]
     assert {(record["method"], record["metric"]) for record in last} >= {("scope", "auroc"), ("base", "scope_change")}
     assert all(record["rows"] == 85 for record in last)

@@ -26,7 +26,8 @@ class SetScores:
     shift: Scores = field(default_factory=dict)
     """delta_ece and robustness_score against the first set; empty for the first set"""
     detection: Scores = field(default_factory=dict)
-    """auroc, aupr and fpr95 of finding out-of-scope rows; empty where the task has none"""
+    """auroc, aupr and fpr95 of finding out-of-scope rows; empty where the task has none, or where
+    `Results.out_of_scope` has them"""
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """method -> the keys of its runs in the store, one for each seed"""
 

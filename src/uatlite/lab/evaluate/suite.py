@@ -173,6 +173,7 @@ def score_all(
         of_set = {method: predictions for (method, other), predictions in runs.items() if other == name}
         about = next(iter(of_set.values()))[0].provenance
         rows = len(next(iter(outcomes.values()))[0].labels)
+        apart = not scored and plan.out_of_scope == plan.test  # the same rows have tables of their own
         one = SetScores(
             name=name,
             source=about.source,
@@ -183,7 +184,7 @@ def score_all(
             truncated_tokens=about.truncated_tokens,
             scores=score_set(outcomes, plan.metrics, plan.resampling, display.advance),
             shift=score_shift(in_domain, outcomes, plan.resampling) if scored else {},
-            detection=score_detection(outcomes, plan.resampling),
+            detection={} if apart else score_detection(outcomes, plan.resampling),
             runs={method: tuple(run.provenance.recipe.key for run in seeds) for method, seeds in of_set.items()},
         )
         scored.append(one)

@@ -109,11 +109,10 @@ def scope_tables(results: Results) -> list[Table]:
     if one is None:
         return []
     first, notes = results.sets[0].name, (f"texts out of scope: {one.source}", one.note)
-    both = f"{first} · {one.in_scope_rows:,} rows in scope, and {one.name} · {one.rows:,} texts"
     return [
-        _table(results, f"{both}: finding those out of scope", one.detection, notes=notes),
-        _table(results, f"{first}: AURC of the rows in scope", one.in_scope),
-        _table(results, "AURC with the texts out of scope, each answer to one an error", one.mixture),
+        _table(results, f"{first}: finding {one.rows:,} texts out of scope", one.detection, notes=notes),
+        _table(results, f"{first}: AURC of the {one.in_scope_rows:,} rows in scope", one.in_scope),
+        _table(results, "AURC of both together, every answer to a text out of scope an error", one.mixture),
     ]
 
 
