@@ -10,8 +10,8 @@ from scipy.stats import norm
 from uatlite.predictive import (
     PassLogits,
     Predictive,
-    at_margin,
     by_count,
+    margin_direction,
     predict,
     softmax,
     summarise,
@@ -91,7 +91,8 @@ def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, sha
     if variance is None:
         return None
     rows, predicted = np.arange(len(logits)), _apply(calibrator, logits, variance).argmax(axis=1)
-    moved = (at_margin(logits, deviate * np.sqrt(variance)) for deviate in norm.ppf(shares))
+    step = margin_direction(logits) * np.sqrt(variance)[:, None]
+    moved = (logits + deviate * step for deviate in norm.ppf(shares))
     return np.stack([_apply(calibrator, one, variance)[rows, predicted] for one in moved])
 
 
