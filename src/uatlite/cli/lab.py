@@ -138,7 +138,7 @@ def evaluate(
     output: Annotated[Path, Option("--output", "-o", help="Directory for the results and the store.")],
     methods: Annotated[
         str, Option(help="Methods separated by commas, with or without a calibrator (+ts).")
-    ] = "base,ts,mc,uat,uat+ts",
+    ] = "base,ts,mc,uat,uat+ts,distilled+its",
     seeds: shared.Seeds = 5,
     task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
     data: Annotated[

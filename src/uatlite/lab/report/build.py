@@ -15,7 +15,7 @@ from uatlite.lab.report.abstention import TARGET_RISK, abstain, findings
 from uatlite.lab.report.charts import figures_of, menu_figure
 from uatlite.lab.report.evaluation import as_line, examples_of, home_of, open_evaluation
 from uatlite.lab.report.figures import strokes
-from uatlite.lab.report.tables import legend, passes, set_tables
+from uatlite.lab.report.tables import legend, passes, scope_tables, set_tables
 from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations, shade
 from uatlite.text.write import make_directory, write_text
 
@@ -56,12 +56,14 @@ def build_report(
     examples = examples_of(opened.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
     shown = () if abstention is None else abstention.abstained[:SHOWN]
     metrics = [metric for metric in results.metrics if metric not in FILES_ONLY]
+    tables = {one.name: set_tables(results, one, metrics) for one in results.sets}
+    tables[first.name] += scope_tables(results)
     html = template("report.html.j2").render(
         title=title,
         results=results,
         findings=findings(results, abstention),
         figures=figures,
-        tables={one.name: set_tables(results, one, metrics) for one in results.sets},
+        tables=tables,
         legend=legend(results),
         abstention=abstention,
         menu=menu,
