@@ -72,6 +72,7 @@ def settings(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Temp
         shift=toy_task(directory / "odd.jsonl", "odd", rows=100, noise=3),
         recipe=Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=4),
         methods="base,ts,uat,uat+ts",
+        contender=None,
         max_length=16,
         target_risk=0.25,
     )

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from uatlite.model.plain import _with_recorded_encoder, plain
+from uatlite.model.plain import _Seen, _watched, plain
 from uatlite.model.view import view_of
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
@@ -37,15 +37,14 @@ def test_options_of_multiple_choice(tiny, texts, name):
 @pytest.mark.parametrize("name", NARROW)
 def test_the_last_layer_sees_one_token_and_the_head_reads_the_same(shared, texts, name):
     model, inputs = shared(name), texts((9, 5), tokens=11)
-    narrow, whole = [], []
+    narrow, whole = _Seen(), _Seen()
     with plain(model, inputs) as classifier:
         assert classifier is view_of(model).model
-        _with_recorded_encoder(classifier, narrow)(**inputs)
+        _watched(classifier, narrow)(**inputs)
     with torch.no_grad():
-        _with_recorded_encoder(model, whole)(**inputs)
-    assert narrow[0].last_hidden_state.shape[1] == 1
-    expected = whole[0].last_hidden_state[:, :1]
-    torch.testing.assert_close(narrow[0].last_hidden_state, expected, rtol=0, atol=1e-5)
+        _watched(model, whole)(**inputs)
+    assert narrow.states.shape[1] == 1
+    torch.testing.assert_close(narrow.states, whole.states[:, :1], rtol=0, atol=1e-5)
 
 
 def test_a_model_in_train_mode_drops_nothing_and_stays_in_it(tiny, texts, architecture):

@@ -56,7 +56,7 @@ def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
     assert (first.counts, first.resumed, again.resumed) == (again.counts, False, True)  # type: ignore[attr-defined]
     assert first.sample.positions.tolist() == again.sample.positions.tolist() == [0, 1]  # type: ignore[attr-defined]
     assert first.sample.scores.tolist() == again.sample.scores.tolist()  # type: ignore[attr-defined]
-    assert first.sample.distances.tolist() == again.sample.distances.tolist()  # type: ignore[attr-defined]
+    assert first.sample.scope.tolist() == again.sample.scope.tolist()  # type: ignore[attr-defined]
     assert run.parts.path(0).read_bytes() == part
     with pytest.raises(StoreError, match="has changed since"):
         handed(scorer, "a1 a2", "a4")

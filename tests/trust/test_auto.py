@@ -18,7 +18,7 @@ def test_folds_are_even_and_stratified():
 
 
 def test_calibrated_logits_are_left_alone(rows):
-    logits, labels, variance = rows(500, 3, overconfidence=1.0)
+    logits, labels, variance = rows(3000, 3, overconfidence=1.0)
     assert Auto().fit(logits, labels, variance).chosen_.name == "none"
 
 
@@ -69,10 +69,12 @@ def test_a_class_with_no_row_leaves_the_simple_ones(rows):
 def test_the_simpler_wins_within_one_standard_error():
     table = (
         Candidate("none", 0.7, 0.2, 0.05),
-        Candidate("temperature", 0.51, 0.01, 0.02),
+        Candidate("temperature", 0.502, 0.002, 0.02),
         Candidate("vector", 0.5, 0, 0),
     )
     assert simplest_within_one_error(table) == "temperature"
+    dear = Candidate("temperature", 0.51, 0.01, 0.02)  # within one error, and more than a simpler one is worth
+    assert simplest_within_one_error((table[0], dear, table[2])) == "vector"
     table = (
         Candidate("none", 0.7, 0.2, 0.05),
         Candidate("temperature", 0.53, 0.03, 0.02),

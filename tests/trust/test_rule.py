@@ -36,8 +36,8 @@ def test_higher_is_more_trustworthy(name, predictive):
     assert sure > unsure
 
 
-def test_the_scores_are_the_five_of_the_design():
-    assert set(SCORES) == {"confidence", "entropy", "mutual-information", "margin", "variance"}
+def test_the_scores():
+    assert set(SCORES) == {"confidence", "logit-margin", "entropy", "mutual-information", "margin", "variance"}
 
 
 def test_an_unknown_score_names_the_nearest(predictive):

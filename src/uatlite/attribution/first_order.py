@@ -101,7 +101,7 @@ def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:
         narrow = case.view.narrow_layer(from_the_left=texts.positions is None)
         folded = FoldedPasses(case.config, texts, range(1), noise=recorder, narrow_layer=narrow)
         with intervene(folded):
-            logits, read = forward_and_read(case.view.model, inputs)
+            logits, read = forward_and_read(case.view.model, inputs, return_dict=True)
             logits = logits.float()
         y = (output_weights(output, logits.detach()) * logits).sum()
         gradients = torch.autograd.grad(y, recorder.values, allow_unused=True)

@@ -106,13 +106,15 @@ def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Te
         return forward_and_read(classifier, inputs)
 
 
-def forward_and_read(classifier: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+def forward_and_read(
+    classifier: PreTrainedModel, inputs: Mapping[str, Tensor], **options: Any
+) -> tuple[Tensor, Tensor | None]:
     """Logits (batch, classes) of one forward as the caller has set it up, and the representation (batch, units)."""
     if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
-        logits: Tensor = classifier(**inputs).logits
+        logits: Tensor = classifier(**inputs, **options).logits
         return logits, None
     seen = _Seen()
-    logits = _watched(classifier, seen)(**inputs).logits
+    logits = _watched(classifier, seen)(**inputs, **options).logits
     return logits, representation(classifier, seen, inputs)
 
 
@@ -133,7 +135,8 @@ def representation(model: PreTrainedModel, seen: _Seen, inputs: Mapping[str, Ten
     if seen.states is None:
         return None
     row = ARCHITECTURES.get(model.config.model_type)
-    real = inputs["attention_mask"].to(seen.states.device).flatten(0, -2)
+    mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
+    real = mask.to(seen.states.device).flatten(0, -2).long()
     parts = [seen.states[_read_token(real, last=row is not None and row.reads_last)].float()]
     if seen.last_input is not None:
         weights = real.to(torch.float32) / real.sum(dim=1, keepdim=True)

@@ -187,7 +187,7 @@ def sample(
 def in_order(parts: list[tuple[Tensor, Tensor | None]]) -> Tensor | None:
     """Values (rows, units) of all rows from those of chunks of them; None where a chunk has none."""
     known = [value for _, value in parts if value is not None]
-    if len(known) < len(parts):
+    if not known or len(known) < len(parts):
         return None
     return torch.cat(known)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
 
@@ -264,7 +264,7 @@ def forward_folded(
     """Logits (passes, texts, classes) of one folded forward, and what the head reads (passes, texts, units)."""
     folded = {name: value.repeat(passes, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
     with torch.inference_mode(), intervene(run):
-        logits, read = forward_and_read(view.model, folded)
+        logits, read = forward_and_read(view.model, folded, return_dict=True)
     read = None if read is None else read.view(passes, -1, read.shape[-1])
     return logits.float().view(passes, -1, logits.shape[-1]), read
 

@@ -32,7 +32,7 @@ SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
 """The candidates, in the order in which `auto` prefers them when the data cannot tell."""
 
 
-WORTH = 0.002
+WORTH = 0.003
 """The most NLL that is given up for a simpler calibrator, however uncertain the difference is."""
 
 
