@@ -1,6 +1,6 @@
 """What a calibrated `predict` costs, end to end, beside the plain Hugging Face model on the same texts.
 
-    python benchmarks/predict_cost.py --model DIR --data DIR [--rows 600] [--rounds 5]
+    python benchmarks/predict_cost.py --model DIR --data DIR [--rows 600] [--rounds 3]
 
 One process, methods taking turns; the plain model runs in batches by length, with its tokenizer. Prints a Markdown
 table of medians over rounds, and what fitting the default costs over calibrating `analytic`. Run it on a quiet machine.
@@ -19,7 +19,7 @@ from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
 
-METHODS = ("distilled", "base", "analytic", "fast", "uat")
+METHODS = ("distilled", "base", "analytic", "fast")
 BATCH = 32
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rows", type=int, default=600)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     checkpoint = load_checkpoint(options.model)
     rows = load("sst2", "calibration", options.data)
