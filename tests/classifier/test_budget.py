@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from uatlite.classifier import learn
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.registry import parse_method
 from uatlite.predictive import softmax
@@ -85,6 +87,21 @@ def test_a_budget_chooses_and_says_why(build: Build, labelled: Labelled) -> None
     assert clf.calibration_.settings.method == clf.method
     # nothing but one deterministic pass fits in one deterministic pass
     assert build().calibrate(texts, labels, budget=1.0).method.name in ("base", "distilled")
+
+
+def test_a_budget_times_every_run(build: Build, labelled: Labelled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was run before must run again, or its time says nothing."""
+    ran: list[str] = []
+    run = learn.run
+
+    def noted(model: object, tokenizer: object, texts: object, settings: Settings) -> object:
+        ran.append(settings.method.name.partition(":")[0])
+        return run(model, tokenizer, texts, settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(learn, "run", noted)
+    build().calibrate(*labelled(120), budget=3.0)
+    for name in ("base", "analytic", "fast"):
+        assert ran.count(name) >= learn.ROUNDS, name
 
 
 def test_refusals(build: Build, labelled: Labelled) -> None:

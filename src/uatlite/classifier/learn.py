@@ -55,9 +55,17 @@ class CalibrationTexts:
         fitting, _ = split(self.labels, options, labels_used=labels_used)
         tuned = Tuned(method, "")
         if budget is not None or method.tunable:
+            some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
+
+            def run_once(asked: Method) -> Outputs:
+                return taken(self._run(asked, "calibration"), fitting)
+
+            def run_again(asked: Method) -> Outputs:
+                return self._run_over(asked, some)
+
             rows = CalibrationRows(
                 self.labels[fitting],
-                lambda asked: taken(self._run(asked, "calibration"), fitting),
+                run_once if budget is None else run_again,  # a budget times the runs
                 tolerance,
                 boundary_of(options),
                 (lambda asked: self._run(asked, "reference")) if self.reference else None,
@@ -96,11 +104,14 @@ class CalibrationTexts:
         """What a method says about the calibration texts, or about some of the reference texts; run once."""
         key = which, repr(method.to_dict())
         if key not in self._runs:
-            texts = self.texts if which == "calibration" else self._some_reference()
-            settings = replace(self.settings, method=method.seeded(self.settings.seed))
-            self._runs[key] = run(self.model, self.tokenizer, texts, settings)
-            self._tell(len(texts))
+            self._runs[key] = self._run_over(method, self.texts if which == "calibration" else self._some_reference())
         return self._runs[key]
+
+    def _run_over(self, method: Method, texts: list[Text]) -> Outputs:
+        settings = replace(self.settings, method=method.seeded(self.settings.seed))
+        outputs = run(self.model, self.tokenizer, texts, settings)
+        self._tell(len(texts))
+        return outputs
 
     def _some_reference(self) -> list[Text]:
         order = np.random.default_rng(0).permutation(len(self.reference))[:TAUGHT]
