@@ -4,6 +4,7 @@ Platt scaling (Platt, 1999) fits a sigmoid of the log odds. Histogram binning (Z
 observed frequency in bins of equal mass. Isotonic regression (Zadrozny & Elkan, 2002) fits a rising function.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,18 +35,14 @@ def log_odds(logits: Floats) -> Floats:
     return np.asarray(odds)
 
 
-class OneVsRest(Learned):
+class OneVsRest(Learned, ABC):
     """Base class of the three: it fits two arrays for each class, on the log odds of that class against the rest."""
 
     minimum_rows: int
 
+    @abstractmethod
     def fit_class(self, feature: Floats, positive: Floats) -> tuple[Any, Any]:
         """What is learned for one class from its log odds (rows,) and 1 where a row has the class (rows,)."""
-        raise NotImplementedError
-
-    def share(self, feature: Floats, first: Floats, second: Floats) -> Floats:
-        """The share of one class, (rows,), before it is divided by the sum over classes."""
-        raise NotImplementedError
 
     def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Learn both arrays of each class from logits (rows, classes) and labels (rows,)."""
@@ -55,14 +52,6 @@ class OneVsRest(Learned):
         for (name, read), values in zip(self.learned.items(), fitted, strict=True):
             setattr(self, f"{name}_", read(values))
         return self
-
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
-        """The shares of all classes divided by their sum, (rows, classes)."""
-        self.check_fitted()
-        first, second = (getattr(self, f"{name}_") for name in self.learned)
-        features = log_odds(check_logits(logits, classes=len(first)))
-        shares = np.stack([self.share(*column) for column in zip(features.T, first, second, strict=True)], axis=1)
-        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def vectors(values: Any) -> list[Floats]:
@@ -114,7 +103,23 @@ class Platt(OneVsRest):
         return softmax(log_expit(features * self.slopes_ + self.offsets_))
 
 
-class HistogramBinning(OneVsRest):
+class Frequencies(OneVsRest):
+    """Base class of the two that read the frequency of each class off its log odds."""
+
+    @abstractmethod
+    def share(self, feature: Floats, first: Floats, second: Floats) -> Floats:
+        """The share of one class, (rows,), before it is divided by the sum over classes."""
+
+    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
+        """The shares of all classes divided by their sum, (rows, classes)."""
+        self.check_fitted()
+        first, second = (getattr(self, f"{name}_") for name in self.learned)
+        features = log_odds(check_logits(logits, classes=len(first)))
+        shares = np.stack([self.share(*column) for column in zip(features.T, first, second, strict=True)], axis=1)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+class HistogramBinning(Frequencies):
     """Per class, `bins` bins of equal mass over its log odds; frequencies divided by the sum over classes."""
 
     name = "histogram"
@@ -150,7 +155,7 @@ class HistogramBinning(OneVsRest):
         return np.asarray(second[np.searchsorted(first, feature, side="right")])
 
 
-class Isotonic(OneVsRest):
+class Isotonic(Frequencies):
     """Per class, the isotonic fit over its log odds, linear between knots and constant beyond; divided by the sum."""
 
     name = "isotonic"
