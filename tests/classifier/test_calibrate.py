@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from uatlite.classifier import learn
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.errors import CalibrationError
+from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
 from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import FITTING_SHARE
@@ -44,6 +45,38 @@ def test_by_the_raw_score_all_rows_fit_and_decide(build: Build, labelled: Labell
     assert calibration.rule.rows == 120
     assert calibration.figures is not None
     assert calibration.figures.basis == "calibration data: 120 rows, cross-validated"
+
+
+@pytest.mark.parametrize("calibrator", ["vector", "platt", "histogram", "isotonic", "auto"])
+def test_a_calibrator_that_may_change_a_prediction_needs_rows_of_its_own(
+    build: Build, labelled: Labelled, calibrator: str
+) -> None:
+    """Whether an answer is wrong would otherwise be decided by rows that fitted the answer."""
+    calibration = build("base").calibrate(*labelled(300), target_coverage=0.6, calibrator=calibrator).calibration_
+    assert calibration is not None
+    assert calibration.rule is not None
+    assert calibration.rule.rows == 300 - 300 // FITTING_SHARE
+    assert calibration.menu is None
+
+
+def test_a_score_that_the_read_out_fitted_needs_rows_of_its_own(build: Build, labelled: Labelled) -> None:
+    arguments = {"target_coverage": 0.6, "calibrator": "none", "score": "entropy"}
+    for method, rows in (("distilled", 200), ("analytic", 300)):
+        rule = build(method).calibrate(*labelled(300), **arguments).calibration_.rule  # type: ignore[union-attr]
+        assert rule is not None
+        assert rule.rows == rows, method
+
+
+def test_bad_options_are_refused_before_anything_runs(
+    build: Build, labelled: Labelled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a pass was run")
+
+    monkeypatch.setattr(learn, "run", never)
+    for given in ({"false_alarm": 0.0}, {"false_alarm": 1.5}, {"calibrator": "temperatur"}, {"per_class": True}):
+        with pytest.raises(ConfigurationError, match=next(iter(given))):
+            build().calibrate(*labelled(60), **given)
 
 
 def test_without_anything_to_decide_all_rows_fit_and_figures_are_cross_validated(
@@ -159,6 +192,16 @@ def test_out_of_scope_texts_are_abstained_on(build: Build, labelled: Labelled) -
         else:
             assert prediction.reason == ("unsure" if prediction.abstain else None)
     assert (pred.out_of_scope_among(0.3) >= pred.out_of_scope_among(0.01)).all()
+
+
+def test_reference_texts_that_are_calibration_rows_are_left_out(build: Build, labelled: Labelled) -> None:
+    texts, labels = labelled(300)
+    others = labelled(400, seed=3)[0]
+    scopes = [
+        build("base").calibrate(texts, labels, reference=reference).calibration_.scope  # type: ignore[union-attr]
+        for reference in (others, [*texts, *others])
+    ]
+    assert [scope.reference_rows for scope in scopes if scope] == [len([one for one in others if one not in texts])] * 2
 
 
 def test_a_second_look_runs_the_teacher_where_a_text_is_out_of_scope(build: Build, labelled: Labelled) -> None:

@@ -153,3 +153,16 @@ def test_the_hub_gets_the_whole_directory(calibrated: UncertaintyClassifier, mon
     assert name == "me/model"
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
     assert {"uatlite.json", "uatlite.safetensors"} <= set(files)
+
+
+def test_a_method_that_learned_and_lost_its_calibration_runs_its_teacher(
+    build: Build, calibrated: UncertaintyClassifier, tmp_path: Path, texts_of: Callable[..., list[str]]
+) -> None:
+    assert calibrated.calibration_ is not None
+    alone = build(calibrated.calibration_.settings.method)
+    alone.save_pretrained(tmp_path / "alone")
+    loaded = UncertaintyClassifier.from_pretrained(tmp_path / "alone")
+    assert loaded.calibration_ is None
+    assert loaded.method.tunable
+    texts = texts_of(5)
+    assert loaded.predict_proba(texts) == pytest.approx(build("analytic").predict_proba(texts), abs=1e-6)

@@ -1,13 +1,14 @@
 """From labelled rows to a calibrator, an abstention rule, label sets, a scope and a reference to tell a shift by.
 
 A promise about new rows must not rest on rows that fitted what it is about. The raw score, the margin of the logits, is
-fitted on no row, so by default all rows fit the calibrator and all decide the rule. Another score, and label sets, are
-read off calibrated probabilities: there a third of the rows fits and the others decide.
+fitted on no row, and a temperature changes no prediction, so by default all rows fit the calibrator and all decide the
+rule. Another score, label sets, and a calibrator that may change a prediction need rows of their own: there a third of
+them fits and the others decide.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
 from uatlite.predictive import PassLogits, Predictive
-from uatlite.trust.auto import Auto, calibrator_from_dict
+from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict
 from uatlite.trust.calibrators import Calibrator, Temperature
 from uatlite.trust.distribution import fit_calibrator, predictive
 from uatlite.trust.gaussians import ScopeFit
@@ -28,7 +29,7 @@ from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows, target_ris
 from uatlite.trust.rule import RAW_SCORE, SCORES, AbstentionRule, trust
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
-from uatlite.values import Floats
+from uatlite.values import Floats, check_share
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class CalibrationOptions:
     def __post_init__(self) -> None:
         if self.score is not None:
             check_choice("score", self.score, SCORES)
+        if self.calibrator is not None:
+            check_choice("calibrator", self.calibrator, CALIBRATORS)
+        check_share("false_alarm", self.false_alarm)
         if self.per_class and self.target_risk is None:
             raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
         if len(self._targets) > 1:
@@ -182,6 +186,10 @@ class Calibration:
             raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
 
 
+Basis = Literal["nothing", "texts", "labels"]
+"""What a method learns from calibration rows; what rests on their texts or labels is fitted on them."""
+
+
 @dataclass(frozen=True, eq=False)
 class Learned:
     """What the method says about the calibration rows, once its own settings are learned."""
@@ -194,8 +202,8 @@ class Learned:
     reference: ScopeFit | None = None
     """of the unlabelled texts, where there are some"""
     spending: tuple[str, ...] = ()
-    labels_used: bool = False
-    """whether the method learned from the labels too"""
+    basis: Basis = "nothing"
+    """what the method learned from"""
 
 
 def calibrate(
@@ -208,8 +216,8 @@ def calibrate(
 ) -> Calibration:
     """Learn from the outputs for labelled rows; labels (rows,)."""
     outputs = learned.outputs
-    fitting, deciding = split(labels, options, labels_used=learned.labels_used)
     name = options.calibrator_of(learned.settings.method)
+    fitting, deciding = split(labels, options, name, learned.basis)
     calibrator = _fit(name, outputs, labels, fitting)
     found = predictive(outputs, calibrator)
     scope = _scope(learned, options)
@@ -233,27 +241,27 @@ def calibrate(
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=learned.spending,
         scope=scope,
-        menu=_menu(learned, found, labels, inside, options),
+        menu=_menu(learned.basis, found, labels, inside, name, options),
         comparison=_comparison(learned, calibrator, labels, options.seed),
     )
 
 
 def split(
-    labels: NDArray[np.int64], options: CalibrationOptions, *, labels_used: bool = False
+    labels: NDArray[np.int64], options: CalibrationOptions, calibrator: str, basis: Basis
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows fit the calibrator and which decide: (rows,) each.
-
-    They are the same where nothing is decided, or by the raw score alone. `labels_used` says that the method learns
-    from the labels of the rows that fit, so that its raw score is fitted too.
-    """
+    """Which rows fit the calibrator of this name and which decide: (rows,) each, the same where nothing is fitted."""
     everything = np.ones(len(labels), dtype=np.bool_)
-    fitted_score = options.rule is not None and (labels_used or options.rule_score != RAW_SCORE)
-    if not fitted_score and options.label_sets is None:
-        return everything, everything
-    if options.calibrator == "none" and not labels_used:  # nothing is fitted, so every row may decide
+    decides = options.rule is not None or options.label_sets is not None
+    raw = options.label_sets is None and options.rule_score == RAW_SCORE and raw_score_is_free(calibrator, basis)
+    if not decides or raw or (calibrator == "none" and basis == "nothing"):
         return everything, everything
     fitting = fitting_rows(len(labels), options.seed)
     return fitting, ~fitting
+
+
+def raw_score_is_free(calibrator: str, basis: Basis) -> bool:
+    """Whether neither the raw score of a row nor its prediction depends on the labels of the rows that fit."""
+    return basis != "labels" and CALIBRATORS[calibrator].keeps_argmax
 
 
 def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDArray[np.bool_]) -> Calibrator:
@@ -309,14 +317,15 @@ def _rule(
 
 
 def _menu(
-    learned: Learned,
+    basis: Basis,
     found: Predictive,
     labels: NDArray[np.int64],
     inside: NDArray[np.bool_],
+    calibrator: str,
     options: CalibrationOptions,
 ) -> Menu | None:
-    """The risks that can be promised by the raw score; None where the method learned it from these labels."""
-    if learned.labels_used or inside.sum() < REFERENCE_ROWS:
+    """The risks that can be promised by the raw score of all rows; None where their labels fitted it."""
+    if not raw_score_is_free(calibrator, basis) or inside.sum() < REFERENCE_ROWS:
         return None
     scores, errors = trust(RAW_SCORE, found)[inside], (found.predicted != labels)[inside]
     return risk_menu(scores, errors, score=RAW_SCORE, confidence=options.confidence, seed=options.seed)

@@ -159,8 +159,9 @@ class UncertaintyClassifier(ScikitLearnMixin):
         is the coverage of label sets. What was learned is in `calibration_`.
 
         `reference` are unlabelled texts of the task, best those that the model was trained on: they tell which texts
-        are in scope, with `false_alarm` the share of texts in scope that may be refused. Without them the calibration
-        rows serve, less well. `report` is called with the number of texts read after each step.
+        are in scope. Without them the calibration rows serve, less well. `false_alarm` is the share of texts in scope
+        that may be refused, and of runs without a shift that may be called shifted. `report` is called with the number
+        of texts read after each step.
 
         Of the methods 'cascade' and 'adaptive' it also learns where to spend passes; a cascade keeps AURC and ECE of
         its second stage on all texts within the `tolerance`. With a `budget`, 2.0 say, it chooses among all methods
@@ -190,7 +191,9 @@ class UncertaintyClassifier(ScikitLearnMixin):
                 f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
             )
         settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
-        others = [] if reference is None else check_texts(reference, chooses=self.chooses)
+        known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
+        given = [] if reference is None else check_texts(reference, chooses=self.chooses)
+        others = [text for text in given if text not in known]
         data = CalibrationTexts(self.model, self.tokenizer, settings, checked, columns, others, report)
         learned = data.learn(options, tolerance, budget)
         calibration = calibrating.calibrate(learned, columns, options, model_hash=model_hash(self.model), classes=names)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.classifier.calibrate import CalibrationOptions, Learned, boundary_of, split
+from uatlite.classifier.calibrate import Basis, CalibrationOptions, Learned, boundary_of, split
 from uatlite.classifier.run import Outputs, run
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError
@@ -51,8 +51,10 @@ class CalibrationTexts:
     def learn(self, options: CalibrationOptions, tolerance: float, budget: float | None) -> Learned:
         """The method with what it learns from these texts, and what it says about them."""
         method = self.settings.method
-        labels_used = budget is not None or method.learns_from_labels
-        fitting, _ = split(self.labels, options, labels_used=labels_used)
+        basis: Basis = "texts" if method.tunable else "nothing"
+        if budget is not None or method.learns_from_labels:
+            basis = "labels"
+        fitting, _ = split(self.labels, options, options.calibrator_of(method), basis)
         tuned = Tuned(method, "")
         if budget is not None or method.tunable:
             some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
@@ -79,7 +81,7 @@ class CalibrationTexts:
             plain=plain,
             reference=self._read_reference(settings) if self.reference else None,
             spending=(tuned.reason,) if tuned.reason else (),
-            labels_used=labels_used,
+            basis=basis,
         )
 
     def _outputs(

@@ -97,7 +97,9 @@ def calibrate(
         str | None,
         Option(help="Unlabelled texts of the task, best those that trained the model: they tell what is in scope."),
     ] = None,
-    false_alarm: Annotated[float, Option(help="Share of texts in scope that may be called out of scope.")] = 0.01,
+    false_alarm: Annotated[
+        float, Option(help="Rate of false alarms: texts in scope that are refused, and shift checks.")
+    ] = 0.01,
     score: Annotated[
         str | None,
         Option(help="Score to abstain by: logit-margin, confidence, margin, entropy, mutual-information, variance."),

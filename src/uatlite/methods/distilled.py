@@ -63,6 +63,12 @@ class ReadOut:
         """Whether it is good enough to take the teacher's place."""
         return self.r2 >= FLOOR
 
+    @property
+    def loaded(self) -> bool:
+        """Whether it has its weights; one that was read from JSON alone has none, as of a classifier saved without its
+        calibration."""
+        return len(self.weights) > 0
+
     def variance(self, features: Floats) -> Floats:
         """The variance of the margin, (rows,), from features (rows, features)."""
         return log_variance_to_variance(features @ self.weights + self.intercept, self.limits)
@@ -157,7 +163,7 @@ class Distilled(MethodDefaults):
     @property
     def reads(self) -> bool:
         """Whether the read-out is used, and not the teacher."""
-        return self.read_out is not None and self.read_out.serves
+        return self.read_out is not None and self.read_out.serves and self.read_out.loaded
 
     @property
     def second_look(self) -> Second | None:
@@ -181,7 +187,7 @@ class Distilled(MethodDefaults):
 
     @property
     def tunable(self) -> bool:
-        return self.read_out is None
+        return self.read_out is None or not self.read_out.loaded
 
     def changed(self, **settings: str) -> Self:
         look_again = self.look_again
