@@ -91,7 +91,7 @@ def calibrate(
         bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
     ] = False,
     menu: Annotated[
-        bool, Option("--menu", help="Print which risks can be promised, with their coverage, and write nothing.")
+        bool, Option("--menu", help="Print which risks can be promised, with their coverage; needs no -o.")
     ] = False,
     reference: Annotated[
         str | None,
@@ -102,11 +102,17 @@ def calibrate(
     ] = 0.01,
     score: Annotated[
         str | None,
-        Option(help="Score to abstain by: logit-margin, confidence, margin, entropy, mutual-information, variance."),
+        Option(
+            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, entropy, "
+            "mutual-information, variance."
+        ),
     ] = None,
     calibrator: Annotated[
         str | None,
-        Option(help="input-temperature, temperature, auto, none, platt, vector, histogram or isotonic."),
+        Option(
+            help="input-temperature by default, or temperature where the method has no variance; auto, none, platt, "
+            "vector, histogram, isotonic."
+        ),
     ] = None,
     label_sets: Annotated[
         float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")

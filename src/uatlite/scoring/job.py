@@ -130,7 +130,7 @@ class Summary:
 
     def describe(self) -> list[str]:
         """Lines for a terminal."""
-        lines = [f"{self.rows:,} rows scored"]
+        lines = [f"{self.rows:,} row{'' if self.rows == 1 else 's'} scored"]
         if self.abstained is not None and self.rows:
             lines[0] += f", {self.abstained:,} abstained ({self.abstained / self.rows:.1%})"
         if self.rejected:
