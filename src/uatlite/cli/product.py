@@ -103,8 +103,8 @@ def calibrate(
     score: Annotated[
         str | None,
         Option(
-            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, entropy, "
-            "mutual-information, variance."
+            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, "
+            "entropy, mutual-information, variance."
         ),
     ] = None,
     calibrator: Annotated[
