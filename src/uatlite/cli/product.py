@@ -197,7 +197,7 @@ def _print_menu(console: Console, classifier: "UncertaintyClassifier") -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     if calibration.menu is None:
-        console.print("No menu: the rows are too few, or the method learned its scores from their labels.")
+        console.print("No menu: it takes 50 rows, and scores and predictions that their labels did not fit.")
         return
     for line in calibration.menu.describe():
         console.print(line)
