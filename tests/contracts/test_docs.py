@@ -1,8 +1,9 @@
-"""The pages: links, paths, commands, options and Python names that they mention exist."""
+"""The pages: links, paths, commands, options and Python names that they mention exist; tables say what made them."""
 
 import ast
 import importlib
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -22,6 +23,7 @@ INLINE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"\b(?:src/uatlite|tests|docs|benchmarks|examples)/[\w./-]*[\w/]")
 NAME = re.compile(r"\buatlite(?:\.[A-Za-z_]\w*)+")
+TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 FILES = {"uatlite.json", "uatlite.safetensors"}
 """Names of files that look like names of the package."""
 
@@ -131,3 +133,31 @@ def test_the_index_leads_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / link.partition("#")[0]).resolve() for link in LINK.findall(index.read_text("utf-8"))}
     assert not [named(page) for page in DOCS if page != index and page.resolve() not in linked]
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=named)
+def test_every_measured_table_says_what_made_it(page: Path) -> None:
+    silent = [table.place for table in TABLES["tables_of"](page) if table.measured and table.origin is None]
+    assert not silent, "add below the table: <!-- made by `COMMAND` at COMMIT --> (docs/tables.py)"
+
+
+OPTIONS = "| option | default |\n|---|---|\n| `--rows` | 256 |\n| `--rate 0.1` | |\n"
+NUMBERS = "| method | cost |\n|---|--:|\n| base | 0.9 |\n| uat | 8.8 |\n"
+
+
+def test_a_list_of_options_measures_nothing_and_a_table_of_numbers_does(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{OPTIONS}\n{NUMBERS}\n```\n{NUMBERS}```\n\n{NUMBERS}<!-- made by `x` at 0123abc -->\n")
+    options, silent, told = TABLES["tables_of"](page)
+    assert (options.measured, silent.measured, told.measured) == (False, True, True)
+    assert silent.origin is None
+    assert told.maker == ("`x`", "0123abc")
+
+
+def test_a_stored_table_takes_the_place_of_the_one_with_its_headings(tmp_path: Path) -> None:
+    page, stored = tmp_path / "page.md", tmp_path / "stored.md"
+    page.write_text(f"Before.\n\n{NUMBERS}<!-- made by `x` at 0123abc -->\n\nAfter.\n")
+    stored.write_text(NUMBERS.replace("8.8", "7.7") + "| new | 1.0 |\n\n| other | rate |\n|---|---|\n| a | 1.0 |\n")
+    assert TABLES["replace_tables"](page, list(TABLES["tables_of"](stored)), "4567def") == 1
+    new = NUMBERS.replace("8.8", "7.7") + "| new | 1.0 |\n<!-- made by `x` at 4567def -->"
+    assert page.read_text() == f"Before.\n\n{new}\n\nAfter.\n"
