@@ -100,7 +100,7 @@ def test_the_model_is_left_as_it_was(build: Build, labelled: Labelled) -> None:
 def test_pairs_and_single_texts_may_be_mixed(build: Build) -> None:
     clf = build()
     mixed = clf.predict(["a1 a2", ("a3", "a4 a5"), ["a3", "a4 a5"]])
-    assert np.array_equal(mixed.probabilities[1], mixed.probabilities[2])
+    np.testing.assert_allclose(mixed.probabilities[1], mixed.probabilities[2], atol=1e-6)
     np.testing.assert_allclose(mixed.probabilities[1:2], clf.predict_proba([("a3", "a4 a5")]), atol=1e-5)
 
 
@@ -127,7 +127,6 @@ def test_multiple_choice(build: Build) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("a1 a2", "one string"),
         (("a1", "a2"), "a tuple"),
         (7, "is a int"),
         (["a1", None], r"texts\[1\]: None is not a text"),
@@ -141,6 +140,18 @@ def test_multiple_choice(build: Build) -> None:
 def test_what_is_no_text_is_refused(build: Build, texts: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         build().predict(texts)  # type: ignore[arg-type]
+
+
+def test_one_text_is_a_list_of_one(build: Build) -> None:
+    pred = build().predict("a1 a2")
+    assert pred.texts == ("a1 a2",)
+    assert np.array_equal(pred.probabilities, build().predict_proba(["a1 a2"]))
+    asked = Choices("a1", ("a2", "a3"))
+    assert build(choices=True).predict(asked).texts == (asked,)
+    with pytest.raises(InputError, match="an empty text"):
+        build().predict("")
+    with pytest.raises(InputError, match="one string"):  # rows of calibration always are many
+        build().calibrate("a1", ["good"])
 
 
 def test_no_texts_give_no_predictions(build: Build, calibrated: UncertaintyClassifier) -> None:
@@ -251,6 +262,17 @@ def test_a_shift_is_warned_of_and_likeness_is_not(
     assert calibrated.predict(texts_of(30), check_shift=False).shift is None
 
 
+def test_a_rule_that_promises_nothing_is_warned_of(build: Build, labelled: Labelled) -> None:
+    clf = build("base")
+    with pytest.warns(UserWarning, match="Abstain on all: .*allow a higher risk|Abstain on all: .*no risk up to 50%"):
+        clf.calibrate(*labelled(60), target_risk=0.01)
+    pred = clf.predict(["a1", "a2"])
+    assert pred.reasons == ["no promise"] * 2
+    assert pred[0].above_threshold is None
+    assert pred[0].why == "no risk can be promised"
+    assert "Abstain on all: " in repr(pred).splitlines()[-1]
+
+
 def test_what_is_cut_is_counted(build: Build, texts_of: Callable[..., list[str]]) -> None:
     clf = build(max_length=10)
     texts = [*texts_of(3, longest=5), " ".join(["a1"] * 30), " ".join(["a2"] * 20)]
@@ -258,3 +280,7 @@ def test_what_is_cut_is_counted(build: Build, texts_of: Callable[..., list[str]]
     tokens = tokenize(clf.tokenizer, texts, longest(clf.model, clf.tokenizer, 10))
     assert (pred.truncated_texts, pred.truncated_tokens) == (tokens.truncated_texts, tokens.truncated_tokens) == (2, 34)
     assert "2 texts were cut, 34 tokens in all" in repr(pred)
+    assert pred.cut_tokens.tolist() == [0, 0, 0, 22, 12]
+    assert pred.reasons == ["no rule", "no rule", "no rule", "cut", "cut"]
+    assert pred[3].why == "22 tokens were cut off"
+    assert pred[:4].truncated_tokens == 22

@@ -23,6 +23,10 @@ def test_one_row_agrees_with_the_columns(pred: Predictions) -> None:
         assert one.probabilities == dict(zip(pred.classes, pred.probabilities[row], strict=True))
         assert one.abstain == pred.abstain[row]
         assert one.label_set == pred.label_sets[row]
+        assert one.reason == pred.reasons[row]
+        below = one.above_threshold is not None and one.above_threshold <= 0
+        assert one.abstain == (below or one.out_of_scope)
+        assert (one.reason in ("below the threshold", "passes disagree")) == (below and not one.out_of_scope)
         for name in ("confidence", "entropy", "expected_entropy", "mutual_information", "margin", "variance"):
             assert getattr(one, name) == getattr(pred, name)[row]
     assert pred[-1].text == ("a1 <b>a2</b>", "a3")
@@ -41,6 +45,7 @@ def test_slices_lists_and_masks_select_rows(pred: Predictions, places: object) -
     assert np.array_equal(some.scope, pred.scope[rows])  # type: ignore[index,arg-type]
     assert np.array_equal(some.out_of_scope, pred.out_of_scope[rows])  # type: ignore[index,arg-type]
     assert some.reasons == [pred.reasons[row] for row in rows]
+    assert np.array_equal(some.above_threshold, pred.above_threshold[rows], equal_nan=True)
     assert some.label_sets == [pred.label_sets[row] for row in rows]
     assert some.shift is None
 
@@ -48,8 +53,9 @@ def test_slices_lists_and_masks_select_rows(pred: Predictions, places: object) -
 def test_the_table_holds_every_row_and_measure(pred: Predictions) -> None:
     table = pred.to_pandas()
     assert list(table.columns) == [
-        *("text", "label", "abstain", "reason", "label_set", "confidence", "margin", "logit_margin", "entropy"),
-        *("expected_entropy", "mutual_information", "variance", "passes", "scope", "out_of_scope"),
+        *("text", "label", "abstain", "reason", "above_threshold", "label_set", "confidence", "margin"),
+        *("logit_margin", "entropy", "expected_entropy", "mutual_information", "variance"),
+        *("passes", "cut_tokens", "scope", "out_of_scope"),
         *("p_bad", "p_fair", "p_good"),
     ]
     assert table["text"].tolist() == list(pred.texts)

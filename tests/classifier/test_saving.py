@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.errors import CalibrationError, ConfigurationError, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError
 from uatlite.passes.config import UATConfig
 
 Build = Callable[..., UncertaintyClassifier]
@@ -87,6 +87,16 @@ def test_a_model_that_changed_since_is_not_saved(calibrated: UncertaintyClassifi
     with pytest.raises(CalibrationError, match="changed since it was calibrated"):
         calibrated.save_pretrained(tmp_path / "c")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_classifier_is_written_over_only_if_asked(saved: Path, calibrated: UncertaintyClassifier) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    with pytest.raises(DataError, match=r"is not empty; give another directory, .*overwrite=True"):
+        calibrated.save_pretrained(saved)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    calibrated.calibration_ = None
+    calibrated.save_pretrained(saved, overwrite=True)
+    assert UncertaintyClassifier.from_pretrained(saved).calibration_ is None
 
 
 def test_broken_files_say_so(saved: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 from transformers import BertTokenizer, PreTrainedModel
 
+from uatlite.classifier.reasons import REASONS
 from uatlite.cli import main
 from uatlite.cli.bars import ScoringBar, describe
 from uatlite.scoring.job import Progress
@@ -214,8 +215,8 @@ def test_reference_texts_and_promises_for_each_class(
     assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.jsonl") == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert all(0 < row["scope"] <= 1 for row in rows)
-    assert {row["reason"] for row in rows} <= {None, "unsure", "out of scope"}
-    assert all((row["reason"] is not None) == row["abstain"] for row in rows)
+    assert {row["reason"] for row in rows} <= set(REASONS)
+    assert all((row["reason"] not in ("answered", "cut")) == row["abstain"] for row in rows)
     capsys.readouterr()
     reference.write_text("other\nx\n")
     assert run(*given[:-1], tmp_path / "d", "--reference", reference) == 2

@@ -32,9 +32,10 @@ def test_an_answer_is_what_the_classifier_says(
         assert answer["score"] == pytest.approx(expected.logit_margin, abs=1e-5)  # the score of the rule
         for name in MEASURES[1:]:
             assert answer["uncertainty"][name] == pytest.approx(row[name], abs=1e-6), name
-        assert {name: answer[name] for name in ("abstain", "reason", "label_set", "out_of_scope", "passes")} == {
-            name: row[name] for name in ("abstain", "reason", "label_set", "out_of_scope", "passes")
-        }
+        same = ("abstain", "reason", "label_set", "out_of_scope", "passes", "cut_tokens")
+        assert {name: answer[name] for name in same} == {name: row[name] for name in same}
+        assert answer["above_threshold"] == pytest.approx(row["above_threshold"], abs=1e-5)
+        assert answer["why"] == expected.why
 
 
 def test_a_text_alone_is_answered_to_the_bit(client: TestClient, classifier: UncertaintyClassifier) -> None:
@@ -60,7 +61,9 @@ def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(classifier: Un
         about = client.get("/model").json()
     answer = reply["predictions"][0]
     assert reply["shift"] is None
-    assert [answer[name] for name in ("abstain", "reason", "label_set", "scope", "out_of_scope")] == [None] * 5
+    unknown = ("abstain", "above_threshold", "label_set", "scope", "out_of_scope")
+    assert [answer[name] for name in unknown] == [None] * 5
+    assert answer["reason"] == "no rule"
     assert [answer["uncertainty"][name] for name in ("mutual_information", "variance")] == [None] * 2
     assert answer["passes"] == 1
     assert about["calibration"] is None

@@ -137,7 +137,10 @@ def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
     rule = target_risk(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
     assert not rule.promised
     assert not rule.answers([0.0, 1.0, 1e9]).any()
-    assert "it takes 59 answered rows; they do promise a risk of 8.00%, and 5.00% would take about" in rule.reason
+    assert (
+        "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take about"
+        in rule.reason
+    )
     assert rule.describe().startswith("Abstain on all")
 
 
@@ -157,7 +160,7 @@ def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
     nearest = nearest_risk(scores, wrong, 0.08, others, 0.95)
     needed = rows_needed(scores, wrong, 0.08, 0.95)
     assert not rule.promised
-    assert f"they do promise a risk of {nearest:.2%}" in rule.reason
+    assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason
     assert f"8.00% would take about {two_digits(needed - 300):,} more labelled rows." in rule.reason
     for risk in RISKS:
         if 0.08 < risk <= nearest:

@@ -30,7 +30,7 @@ from uatlite.passes.config import UATConfig
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.distribution import probabilities
-from uatlite.values import Floats, Text
+from uatlite.values import Choices, Floats, Text
 
 Config = UATConfig | Method | str | None
 
@@ -200,6 +200,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
         if budget is not None:
             self.config = learned.settings.method
         self.calibration_ = calibration
+        if calibration.rule is not None and not calibration.rule.promised:
+            warnings.warn(calibration.rule.describe(), stacklevel=2)
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
             warnings.warn(calibration.comparison.describe(), stacklevel=2)
         return self
@@ -216,8 +218,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
         self.calibration_ = None
         return self
 
-    def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> Predictions:
-        """Predictions for texts: strings, pairs, or Choices for a multiple-choice model.
+    def predict(self, texts: Iterable[Any] | Choices, *, check_shift: bool = True) -> Predictions:
+        """Predictions for texts: strings, pairs, or Choices for a multiple-choice model. One string is a list of one.
 
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
         gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.scope` is kept).
@@ -226,7 +228,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         predictions = predictor.predict(self._checked(texts))
         return predictor.with_shift(predictions) if check_shift else predictions
 
-    def predict_proba(self, texts: Iterable[Any]) -> Floats:
+    def predict_proba(self, texts: Iterable[Any] | Choices) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
         return self.predict(texts, check_shift=False).probabilities
 
@@ -261,9 +263,14 @@ class UncertaintyClassifier(ScikitLearnMixin):
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
         return as_model(self)
 
-    def save_pretrained(self, directory: str | Path, *, evaluation: Figures | None = None) -> None:
-        """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory."""
-        saving.write(self, Path(directory), evaluation)
+    def save_pretrained(
+        self, directory: str | Path, *, evaluation: Figures | None = None, overwrite: bool = False
+    ) -> None:
+        """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory.
+
+        A directory that is not empty is an error unless `overwrite=True`.
+        """
+        saving.write(self, Path(directory), evaluation, overwrite=overwrite)
 
     def push_to_hub(self, name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
         """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
@@ -277,8 +284,9 @@ class UncertaintyClassifier(ScikitLearnMixin):
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
         return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
 
-    def _checked(self, texts: Iterable[Any]) -> list[Text]:
-        return check_texts(texts, chooses=self.chooses, options=self._options)
+    def _checked(self, texts: Iterable[Any] | Choices) -> list[Text]:
+        whole = [texts] if isinstance(texts, str | Choices) else texts
+        return check_texts(whole, chooses=self.chooses, options=self._options)
 
     @property
     def _options(self) -> int | None:

@@ -15,7 +15,8 @@ from uatlite.attribution.attention import AttentionShift, attention_shift
 from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute, propagate
 from uatlite.attribution.words import TokenAttribution, tokens_of
-from uatlite.classifier.predictions import Prediction, excerpt
+from uatlite.classifier.display import excerpt
+from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.run import Outputs, gather, over_windows, run_batch, tokenized
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice

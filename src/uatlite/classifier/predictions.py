@@ -3,18 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from uatlite.classifier.display import as_html, as_text, describe_one
+from uatlite.classifier.reasons import above_threshold, reasons, sentence
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.predictive import Predictive
 from uatlite.trust.rule import AbstentionRule, trust
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Floats, Text, strings
+from uatlite.values import Floats, Integers, Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 MEASURES = (
     "confidence", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance"
 )  # fmt: skip
-OUT_OF_SCOPE, UNSURE = "out of scope", "unsure"
-"""Why a classifier abstains."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +40,7 @@ class Predictions:
     passes: NDArray[np.int64]
     """(rows,): how many passes were run for each text"""
     rule: AbstentionRule | None = None
+    """the rule that calibration made: its score, its threshold, what it promises; None where none was asked for"""
     sets: NDArray[np.bool_] | None = None
     """(rows, classes): True where the class is in the row's label set"""
     scope: Floats | None = None
@@ -49,8 +49,8 @@ class Predictions:
     """(rows,): where the p-value is at most the stated rate of false alarms"""
     shift: ShiftReport | None = None
     """whether these texts, all together, are like the calibration rows; None for a selection of them"""
-    truncated_texts: int = 0
-    truncated_tokens: int = 0
+    cut: Integers | None = None
+    """(rows,): tokens that were cut off each text; None where none was"""
     indices: bool = False
     """whether labels are columns rather than names"""
 
@@ -119,13 +119,32 @@ class Predictions:
         return unsure if self.out_of_scope is None else unsure | self.out_of_scope
 
     @cached_property
-    def reasons(self) -> list[str | None]:
-        """For each text why not to answer: 'out of scope', 'unsure', or None where to answer."""
-        outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
-        return [
-            OUT_OF_SCOPE if out else UNSURE if abstained else None
-            for out, abstained in zip(outside.tolist(), self.abstain.tolist(), strict=True)
-        ]
+    def reasons(self) -> list[str]:
+        """For each text why it is answered or not, one of `uatlite.classifier.reasons.REASONS`; needs no rule."""
+        return reasons(self.predictive, self.rule, out_of_scope=self.out_of_scope, cut=self.cut_tokens)
+
+    @cached_property
+    def above_threshold(self) -> Floats:
+        """(rows,): score minus threshold, negative where it is below; NaN without a rule or a finite threshold."""
+        if self.rule is None:
+            return np.full(len(self), np.nan)
+        above = above_threshold(self.rule, self.predictive)
+        return np.where(np.isfinite(above), above, np.nan)
+
+    @property
+    def cut_tokens(self) -> Integers:
+        """(rows,): tokens that were cut off each text, 0 where it was read whole."""
+        return np.zeros(len(self), dtype=np.int64) if self.cut is None else self.cut
+
+    @property
+    def truncated_texts(self) -> int:
+        """How many texts were cut."""
+        return int((self.cut_tokens > 0).sum())
+
+    @property
+    def truncated_tokens(self) -> int:
+        """How many tokens were cut off, in all texts together."""
+        return int(self.cut_tokens.sum())
 
     def out_of_scope_among(self, rate: float = 0.01) -> NDArray[np.bool_]:
         """(rows,): out of scope by Benjamini and Hochberg's procedure over all of these texts.
@@ -168,6 +187,7 @@ class Predictions:
             passes=self.passes[rows],
             shift=None,
             sets=None if self.sets is None else self.sets[rows],
+            cut=None if self.cut is None else self.cut[rows],
             scope=None if self.scope is None else self.scope[rows],
             out_of_scope=None if self.out_of_scope is None else self.out_of_scope[rows],
         )
@@ -258,9 +278,24 @@ class Prediction:
         return None if self.among.out_of_scope is None else bool(self.among.out_of_scope[self.row])
 
     @property
-    def reason(self) -> str | None:
-        """Why not to answer: 'out of scope' or 'unsure'; None where to answer. Raises as `Predictions.abstain` does."""
+    def reason(self) -> str:
+        """Why it is answered or not, as in `Predictions.reasons`."""
         return self.among.reasons[self.row]
+
+    @property
+    def above_threshold(self) -> float | None:
+        """The score minus the threshold, negative where it is below; None where that is not known."""
+        return _known(self.among.above_threshold[self.row])
+
+    @property
+    def why(self) -> str:
+        """The reason with its numbers: '0.42 below the threshold'."""
+        return sentence(self.as_row())
+
+    @property
+    def cut_tokens(self) -> int:
+        """How many tokens of the text were cut off."""
+        return int(self.among.cut_tokens[self.row])
 
     @property
     def passes(self) -> int:
@@ -278,19 +313,22 @@ class Prediction:
         return self.among.label_sets[self.row]
 
     def as_row(self) -> dict[str, object]:
-        """label, abstain, reason, label_set, confidence and the other measures, passes, scope, out_of_scope, p_<class>.
+        """label, abstain, reason, above_threshold, label_set, the measures, passes, cut_tokens, scope, ..., p_<class>.
 
-        What was not asked for at calibration (abstain, label_set) is left out, and so is a scope that is not known. A
-        measure that the method cannot know is None.
+        What was not asked for at calibration (abstain and above_threshold, label_set) is left out, and so is a scope
+        that is not known. A measure that the method cannot know is None.
         """
         among = self.among
         row: dict[str, object] = {"label": self.label}
         if among.rule is not None:
-            row |= {"abstain": self.abstain, "reason": self.reason}
+            row["abstain"] = self.abstain
+        row["reason"] = self.reason
+        if among.rule is not None:
+            row["above_threshold"] = self.above_threshold
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
         row |= {name: getattr(self, name) for name in MEASURES}
-        row["passes"] = self.passes
+        row |= {"passes": self.passes, "cut_tokens": self.cut_tokens}
         if among.scope is not None:
             row |= {"scope": self.scope, "out_of_scope": self.out_of_scope}
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}
@@ -299,90 +337,5 @@ class Prediction:
         return describe_one(self)
 
 
-SHOWN = 10
-"""Rows of a table; the rest is counted."""
-WIDTH = 60
-"""Characters of a text."""
-
-
-def as_text(predictions: "Predictions") -> str:
-    """A heading, a table of the first rows, and what the reader must not miss."""
-    cells = _cells(predictions)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([_heading(predictions), *(lines if len(predictions) else []), *_notes(predictions)])
-
-
-def as_html(predictions: "Predictions") -> str:
-    """The same as a table for a notebook; every string of the user's is escaped."""
-    header, *rows = _cells(predictions)
-    head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    notes = "".join(f"<p>{escape(note)}</p>" for note in _notes(predictions))
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if rows else ""
-    return f"<div><p>{escape(_heading(predictions))}</p>{table}{notes}</div>"
-
-
-def describe_one(prediction: "Prediction") -> str:
-    """A line for the decision, a line for each measure."""
-    row = prediction.as_row()
-    lines = [f"{name:<20} {_spelt(value)}" for name, value in row.items()]
-    return "\n".join([f"Prediction of {excerpt(prediction.text)!r}", *lines])
-
-
-def excerpt(text: Text) -> str:
-    """The start of a text on one line; the parts of a pair, or a question and its options, parted by ' | '."""
-    line = " ".join(" | ".join(strings(text)).split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
-
-
-def _heading(predictions: "Predictions") -> str:
-    count = len(predictions)
-    heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(predictions.classes)} classes"
-    if predictions.rule is None or not count:
-        return heading
-    abstained = int(predictions.abstain.sum())
-    outside = 0 if predictions.out_of_scope is None else int(predictions.out_of_scope.sum())
-    of_them = f", {outside:,} of them out of scope" if outside else ""
-    return f"{heading}, {abstained:,} abstained ({abstained / count:.1%}){of_them}"
-
-
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _cells(predictions: "Predictions") -> list[tuple[str, ...]]:
-    """A header and the first rows; only the columns that say something."""
-    columns = ["label", *(["abstain", "reason"] if predictions.rule is not None else [])]
-    columns += ["label_set"] if predictions.sets is not None else []
-    columns += ["confidence", "entropy"]
-    columns += [] if np.isnan(predictions.mutual_information).all() else ["mutual_information"]
-    columns += [] if predictions.scope is None else ["scope"]
-    rows = [prediction.as_row() for prediction in predictions[:SHOWN]]
-    texts = [excerpt(text) for text in predictions.texts[:SHOWN]]
-    table = [(*(_spelt(row[column]) for column in columns), text) for row, text in zip(rows, texts, strict=True)]
-    return [(*(column.replace("_", " ") for column in columns), "text"), *table]
-
-
-def _spelt(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4f}" if value == 0 or abs(value) >= 1e-4 else f"{value:.1e}"
-    return "{" + ", ".join(value) + "}" if isinstance(value, list) else str(value)
-
-
-def _notes(predictions: "Predictions") -> list[str]:
-    notes = [f"… and {len(predictions) - SHOWN:,} more"] if len(predictions) > SHOWN else []
-    if predictions.truncated_texts:
-        notes.append(
-            f"{predictions.truncated_texts:,} texts were cut, {predictions.truncated_tokens:,} tokens in all; "
-            "windows=True reads them whole."
-        )
-    if predictions.shift is not None and predictions.shift.shifted:
-        notes.append(predictions.shift.describe())
-    return notes

@@ -101,8 +101,7 @@ class Predictor:
             classes=self.class_names or option_names(outputs.logits.shape[2]),
             predictive=found,
             passes=outputs.passes,
-            truncated_texts=outputs.truncated_texts,
-            truncated_tokens=outputs.truncated_tokens,
+            cut=outputs.cut,
         )
         scope = None if self.calibration is None else self.calibration.scope
         if scope is None:

@@ -21,8 +21,8 @@ from uatlite.values import Text
 class Outputs(PassLogits):
     """What a method says about some texts, averaged over the windows of a text; rows are texts."""
 
-    truncated_texts: int = 0
-    truncated_tokens: int = 0
+    cut: Counts | None = None
+    """(rows,): tokens that were cut off each row; None where that was not counted"""
     spent: Counts | None = None
     """(rows,): passes run for each row, where that differs from the number of its logits"""
 
@@ -90,9 +90,7 @@ def gather(passes: Sequence[Passes], batches: Sequence[Batch], rows: Sequence[in
 
 def over_windows(outputs: Outputs, windows: Windows) -> Outputs:
     """The outputs of texts from those of their windows: means, and the most passes of a window."""
-    cut = replace(
-        outputs, truncated_texts=windows.tokens.truncated_texts, truncated_tokens=windows.tokens.truncated_tokens
-    )
+    cut = replace(outputs, cut=np.array(windows.tokens.cut, dtype=np.int64))
     if len(windows.counts) == len(windows.tokens):
         return cut
     counts, spent, variance, read = outputs.counts, outputs.spent, outputs.given_variance, outputs.representations

@@ -21,7 +21,7 @@ from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CONFIDENCE, Figures
 from uatlite.classifier.settings import Settings
-from uatlite.errors import CalibrationError, ModelError
+from uatlite.errors import CalibrationError, DataError, ModelError
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import unwrap
 from uatlite.model.load import model_hash
@@ -51,14 +51,30 @@ class Stored:
             )
 
 
-def write(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None = None) -> None:
+def check_target(directory: Path, *, overwrite: bool) -> None:
+    """Raise where something is there already that may not be written over."""
+    if directory.is_file():
+        raise ModelError(f"{directory} is a file; give a directory.")
+    if directory.is_dir() and any(directory.iterdir()) and not overwrite:
+        raise DataError(
+            f"{directory} is not empty; give another directory, or write into it: overwrite=True, on the command line "
+            "--overwrite."
+        )
+
+
+def write(
+    classifier: "UncertaintyClassifier",
+    directory: Path,
+    evaluation: Figures | None = None,
+    *,
+    overwrite: bool = False,
+) -> None:
     """Write everything into a directory; a new one appears under its name when it is whole."""
+    check_target(directory, overwrite=overwrite)
     calibration = classifier.predictor().calibration
     model = unwrap(classifier.model)
     if calibration is not None and model_hash(model) != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
-    if directory.is_file():
-        raise ModelError(f"{directory} is a file; give a directory.")
     if directory.exists():
         _write_files(classifier, directory, evaluation)
         return

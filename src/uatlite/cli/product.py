@@ -140,14 +140,15 @@ def calibrate(
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.errors import ConfigurationError, DataError
+    from uatlite.classifier.saving import check_target
+    from uatlite.errors import ConfigurationError
     from uatlite.scoring.blocks import read_labelled, read_texts
     from uatlite.text.schema import Layout
 
     if output is None and not menu:
         raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
-    if output is not None and output.is_dir() and any(output.iterdir()) and not overwrite:
-        raise DataError(f"{output} is not empty; give another directory, or --overwrite to write into it.")
+    if output is not None:
+        check_target(output, overwrite=overwrite)
     console = shared.messages()
     classifier = UncertaintyClassifier.from_pretrained(
         model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows
@@ -188,7 +189,7 @@ def calibrate(
         _print_menu(console, classifier)
     if output is None:
         return
-    classifier.save_pretrained(output)
+    classifier.save_pretrained(output, overwrite=overwrite)
     rows.write_rejects(output / "rejects.jsonl")
     _print_calibration(console, classifier, len(rows.rejects), output)
 

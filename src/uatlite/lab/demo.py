@@ -143,5 +143,5 @@ def calibrate(
         calibrator=chosen.calibrator,
         reference=load(settings.task, "train").texts,
     )
-    classifier.save_pretrained(directory)
+    classifier.save_pretrained(directory, overwrite=True)
     write_record(directory / RECORD, record)

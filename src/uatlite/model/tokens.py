@@ -56,13 +56,21 @@ class Tokens:
 
     tokenizer: PreTrainedTokenizerBase
     rows: tuple[tuple[Features, ...], ...]
-    truncated_texts: int
-    """texts that were cut to fit"""
-    truncated_tokens: int
-    """tokens that were cut off, in all texts together"""
+    cut: tuple[int, ...]
+    """tokens that were cut off each text, 0 where it fits"""
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def truncated_texts(self) -> int:
+        """How many texts were cut to fit."""
+        return sum(lost > 0 for lost in self.cut)
+
+    @property
+    def truncated_tokens(self) -> int:
+        """How many tokens were cut off, in all texts together."""
+        return sum(self.cut)
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
@@ -141,11 +149,13 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], max_leng
     whole = _encode(tokenizer, flat, None)
     too_long = [place for place, features in enumerate(whole) if len(features["input_ids"]) > max_length]
     cut = dict(zip(too_long, _encode(tokenizer, [flat[place] for place in too_long], max_length), strict=True))
-    lost = sum(len(whole[place]["input_ids"]) - len(cut[place]["input_ids"]) for place in too_long)
     fitting = iter([cut.get(place, features) for place, features in enumerate(whole)])
     rows = tuple(tuple(next(fitting) for _ in row) for row in pairs)
     owner = [place for place, row in enumerate(pairs) for _ in row]
-    return Tokens(tokenizer, rows, len({owner[place] for place in too_long}), lost)
+    lost = [0] * len(pairs)
+    for place in too_long:
+        lost[owner[place]] += len(whole[place]["input_ids"]) - len(cut[place]["input_ids"])
+    return Tokens(tokenizer, rows, tuple(lost))
 
 
 def _sequences(text: Text, place: int) -> list[Pair]:
@@ -237,13 +247,13 @@ def windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: 
         whole = tokenize(tokenizer, texts, 1 << 30)
         for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
             windows = [row] if length <= max_length else _windows(tokenizer, text, max_length)
+            lost.append(0)
             if not windows:
                 cut = tokenize(tokenizer, [text], max_length)
-                windows = list(cut.rows)
-                lost.append(cut.truncated_tokens)
+                windows, lost[-1] = list(cut.rows), cut.truncated_tokens
             rows += windows
             counts.append(len(windows))
-    return Windows(Tokens(tokenizer, tuple(rows), len(lost), sum(lost)), np.array(counts, dtype=np.int64))
+    return Windows(Tokens(tokenizer, tuple(rows), tuple(lost)), np.array(counts, dtype=np.int64))
 
 
 def _windows(tokenizer: PreTrainedTokenizerBase, text: Text, max_length: int) -> list[tuple[Features, ...]]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.reasons import REASONS, sentence
 from uatlite.passes.config import GATES
 from uatlite.serve.http import KINDS
 from uatlite.trust.menu import Menu, MenuLine
@@ -75,7 +76,12 @@ class Answer(BaseModel):
     score: float = Field(description="the score of the abstention rule, else the confidence; higher is more trusted")
     abstain: bool | None = Field(description="whether the classifier abstains; null without an abstention rule")
     label_set: list[str] | None = Field(description="the label set; null where none were calibrated")
-    reason: str | None = Field(description="why it abstains: 'out of scope' or 'unsure'; null where it answers")
+    reason: str = Field(description="why it answers or not", json_schema_extra={"enum": list(REASONS)})
+    why: str = Field(description="the reason with its numbers, as in '0.42 below the threshold'")
+    above_threshold: float | None = Field(
+        description="score minus threshold, negative where it is below; null without a finite threshold"
+    )
+    cut_tokens: int = Field(description="tokens that were cut off; the label rests on what comes before them")
     scope: float | None = Field(description="p-value of being a text of the task; null where the scope is not known")
     out_of_scope: bool | None = Field(description="whether it is no text of the task; null where that is not known")
     passes: int = Field(description="stochastic passes that were run for this text")
@@ -90,8 +96,11 @@ class Answer(BaseModel):
             confidence=prediction.confidence,
             uncertainty=Uncertainty.model_validate(row),
             score=float(SCORES["confidence" if rule is None else rule.score](prediction)),  # type: ignore[arg-type]
+            reason=prediction.reason,
+            why=sentence(row),
+            cut_tokens=prediction.cut_tokens,
             passes=prediction.passes,
-            **{name: row.get(name) for name in ("abstain", "reason", "label_set", "scope", "out_of_scope")},  # type: ignore[arg-type]
+            **{name: row.get(name) for name in ("abstain", "above_threshold", "label_set", "scope", "out_of_scope")},  # type: ignore[arg-type]
         )
 
 

@@ -223,7 +223,7 @@ def why_not(
         else f"and {target:.2%} would take about {two_digits(needed - len(scores)):,} more labelled {rows}"
     )
     nearest = nearest_risk(scores, wrong, target, others, confidence)
-    can = "they promise no risk up to 50%" if nearest is None else f"they do promise a risk of {nearest:.2%}"
+    can = "they promise no risk up to 50%" if nearest is None else f"allow a higher risk: they do promise {nearest:.2%}"
     return f"{why}; {can}, {more}."
 
 
