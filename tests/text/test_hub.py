@@ -1,10 +1,12 @@
 """The hub, read with `datasets` itself from a local folder: the conversion is real, only the download is not."""
 
 from dataclasses import replace
+from urllib.error import HTTPError, URLError
 
 import pytest
 
 from uatlite.errors import DataError
+from uatlite.text import hub
 from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load
 from uatlite.values import Choices
@@ -14,6 +16,7 @@ datasets = pytest.importorskip("datasets")
 
 @pytest.fixture(autouse=True)
 def _only_this_folder(tmp_path, monkeypatch):
+    hub.hub_answers.cache_clear()
     monkeypatch.delenv("UATLITE_DATA", raising=False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
@@ -104,3 +107,44 @@ def test_a_split_that_the_hub_lacks_is_an_error_with_the_way_out(tmp_path):
 def test_without_the_hub_the_error_says_how_to_have_files():
     with pytest.raises(DataError, match=r"stanfordnlp/sst2 \(train\) cannot be read from the hub.*Give --data-dir"):
         load("sst2", "train")
+
+
+@pytest.fixture
+def network(monkeypatch):
+    """A network that is down; the questions to the hub are kept."""
+    asked = []
+
+    def refuse(request, timeout):
+        asked.append(request.full_url)
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "urlopen", refuse)
+    return asked
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(network):
+    assert not hub.hub_was_missed()
+    for task in ("sst2", "snli", "sst2"):
+        with pytest.raises(DataError, match=r"cannot be reached, and its cache has no copy.*Give --data-dir"):
+            load(task, "train" if task == "sst2" else "test")
+    assert len(network) == 1
+    assert hub.hub_was_missed()
+    assert not datasets.config.HF_HUB_OFFLINE  # as it was before
+
+
+def test_a_local_folder_is_read_without_asking_the_hub(network, tmp_path):
+    rows = [{"idx": i, "sentence": f"text {i}", "label": i % 2} for i in range(4)]
+    assert len(load(as_hub(TASKS["sst2"], tmp_path, {"train": rows}), "train")) == 4
+    assert network == []
+
+
+def test_an_answer_that_is_an_error_is_an_answer(network, monkeypatch):
+    def refuse(request, timeout):
+        raise HTTPError(request.full_url, 403, "forbidden", None, None)
+
+    monkeypatch.setattr(hub, "urlopen", refuse)
+    assert hub.hub_answers()
+    with hub.hub_access("some/model"):
+        assert not datasets.config.HF_HUB_OFFLINE

@@ -99,6 +99,10 @@ class ReproductionBar(StageBar):
         super().__init__(console, speed_seconds=600)
         self._all = self._progress.add_task("all", total=None, what="")
 
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     def begin_all(self, total: float) -> None:
         """Set the work of all tables together."""
         self._progress.update(self._all, total=total or None)

@@ -12,51 +12,20 @@ of one text are next to each other in this order, so only one text at the bounda
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
 from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.examples import content_key, example_of, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
+from uatlite.text.hub import hub_rows
 from uatlite.text.labels import label_index, listing
 from uatlite.text.rows import Reject, Row, read_rows
-from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
+from uatlite.text.schema import Layout, PackageFile, Split, Task
 from uatlite.values import Dataset, Example
-
-NO_GOLD = -1  # the label on the hub if annotators found no majority, or if test labels are not published
-
-
-def hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
-    """The rows of some splits of a hub data set, one split after the other, with class names for integer classes.
-
-    Rows without a gold label are left out.
-    """
-    for split in splits:
-        data = _load(hub, split)
-        names = getattr(data.features.get(hub.layout.label), "names", None)
-        for line, values in enumerate(data, start=1):
-            label = values.get(hub.layout.label)
-            if label == NO_GOLD:
-                continue
-            if names is not None and label is not None:
-                values = values | {hub.layout.label: names[label]}
-            yield Row(f"{hub.id}/{split}", line, values)
-
-
-def _load(hub: Hub, split: str) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingDependency("datasets", "data") from error
-    try:
-        return datasets.load_dataset(hub.id, hub.config, split=split, revision=hub.revision)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, an unknown data set or split, a loading script
-        raise DataError(f"{hub.id} ({split}) cannot be read from the hub: {error}") from error
-
 
 VARIABLE = "UATLITE_DATA"
 

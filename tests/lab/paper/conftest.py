@@ -119,6 +119,11 @@ class ProgressRecorder:
         self.done = 0.0
         self.parts: list[str] = []
         self.steps: list[str] = []
+        self.said: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        assert not [step for step in self.steps if step.startswith("fine-tuning")]  # said before anything is trained
 
     def begin_all(self, total: float) -> None:
         self.work = total

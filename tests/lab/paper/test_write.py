@@ -177,10 +177,14 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
     for name in ("mnli", "sst2", "anli", "snli", "imdb"):  # but not hans
         (tmp_path / "data").mkdir(exist_ok=True)
         (tmp_path / "data" / name).symlink_to(data_dir / name)
+    display = recorder()
     report = write_reproduction(
-        ["selective-ood", "hans"], whole.directory, replace(settings, data_dir=tmp_path / "data"), recorder()
+        ["selective-ood", "hans"], whole.directory, replace(settings, data_dir=tmp_path / "data"), display
     )
     ood, hans = report.tables
+    (line,) = [line for line in display.said if line.startswith("missing:")]  # before anything is trained
+    assert line.startswith("missing: 60 cells of selective-ood, 55 cells of hans: needs hans: hans/test is not in")
+    assert [line for line in display.said if line.startswith("sst2: trained on 32 rows of sst2/train.jsonl.gz")]
     assert hans.skipped
     assert "hans/test" in hans.reasons[0]
     assert not ood.skipped

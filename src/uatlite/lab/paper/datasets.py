@@ -59,7 +59,9 @@ class TaskData:
             f" ({self.task.name} has no training rows here: {TRAINING_SHARE} % of its calibration rows train, the "
             "others calibrate; the test rows are untouched)"
         )  # fmt: skip
-        return f"{self.task.name}: trained on {len(self.train):,} rows of {self.train.source}{divided}"
+        limit = self.settings.train_limit
+        fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(self.train) < limit else ""
+        return f"{self.task.name}: trained on {len(self.train):,} rows of {self.train.source}{divided}{fewer}"
 
 
 class Datasets:

@@ -22,6 +22,7 @@ from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, steps, trai
 from uatlite.lab.train.recipe import PLAIN, MethodTraining
 from uatlite.lab.train.record import finished, step_counter
 from uatlite.model.load import Checkpoint, load_checkpoint
+from uatlite.text.hub import hub_access
 from uatlite.text.schema import Task
 
 
@@ -84,14 +85,15 @@ class ModelDirectory:
             done += steps
             advance(work_of_step * steps)
 
-        train_method(
-            fit.training,
-            self._job(fit),
-            self.path(fit),
-            base=base if usable else None,
-            resume=True,
-            report=step_counter(count),
-        )
+        with hub_access(fit.backbone):
+            train_method(
+                fit.training,
+                self._job(fit),
+                self.path(fit),
+                base=base if usable else None,
+                resume=True,
+                report=step_counter(count),
+            )
         count(self._steps(fit) - done)
 
     def load(self, fit: FineTuning) -> Checkpoint:

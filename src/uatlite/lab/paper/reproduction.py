@@ -1,5 +1,6 @@
 """From names of tables to filled ones. Missing data are found first; a model or prediction is computed only once."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.grid import UNAVAILABLE, Grid, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
+from uatlite.text.hub import UNREACHED, hub_was_missed
 
 PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
 """package -> the extra that installs it"""
@@ -22,6 +24,9 @@ PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "
 
 class ReproductionDisplay(ProgressDisplay, Protocol):
     """Shows the progress of a reproduction: each table is a stage. A unit of work is a pass over one sequence."""
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
 
     def begin_all(self, total: float) -> None:
         """Set how many units of work all tables have together."""
@@ -53,6 +58,8 @@ def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionD
     declarations = [substitute_backbones(find_declaration(name), substitutes) for name in names]
     display.step("reading the data")
     reasons = _missing(declarations, artifacts)
+    for line in _rows_at_hand(declarations, artifacts, reasons):
+        display.say(line)
     parts = _new_work(declarations, artifacts, reasons)
     display.begin_all(sum(part.amount(artifacts) for part in parts))
     failed: dict[FineTuning, str] = {}
@@ -109,6 +116,24 @@ def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
     return None
 
 
+def _rows_at_hand(
+    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: dict[CellSpec, str]
+) -> Iterator[str]:
+    """Which rows a run has and which it lacks, a line each; said before anything is trained."""
+    if hub_was_missed():
+        yield UNREACHED
+    specs = [spec for declaration in declarations for spec in declaration.specs()]
+    yield from _row_notes([spec for spec in specs if spec not in reasons], artifacts)
+    empty: dict[str, Counter[str]] = {}
+    for declaration in declarations:
+        for spec in declaration.specs():
+            if spec in reasons:
+                empty.setdefault(reasons[spec], Counter())[declaration.name] += 1
+    for reason, tables in empty.items():
+        cells = ", ".join(f"{count} cells of {name}" for name, count in tables.items())
+        yield f"missing: {cells}: {reason}"
+
+
 def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons: dict[CellSpec, str]) -> list[_Work]:
     fits: set[FineTuning] = set()
     jobs: set[PredictionJob] = set()
@@ -152,13 +177,17 @@ def _compute(work: _Work, artifacts: Artifacts, display: ReproductionDisplay, fa
 
 
 def _row_notes(specs: Iterable[CellSpec], artifacts: Artifacts) -> list[str]:
-    """Where the training rows and the test rows of some cells came from."""
+    """Where the training rows and the test rows of some cells came from, and where they are fewer than asked for."""
     trained: dict[str, str] = {}
     tested: dict[str, str] = {}
+    limit = artifacts.settings.limit
     for spec in specs:
+        if spec.set_name in tested and spec.task in trained:
+            continue
         trained[spec.task] = artifacts.datasets.task(spec.task).note
         dataset = artifacts.datasets.find(spec.set_name)
-        tested[spec.set_name] = f"{spec.set_name}: tested on {len(dataset):,} rows of {dataset.source}"
+        fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(dataset) < limit else ""
+        tested[spec.set_name] = f"{spec.set_name}: tested on {len(dataset):,} rows of {dataset.source}{fewer}"
     return [*trained.values(), *tested.values()]
 
 
