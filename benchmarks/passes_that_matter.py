@@ -26,7 +26,8 @@ import torch
 
 import engine
 from uatlite import UncertaintyClassifier
-from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs
 from uatlite.lab.bench import deterministic, sequential
 from uatlite.lab.bench_timing import seconds, take_turns
 from uatlite.methods.adaptive import ADAPTIVE, Adaptive
@@ -86,7 +87,7 @@ class Bench:
         key = name, method.name
         if key not in self._known:
             settings = replace(self.clf.settings, method=method)
-            self._known[key] = run(self.clf.model, self.clf.tokenizer, list(self.sets[name][0]), settings)
+            self._known[key] = run(self.clf.runtime, list(self.sets[name][0]), settings)
         return self._known[key]
 
     def rows(self) -> CalibrationRows:

@@ -17,9 +17,9 @@ def test_one_pass_serves_prediction_and_shift(
     clf, texts = build(method), list(texts_of(20))
     calls: list[int] = []
     handle = clf.model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    both = run(clf.model, clf.tokenizer, texts, clf.settings)
+    both = run(clf.runtime, texts, clf.settings)
     batches = len(calls)
-    plain = run(clf.model, clf.tokenizer, texts, clf.settings)
+    plain = run(clf.runtime, texts, clf.settings)
     assert len(calls) == 2 * batches
     handle.remove()
     assert both.representations is not None
@@ -37,7 +37,7 @@ def test_rows_come_in_the_order_asked_for(
     part = run_tokens(clf.model, clf.method, tokens, some)
     np.testing.assert_allclose(part.logits, whole.logits[:, some], atol=2e-5)
     np.testing.assert_array_equal(part.passes, whole.passes[some])
-    np.testing.assert_allclose(whole.logits, run(clf.model, clf.tokenizer, texts, clf.settings).logits, atol=2e-5)
+    np.testing.assert_allclose(whole.logits, run(clf.runtime, texts, clf.settings).logits, atol=2e-5)
     if method == "analytic":
         assert part.margin_variance is not None
         assert whole.margin_variance is not None

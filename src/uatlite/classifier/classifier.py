@@ -4,35 +4,35 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.classifier import calibrate as calibrating
 from uatlite.classifier import saving
-from uatlite.classifier.adapters import ScikitLearnMixin, as_model
+from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.calibrate import Calibration, CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
-from uatlite.classifier.explanation import Explanation, ExplanationOptions
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.run import run
-from uatlite.classifier.settings import Settings, method_of, tokenizer_fingerprint
+from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.settings import Config, Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.methods.method import TOLERANCE, Method
-from uatlite.model.architectures import check_classifier, is_multiple_choice, unwrap
-from uatlite.model.load import load_checkpoint, model_hash
-from uatlite.model.tokens import longest
-from uatlite.passes.config import UATConfig
+from uatlite.model.architectures import check_classifier, unwrap
+from uatlite.model.tokens import most_tokens
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Floats, Text
 
-Config = UATConfig | Method | str | None
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from uatlite.classifier.explanation import Explanation
 
 
 class UncertaintyClassifier(ScikitLearnMixin):
@@ -46,8 +46,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
         config: Config = None,
         *,
         seed: int | None = None,
@@ -64,7 +64,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         self.indices = indices
         self.calibration_: Calibration | None = None
         check_classifier(unwrap(model))
-        method_of(config, seed, model)  # a bad one is an error now and not at the first text
+        method_of(config, seed, self.runtime.method)  # a bad one is an error now and not at the first text
 
     @classmethod
     def from_pretrained(
@@ -84,6 +84,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
         """
         if config is not None and method is not None:
             raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
+        from uatlite.model.load import load_checkpoint
+
         checkpoint = load_checkpoint(name, device=device)
         stored = saving.read(name) if calibrated else saving.Stored()
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
@@ -93,26 +95,26 @@ class UncertaintyClassifier(ScikitLearnMixin):
         return classifier
 
     @property
+    def runtime(self) -> Runtime:
+        """What computes the passes."""
+        return TorchRuntime(self.model, self.tokenizer)
+
+    @property
     def method(self) -> Method:
         """How the passes are made: what `config` says, with the settings of it that calibrating learned."""
-        asked = method_of(self.config, self.seed, self.model)
+        asked = method_of(self.config, self.seed, self.runtime.method)
         learned = None if self.calibration_ is None else self.calibration_.settings.method
         return asked if learned is None or learned.untuned() != asked else learned
 
     @property
     def chooses(self) -> bool:
         """Whether the model is one for multiple choice."""
-        return is_multiple_choice(self.model)
+        return self.runtime.chooses
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """What the classes are called, by column; of a multiple choice A, B, ..., once it is calibrated."""
-        if self.calibration_ is not None:
-            return self.calibration_.classes
-        if self.chooses:
-            return ()
-        names = {int(column): str(name) for column, name in self.model.config.id2label.items()}
-        return tuple(names[column] for column in range(len(names)))
+        return self.runtime.class_names if self.calibration_ is None else self.calibration_.classes
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -122,7 +124,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
     @property
     def settings(self) -> Settings:
         """All that decides the logits besides the model."""
-        length = longest(self.model, self.tokenizer, self.max_length)
+        length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
         method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
         return Settings(method, method.seed if self.seed is None else self.seed, length, self.windows, probe)
 
@@ -190,13 +192,13 @@ class UncertaintyClassifier(ScikitLearnMixin):
             raise ConfigurationError(
                 f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
             )
-        settings = replace(self.settings, method=method_of(self.config, self.seed, self.model))
+        settings = replace(self.settings, method=method_of(self.config, self.seed, self.runtime.method))
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         given = [] if reference is None else check_texts(reference, chooses=self.chooses)
         others = [text for text in given if text not in known]
-        data = CalibrationTexts(self.model, self.tokenizer, settings, checked, columns, others, report)
+        data = CalibrationTexts(self.runtime, settings, checked, columns, others, report)
         learned = data.learn(options, tolerance, budget)
-        calibration = calibrating.calibrate(learned, columns, options, model_hash=model_hash(self.model), classes=names)
+        calibration = calibrating.calibrate(learned, columns, options, model_hash=self.runtime.hash, classes=names)
         if budget is not None:
             self.config = learned.settings.method
         self.calibration_ = calibration
@@ -240,27 +242,31 @@ class UncertaintyClassifier(ScikitLearnMixin):
         samples: int = 200,
         occlusion: bool = True,
         attention: bool = True,
-    ) -> Explanation:
+    ) -> "Explanation":
         """The prediction of one text (a string, a pair or Choices) and where its uncertainty comes from.
 
         Words and layers take one forward and one backward pass, which with the method 'analytic' are the prediction's
         own; the estimators 'isolated' and 'total-variance' sample `samples` passes for each layer and component.
         `occlusion` masks each word in turn, a forward pass each; `attention` compares it with and without modulation.
         """
-        options = ExplanationOptions(estimator, samples, occlusion, attention)
-        return self.predictor().explain(check_text(text, chooses=self.chooses, options=self._options), options)
+        checked = check_text(text, chooses=self.chooses, options=self._options)
+        return self.predictor().explain(
+            checked, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
+        )
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
         checked = check_texts(texts, chooses=self.chooses)
         columns = _paired(checked, class_indices(labels, self.class_names))
         predictor = self.predictor()
-        outputs = run(self.model, self.tokenizer, checked, predictor.settings)
+        outputs = run(self.runtime, checked, predictor.settings)
         calibrated = probabilities(outputs, predictor.calibrator)
         return measure(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
 
-    def as_model(self) -> PreTrainedModel:
+    def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
+        from uatlite.classifier.pipeline import as_model
+
         return as_model(self)
 
     def save_pretrained(
@@ -277,7 +283,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         return saving.push(self, name, private=private, evaluation=evaluation)
 
     def __repr__(self) -> str:
-        model = type(unwrap(self.model)).__name__
+        model = self.runtime.architecture
         state = "not calibrated"
         if self.calibration_ is not None:
             rule = "" if self.calibration_.rule is None else ", abstains"

@@ -17,7 +17,8 @@ from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, att
 from uatlite.attribution.words import TokenAttribution, tokens_of
 from uatlite.classifier.display import excerpt
 from uatlite.classifier.predictions import Prediction
-from uatlite.classifier.run import Outputs, gather, over_windows, run_batch, tokenized
+from uatlite.classifier.run import over_windows, tokenized
+from uatlite.classifier.runtime import Outputs, outputs_of, run_batch
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.methods.method import Method
@@ -238,7 +239,7 @@ def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text,
         encoded=_with_words(tokenizer, text, batch.inputs, settings.max_length),
         method=settings.method,
         config=config,
-        outputs=over_windows(gather([passes], [batch]), windows),
+        outputs=over_windows(outputs_of(passes), windows),
         propagation=passes.sources or propagate(model, batch.inputs, config),
     )
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.classifier.calibrate import Basis, CalibrationOptions, Learned, boundary_of, split
-from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs, Runtime
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError
 from uatlite.methods.adaptive import ADAPTIVE
@@ -38,8 +38,7 @@ Report = Callable[[int], None]
 class CalibrationTexts:
     """Labelled texts, and unlabelled ones of the same task, with what methods say about them."""
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    runtime: Runtime
     settings: Settings
     texts: list[Text]
     labels: NDArray[np.int64]
@@ -111,7 +110,7 @@ class CalibrationTexts:
 
     def _run_over(self, method: Method, texts: list[Text]) -> Outputs:
         settings = replace(self.settings, method=method.seeded(self.settings.seed))
-        outputs = run(self.model, self.tokenizer, texts, settings)
+        outputs = run(self.runtime, texts, settings)
         self._tell(len(texts))
         return outputs
 
@@ -124,7 +123,7 @@ class CalibrationTexts:
         fit: ScopeFit | None = None
         for start in range(0, len(self.reference), REFERENCE_BLOCK):
             texts = list(self.reference[start : start + REFERENCE_BLOCK])
-            outputs = run(self.model, self.tokenizer, texts, settings)
+            outputs = run(self.runtime, texts, settings)
             self._tell(len(texts))
             if outputs.representations is None:
                 return None

@@ -6,16 +6,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.classifier import explanation as explaining
 from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.explanation import Explanation, ExplanationOptions
 from uatlite.classifier.predictions import Predictions
-from uatlite.classifier.run import Outputs, run
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs, Runtime, TorchRuntime
 from uatlite.classifier.settings import Settings
-from uatlite.errors import CalibrationError
-from uatlite.model.load import model_hash
+from uatlite.errors import CalibrationError, ModelError
 from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
@@ -25,17 +22,17 @@ from uatlite.values import Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.explanation import Explanation
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
-    """Model, settings and calibration of a classifier at one moment; later changes of the classifier do not reach it.
+    """Runtime, settings and calibration of a classifier at one moment; later changes of the classifier do not reach it.
 
     Its texts are already checked (`uatlite.text.examples.check_texts`).
     """
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    runtime: Runtime
     settings: Settings
     calibration: Calibration | None
     class_names: tuple[str, ...]
@@ -50,14 +47,12 @@ class Predictor:
             raise CalibrationError(
                 f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
             )
-        return cls(
-            classifier.model, classifier.tokenizer, settings, calibration, classifier.class_names, classifier.indices
-        )
+        return cls(classifier.runtime, settings, calibration, classifier.class_names, classifier.indices)
 
     @cached_property
     def model_hash(self) -> str:
         """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
-        return model_hash(self.model) if self.calibration is None else self.calibration.model_hash
+        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -68,7 +63,7 @@ class Predictor:
         """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
         if not texts:
             return self._without_texts()
-        predictions = self.predictions(texts, run(self.model, self.tokenizer, texts, self.settings))
+        predictions = self.predictions(texts, run(self.runtime, texts, self.settings))
         return self._look_again(predictions)
 
     def _look_again(self, predictions: Predictions) -> Predictions:
@@ -78,7 +73,7 @@ class Predictor:
             return predictions
         rows = np.flatnonzero(outside)
         texts = [predictions.texts[row] for row in rows.tolist()]
-        outputs = run(self.model, self.tokenizer, texts, replace(self.settings, method=method))
+        outputs = run(self.runtime, texts, replace(self.settings, method=method))
         passes = predictions.passes.copy()
         passes[rows] += outputs.passes
         return replace(
@@ -87,11 +82,19 @@ class Predictor:
             passes=passes,
         )
 
-    def explain(self, text: Text, options: ExplanationOptions) -> Explanation:
-        """The prediction for a checked text, and where its uncertainty comes from."""
-        reading = explaining.read(self.model, self.tokenizer, text, self.settings)
+    def explain(self, text: Text, **options: Any) -> "Explanation":
+        """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""
+        if not isinstance(self.runtime, TorchRuntime):
+            raise ModelError(
+                "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was "
+                "exported from."
+            )
+        from uatlite.classifier import explanation as explaining
+
+        asked = explaining.ExplanationOptions(**options)
+        reading = explaining.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
         prediction, band = self.predictions([text], reading.outputs)[0], margin_band(reading.outputs, self.calibrator)
-        return explaining.explain(reading, prediction, options, band)
+        return explaining.explain(reading, prediction, asked, band)
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
         """Predictions from what the method's passes say about the texts."""

@@ -22,10 +22,7 @@ from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CONFIDENCE, Figures
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, DataError, ModelError
-from uatlite.model import weights as method_weights
-from uatlite.model.architectures import unwrap
-from uatlite.model.load import model_hash
-from uatlite.model.weights import file_beside
+from uatlite.text.files import file_beside
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -72,8 +69,7 @@ def write(
     """Write everything into a directory; a new one appears under its name when it is whole."""
     check_target(directory, overwrite=overwrite)
     calibration = classifier.predictor().calibration
-    model = unwrap(classifier.model)
-    if calibration is not None and model_hash(model) != calibration.model_hash:
+    if calibration is not None and classifier.runtime.hash != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
     if directory.exists():
         _write_files(classifier, directory, evaluation)
@@ -87,10 +83,8 @@ def write(
 
 
 def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
-    model, calibration = unwrap(classifier.model), classifier.calibration_
-    model.save_pretrained(directory)
-    method_weights.write(model, directory)
-    classifier.tokenizer.save_pretrained(directory)
+    calibration = classifier.calibration_
+    classifier.runtime.save(directory)
     state = {
         "format": FORMAT,
         "uatlite": __version__,
@@ -205,18 +199,18 @@ transformers alone loads it too, as the plain model without calibration{plain_ab
 
 def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
-    model, settings, calibration = unwrap(classifier.model), classifier.settings, classifier.calibration_
+    architecture, settings, calibration = classifier.runtime.architecture, classifier.settings, classifier.calibration_
     rule = None if calibration is None else calibration.rule
     names = classifier.class_names
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
     return _CARD.format(
-        title=f"{type(model).__name__} with uncertainty",
+        title=f"{architecture} with uncertainty",
         abstains=" and abstains where it should not answer" if rule else "",
         abstain_attribute=", pred.abstain" if rule else "",
         plain_abstains=" and abstention" if rule else "",
-        model=type(model).__name__,
+        model=architecture,
         classes=len(names),
         names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),
         method=settings.method.name,

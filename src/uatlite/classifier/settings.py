@@ -1,18 +1,20 @@
 """What decides the logits besides the model: the method, its seed, the length of texts and the tokenizer."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, method_from_dict, method_of_config, parse_method
 from uatlite.model.tokens import TOKENIZING, tokenize
-from uatlite.model.weights import attached
 from uatlite.passes.config import UATConfig
 from uatlite.values import Floats
+
+if TYPE_CHECKING:
+    from uatlite.model.tokens import Tokenizer
 
 DEFAULT_METHOD = "distilled"
 
@@ -37,7 +39,7 @@ class Settings:
         return {"method": self.method.to_dict(), **own}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Settings":
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
         """The settings that `to_dict` described."""
         try:
             method = method_from_dict(values["method"]).seeded(int(values["seed"]))
@@ -47,14 +49,14 @@ class Settings:
                 f"the stored settings are broken or of another version ({error}); calibrate again."
             ) from error
 
-    def with_arrays(self, arrays: Mapping[str, Floats]) -> "Settings":
+    def with_arrays(self, arrays: Mapping[str, Floats]) -> Settings:
         """The settings with the arrays that the method learned, found by name among others."""
         try:
             return replace(self, method=self.method.with_arrays(arrays))
         except ConfigurationError as error:
             raise ModelError(f"the stored settings are broken ({error}); calibrate again.") from error
 
-    def difference(self, other: "Settings") -> str:
+    def difference(self, other: Settings) -> str:
         """What differs, as 'max_length 512, now 128'; empty where nothing does."""
         mine, theirs = self.to_dict(), other.to_dict()
         names = [name for name in mine if mine[name] != theirs[name]]
@@ -64,13 +66,16 @@ class Settings:
         return self.method.name if name == "method" else str(getattr(self, name))[:12]
 
 
-def method_of(config: UATConfig | Method | str | None, seed: int | None, model: PreTrainedModel) -> Method:
+Config = UATConfig | Method | str | None
+
+
+def method_of(config: Config, seed: int | None, own: Method | str | None) -> Method:
     """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself.
 
-    Where none is named, it is the one that the model was trained for, or `DEFAULT_METHOD`.
+    Where none is named, it is the model's own, which it was made for, or `DEFAULT_METHOD`.
     """
     if config is None:
-        config = trained_for(model) or DEFAULT_METHOD
+        config = own or DEFAULT_METHOD
     if isinstance(config, UATConfig):
         method = method_of_config(config)
     elif isinstance(config, str):
@@ -84,21 +89,7 @@ def method_of(config: UATConfig | Method | str | None, seed: int | None, model: 
     return method if seed is None else method.seeded(seed)
 
 
-def trained_for(model: PreTrainedModel) -> str | None:
-    """The spelling of the method that a model has the weights of, if it has some."""
-    weights = attached(model)
-    if weights is None:
-        return None
-    method = METHODS.get(weights.method)
-    if method is None or not method.trained:
-        raise ModelError(
-            f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install the "
-            "version that trained it."
-        )
-    return method.as_trained(weights).name
-
-
-def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """SHA-256 of how the tokenizer splits a text that is meant to tell tokenizers apart."""
     with TOKENIZING:
         return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], 1 << 30).fingerprint

@@ -150,7 +150,7 @@ def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
     """The index of each row's first or last real token, whichever side the padding is on: real (rows, tokens)."""
     places = torch.arange(real.shape[1], device=real.device)
     token = (real * places).argmax(dim=1) if last else real.argmax(dim=1)
-    return torch.arange(len(real), device=real.device), token
+    return torch.arange(real.shape[0], device=real.device), token
 
 
 def _watched(model: PreTrainedModel, seen: _Seen) -> PreTrainedModel:

@@ -1,9 +1,13 @@
-"""Texts to the tensors that a classifier takes: tokens, batches of similar length, windows of long texts.
+"""Texts to what a classifier takes: tokens, batches of similar length, windows of long texts.
 
 tokens = tokenize(tokenizer, texts, longest(model, tokenizer))
 for batch in tokens.batches():
     logits[list(batch.rows)] = model(**batch.inputs).logits
+
+Nothing here needs torch, except to give a batch as tensors.
 """
+
+from __future__ import annotations
 
 import hashlib
 import threading
@@ -11,16 +15,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.model.architectures import longest_input
 from uatlite.predictive import mean_logits
-from uatlite.values import Choices, Text
+from uatlite.values import Choices, Integers, Text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from uatlite.model.tokenizer import FastTokenizer
+
+    Tokenizer: TypeAlias = PreTrainedTokenizerBase | FastTokenizer
 
 BATCH_TOKENS = 4096
 """Most tokens of a padded batch, choices included; the engine cuts it further, to fit the caches."""
@@ -41,20 +52,32 @@ Pair = tuple[str, str | None]
 """What is encoded together: a text alone, or two."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Some texts as padded tensors, and their indices among all texts."""
+    """Some texts, padded, and their indices among all texts."""
 
     rows: tuple[int, ...]
-    inputs: dict[str, Tensor]
+    arrays: dict[str, Integers]
     """(batch, tokens), or (batch, choices, tokens) for multiple choice"""
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """The same as tensors."""
+        return as_tensors(self.arrays)
+
+
+def as_tensors(arrays: Mapping[str, Integers]) -> dict[str, Tensor]:
+    """The inputs of a PyTorch model from arrays, which they share their memory with."""
+    import torch
+
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """Tokenized texts, not yet padded: one sequence per text, or one per option."""
 
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     rows: tuple[tuple[Features, ...], ...]
     cut: tuple[int, ...]
     """tokens that were cut off each text, 0 where it fits"""
@@ -106,7 +129,7 @@ class Tokens:
         order = [place for place in self.by_length() if wanted is None or place in wanted]
         for _, same_choices in groupby(order, key=lambda place: len(self.rows[place])):
             for part in self._cut(list(same_choices), most_tokens, most_texts, most_padding):
-                yield Batch(tuple(part), self.pad(part))
+                yield Batch(tuple(part), self.padded(part))
 
     def _cut(self, order: list[int], most_tokens: int, most_texts: int, most_padding: int) -> Iterator[list[int]]:
         part: list[int] = []
@@ -123,24 +146,40 @@ class Tokens:
             yield part
 
     def pad(self, rows: Sequence[int]) -> dict[str, Tensor]:
-        """The texts at these indices as one padded batch."""
-        sequences = [dict(sequence) for row in rows for sequence in self.rows[row]]
-        padded: Mapping[str, Tensor] = self.tokenizer.pad(sequences, padding=True, return_tensors="pt", verbose=False)
-        choices = len(self.rows[rows[0]])
-        if choices == 1:
-            return dict(padded)
-        return {name: value.view(len(rows), choices, -1) for name, value in padded.items()}
+        """The texts at these indices as one padded batch of tensors."""
+        return as_tensors(self.padded(rows))
+
+    def padded(self, rows: Sequence[int]) -> dict[str, Integers]:
+        """The texts at these indices as one padded batch of arrays."""
+        sequences = [sequence for row in rows for sequence in self.rows[row]]
+        width = max(self.lengths[row] for row in rows)
+        values = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": self.tokenizer.pad_token_type_id}
+        left = self.tokenizer.padding_side == "left"
+        shape = len(rows), len(self.rows[rows[0]]), width
+        padded: dict[str, Integers] = {}
+        for name in sequences[0]:
+            array = np.full((len(sequences), width), values.get(name, 0), dtype=np.int64)
+            for line, sequence in zip(array, sequences, strict=True):
+                tokens = sequence[name]
+                line[width - len(tokens) if left else 0 : width if left else len(tokens)] = tokens
+            padded[name] = array if shape[1] == 1 else array.reshape(shape)
+        return padded
 
 
 def longest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, limit: int | None = None) -> int:
-    """The most tokens of a sequence: the least of the model's positions, the tokenizer's limit, and `limit`."""
+    """The most tokens of a sequence for a model."""
+    return most_tokens(longest_input(model), tokenizer, limit)
+
+
+def most_tokens(positions: int | None, tokenizer: Tokenizer, limit: int | None = None) -> int:
+    """The most tokens of a sequence: the least of a model's positions, the tokenizer's limit, and `limit`."""
     if limit is not None and limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
         raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
-    limits = (longest_input(model), limit, tokenizer.model_max_length)  # a tokenizer without a limit says 1e30
+    limits = (positions, limit, tokenizer.model_max_length)  # a tokenizer without a limit says 1e30
     return int(min(found for found in limits if found is not None))
 
 
-def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Text], max_length: int) -> Tokens:
+def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int) -> Tokens:
     """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first."""
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of texts, even of one.")
@@ -171,7 +210,7 @@ def _sequences(text: Text, place: int) -> list[Pair]:
     )
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], max_length: int | None) -> list[Features]:
+def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int | None) -> list[Features]:
     """Token features of each sequence, in order; single texts and pairs may be mixed."""
     encoded: list[Features] = [{} for _ in pairs]
     for is_pair in (False, True):
@@ -179,7 +218,7 @@ def _encode(tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair], max_lengt
         if not places:
             continue
         first = [pairs[place][0] for place in places]
-        second = [pairs[place][1] for place in places] if is_pair else None
+        second = [pairs[place][1] or "" for place in places] if is_pair else None
         features: Mapping[str, list[list[int]]] = tokenizer(
             first, second, truncation=max_length is not None, max_length=max_length, verbose=False
         )
@@ -226,13 +265,13 @@ class Windows:
         return np.asarray(sums / self.counts.reshape(shape))
 
 
-def truncated(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
+def truncated(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
     """One window for each text, cut where it is too long."""
     with TOKENIZING:
         return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
 
 
-def windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: int) -> Windows:
+def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
     """As many overlapping windows as each text needs.
 
     In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
@@ -256,7 +295,7 @@ def windowed(tokenizer: PreTrainedTokenizerBase, texts: list[Text], max_length: 
     return Windows(Tokens(tokenizer, tuple(rows), tuple(lost)), np.array(counts, dtype=np.int64))
 
 
-def _windows(tokenizer: PreTrainedTokenizerBase, text: Text, max_length: int) -> list[tuple[Features, ...]]:
+def _windows(tokenizer: Tokenizer, text: Text, max_length: int) -> list[tuple[Features, ...]]:
     """The windows of a text, each with a sequence for every option; none if a pair leaves no room for them."""
     options = [_sequence_windows(tokenizer, pair, max_length) for pair in _sequences(text, 0)]
     if not all(options):
@@ -265,7 +304,7 @@ def _windows(tokenizer: PreTrainedTokenizerBase, text: Text, max_length: int) ->
     return [tuple(windows[min(index, len(windows) - 1)] for windows in options) for index in range(most)]
 
 
-def _sequence_windows(tokenizer: PreTrainedTokenizerBase, pair: Pair, max_length: int) -> list[Features]:
+def _sequence_windows(tokenizer: Tokenizer, pair: Pair, max_length: int) -> list[Features]:
     first, second = pair
     sizes = [len(tokenizer(part or "", add_special_tokens=False, verbose=False)["input_ids"]) for part in pair]
     room = max_length - tokenizer.num_special_tokens_to_add(pair=second is not None) - min(sizes)

@@ -20,10 +20,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.utils import cached_file
 
 from uatlite.errors import ModelError
 from uatlite.model.architectures import MODEL_INPUTS, unwrap
+from uatlite.text.files import file_beside
 
 FILE = "uatlite-method.safetensors"
 FORMAT = "1"
@@ -126,21 +126,6 @@ def read(name: str | Path) -> MethodWeights | None:
             return MethodWeights(header["method"], tensors, headless=header["headless"] == "true")
     except (SafetensorError, KeyError, OSError) as error:
         raise ModelError(f"{name}/{FILE} is broken ({error}); copy it again, or train again.") from error
-
-
-def file_beside(name: str | Path, file: str) -> Path | None:
-    """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
-    local = Path(name).expanduser()
-    if local.exists():
-        return local / file if (local / file).is_file() else None
-    found = cached_file(
-        str(name),
-        file,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return None if found is None else Path(found)
 
 
 def flat_parameters(model: PreTrainedModel) -> Tensor:

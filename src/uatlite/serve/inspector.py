@@ -1,11 +1,10 @@
 """The explanation of one text for the inspector page, with the served settings or others."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uatlite.classifier.explanation import Explanation, ExplanationOptions
 from uatlite.classifier.predictor import Predictor
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
@@ -21,6 +20,9 @@ from uatlite.serve.schema import (
 )
 from uatlite.trust.distribution import pass_probabilities, probabilities
 from uatlite.values import Text, WordAttribution
+
+if TYPE_CHECKING:
+    from uatlite.classifier.explanation import Explanation
 
 STANDARD = METHODS["analytic"]
 """The method that explains a model which is served without dropout."""
@@ -43,9 +45,7 @@ class Inspection:
 def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
     """The prediction, its passes, and where its uncertainty comes from."""
     method = changed_method(predictor.settings.method, inspection.settings)
-    explanation = with_method(predictor, method).explain(
-        inspection.text, ExplanationOptions(occlusion=inspection.masking)
-    )
+    explanation = with_method(predictor, method).explain(inspection.text, occlusion=inspection.masking)
     classes = explanation.prediction.among.classes
     before = probabilities(explanation.outputs, None)[0].tolist()
     each = pass_probabilities(explanation.outputs, predictor.calibrator)[:, 0]
@@ -101,7 +101,7 @@ def _word(word: WordAttribution) -> ExplainedWord:
     )
 
 
-def _attention(explanation: Explanation) -> Attention | None:
+def _attention(explanation: "Explanation") -> Attention | None:
     """The mean over heads, layer by layer; None for a method that modulates nothing, or a text of many tokens."""
     found = explanation.token_attention
     if found is None or explanation.sequence_length > MOST_MAPPED:

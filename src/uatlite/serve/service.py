@@ -3,22 +3,20 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from uatlite import __version__
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES, Prediction
-from uatlite.errors import ConfigurationError, InputError
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
-from uatlite.model.architectures import unwrap
 from uatlite.passes.config import GATES
 from uatlite.scoring.blocks import TextShape
 from uatlite.serve.batching import Batcher
@@ -92,8 +90,7 @@ class Service:
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         self._open = False
-        on_cpu = next(classifier.model.parameters()).device.type == "cpu"
-        self._workers = torch.get_num_threads() if on_cpu else 1
+        self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
         self._texts: Batcher[Text, Prediction] = Batcher(
             self._predict_batch,
@@ -113,20 +110,17 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Process requests until the block ends, and then those accepted before."""
         queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
-        if self._workers > 1:
-            torch.set_num_threads(1)
-        loops = [asyncio.create_task(queue.run()) for queue in queues]
-        self._open = True
-        try:
-            yield
-        finally:
-            self._open = False
-            for queue in queues:
-                queue.close()
-            await asyncio.gather(*loops)
-            self._executor.shutdown()
-            if self._workers > 1:
-                torch.set_num_threads(self._workers)
+        with self.predictor.runtime.one_thread() if self._workers > 1 else nullcontext():
+            loops = [asyncio.create_task(queue.run()) for queue in queues]
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+                for queue in queues:
+                    queue.close()
+                await asyncio.gather(*loops)
+                self._executor.shutdown()
 
     def warm_up(self) -> None:
         """Predict once, so that everything is loaded, and a model that cannot predict fails at the start."""
@@ -146,8 +140,8 @@ class Service:
         """The explanation of a checked text; raises a `Refusal` where the settings or the text do not allow it."""
         try:
             return (await self._submit(self._explanations, [inspection]))[0]
-        except (ConfigurationError, InputError) as error:
-            raise invalid("settings" if isinstance(error, ConfigurationError) else "text", str(error)) from None
+        except (ConfigurationError, InputError, ModelError) as error:
+            raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
 
     async def shift(self, predictions: Sequence[Prediction]) -> ShiftReport | None:
         """Whether the texts of a request are like the calibration rows; None where these are unknown."""
@@ -167,7 +161,7 @@ class Service:
         menu = None if calibration is None else calibration.menu
         comparison = None if calibration is None else calibration.comparison
         return ServedModel(
-            architecture=type(unwrap(self.predictor.model)).__name__,
+            architecture=self.predictor.runtime.architecture,
             classes=list(self.predictor.class_names),
             multiple_choice=self.shape.chooses,
             method=method.name,

@@ -1,4 +1,4 @@
-"""Row files: their formats, the files at a path or an address, and their bytes, unzipped.
+"""Row files: their formats, the files at a path or an address, and their bytes, unzipped; files beside a model.
 
 An address is anything that fsspec opens, such as s3://bucket/rows or file:///data/rows.csv.
 """
@@ -169,3 +169,22 @@ def _neighbours(path: Path) -> str:
         return f" Its directory {path.parent} does not exist either."
     files = sorted(entry.name for entry in path.parent.iterdir() if format_of(entry))
     return f" Beside it there are: {', '.join(files[:8])}." if files else ""
+
+
+def file_beside(name: str | Path, file: str) -> Path | None:
+    """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
+    local = Path(name).expanduser()
+    if local.exists():
+        return local / file if (local / file).is_file() else None
+    try:
+        from transformers.utils import cached_file
+    except ModuleNotFoundError as error:
+        raise MissingDependency("transformers", "torch") from error
+    found = cached_file(
+        str(name),
+        file,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if found is None else Path(found)

@@ -1,0 +1,204 @@
+"""What computes a classifier: PyTorch, or ONNX Runtime for an exported one.
+
+Predicting, calibrating, scoring and serving know only the Protocol `Runtime`. Nothing here imports torch before a
+PyTorch model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import ModelError
+from uatlite.methods.method import Method, Passes
+from uatlite.methods.registry import METHODS
+from uatlite.model.architectures import is_multiple_choice, longest_input, unwrap
+from uatlite.model.tokens import Batch
+from uatlite.predictive import Counts, PassLogits
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from uatlite.model.tokens import Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs(PassLogits):
+    """What a method says about some texts, averaged over the windows of a text; rows are texts."""
+
+    cut: Counts | None = None
+    """(rows,): tokens that were cut off each row; None where that was not counted"""
+    spent: Counts | None = None
+    """(rows,): passes run for each row, where that differs from the number of its logits"""
+
+    @property
+    def passes(self) -> Counts:
+        """(rows,): passes run for each row."""
+        if self.spent is not None:
+            return self.spent
+        return np.full(self.logits.shape[1], len(self.logits)) if self.counts is None else self.counts
+
+
+class Runtime(Protocol):
+    """A classifier with its tokenizer, ready to run."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def architecture(self) -> str:
+        """The name of the model's class in transformers."""
+        ...
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of everything that decides the logits and the meaning of their columns."""
+        ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, by column; none for multiple choice."""
+        ...
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the model is one for multiple choice."""
+        ...
+
+    @property
+    def positions(self) -> int | None:
+        """The most tokens that the model takes; None if it has no limit."""
+        ...
+
+    @property
+    def method(self) -> Method | str | None:
+        """The method that the model was made for; None if it was made for no special one."""
+        ...
+
+    @property
+    def workers(self) -> int:
+        """How many threads may run batches at the same time, each with `one_thread`."""
+        ...
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """Inside the block every batch is computed by the thread that runs it."""
+        ...
+
+    def run(self, method: Method, batch: Batch) -> Outputs:
+        """The method's passes over one batch."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write the model and its tokenizer into a directory that exists."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class TorchRuntime:
+    """A PyTorch model, as transformers loads it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def architecture(self) -> str:
+        return type(unwrap(self.model)).__name__
+
+    @property
+    def hash(self) -> str:
+        from uatlite.model.load import model_hash
+
+        return model_hash(self.model)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        if self.chooses:
+            return ()
+        names = {int(column): str(name) for column, name in self.model.config.id2label.items()}
+        return tuple(names[column] for column in range(len(names)))
+
+    @property
+    def chooses(self) -> bool:
+        return is_multiple_choice(self.model)
+
+    @property
+    def positions(self) -> int | None:
+        return longest_input(self.model)
+
+    @property
+    def method(self) -> str | None:
+        """The spelling of the method that the model has the weights of, if it has some."""
+        from uatlite.model.weights import attached
+
+        weights = attached(self.model)
+        if weights is None:
+            return None
+        method = METHODS.get(weights.method)
+        if method is None or not method.trained:
+            raise ModelError(
+                f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install "
+                "the version that trained it."
+            )
+        return method.as_trained(weights).name
+
+    @property
+    def workers(self) -> int:
+        import torch
+
+        on_cpu = next(self.model.parameters()).device.type == "cpu"
+        return torch.get_num_threads() if on_cpu else 1
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    def run(self, method: Method, batch: Batch) -> Outputs:
+        return outputs_of(run_batch(self.model, method, batch.inputs))
+
+    def save(self, directory: Path) -> None:
+        from uatlite.model import weights
+
+        model = unwrap(self.model)
+        model.save_pretrained(directory)
+        weights.write(model, directory)
+        self.tokenizer.save_pretrained(directory)
+
+
+def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:
+    """The method's passes over one batch, off the model's device; `sources` stay where they are."""
+    moved = method.run(model, inputs)
+    for name in ("logits", "margin_variance", "counts", "spent", "representation"):
+        value = getattr(moved, name)
+        moved = moved if value is None else replace(moved, **{name: value.detach().cpu()})
+    return moved
+
+
+def outputs_of(passes: Passes) -> Outputs:
+    """The passes of a batch as arrays."""
+
+    def array(value: Tensor | None, kind: type) -> NDArray[Any] | None:
+        return None if value is None else value.numpy().astype(kind)
+
+    logits = array(passes.logits, np.float64)
+    assert logits is not None
+    return Outputs(
+        logits=logits,
+        given_variance=array(passes.margin_variance, np.float64),
+        counts=array(passes.counts, np.int64),
+        representations=array(passes.representation, np.float64),
+        spent=array(passes.spent, np.int64),
+    )

@@ -1,0 +1,119 @@
+"""A tokenizer without transformers: the file tokenizer.json, and the settings that transformers keeps beside it.
+
+It takes the calls that `uatlite.model.tokens` makes and gives what transformers' tokenizer of the same file gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uatlite.errors import MissingDependency, ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+FILE = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """What transformers knows of a tokenizer besides its file."""
+
+    pad_token_id: int
+    pad_token_type_id: int
+    padding_side: str
+    truncation_side: str
+    model_max_length: int | None
+    """None where there is no limit"""
+    split_special_tokens: bool
+    names: tuple[str, ...]
+    """what the model takes: input_ids, attention_mask and, for some, token_type_ids"""
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> TokenizerSettings:
+        """The settings of transformers' tokenizer; raises where it has no file that another library can read."""
+        if not tokenizer.is_fast:
+            raise ModelError(
+                f"{type(tokenizer).__name__} is a slow tokenizer, without the {FILE} that an exported model needs; use "
+                "a checkpoint with a fast one."
+            )
+        limit = tokenizer.model_max_length
+        return cls(
+            pad_token_id=int(tokenizer.pad_token_id),
+            pad_token_type_id=int(tokenizer.pad_token_type_id),
+            padding_side=str(tokenizer.padding_side),
+            truncation_side=str(tokenizer.truncation_side),
+            model_max_length=None if limit > 1 << 40 else int(limit),
+            split_special_tokens=bool(tokenizer.split_special_tokens),
+            names=tuple(tokenizer("a", verbose=False)),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**asdict(self), "names": list(self.names)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TokenizerSettings:
+        """The settings that `to_dict` described."""
+        return cls(**{**values, "names": tuple(values["names"])})
+
+
+class FastTokenizer:
+    """The tokenizer in a directory. Truncation is a state of it, so only one thread at a time may call it."""
+
+    is_fast = True
+
+    def __init__(self, directory: Path, settings: TokenizerSettings) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError as error:
+            raise MissingDependency("tokenizers", "onnx") from error
+        path = directory / FILE
+        if not path.is_file():
+            raise ModelError(f"{directory} holds no {FILE}; copy the whole directory, or export again.")
+        self._inner = Tokenizer.from_file(str(path))
+        self._inner.no_padding()
+        self._inner.encode_special_tokens = settings.split_special_tokens
+        self.settings = settings
+        self.pad_token_id = settings.pad_token_id
+        self.pad_token_type_id = settings.pad_token_type_id
+        self.padding_side = settings.padding_side
+        self.model_max_length = 1 << 62 if settings.model_max_length is None else settings.model_max_length
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """The special tokens that a sequence gets."""
+        return int(self._inner.num_special_tokens_to_add(pair))
+
+    def __call__(
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str] | None = None,
+        *,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        stride: int = 0,
+        return_overflowing_tokens: bool = False,
+        add_special_tokens: bool = True,
+        verbose: bool = True,
+    ) -> dict[str, Any]:
+        """The features of one sequence, or lists of those of several; with overflowing tokens always lists."""
+        if truncation:
+            strategy = "longest_first" if truncation is True else truncation
+            direction = self.settings.truncation_side
+            self._inner.enable_truncation(max_length or 0, stride=stride, strategy=strategy, direction=direction)
+        else:
+            self._inner.no_truncation()
+        one = isinstance(first, str)
+        if one:
+            pairs: list[Any] = [(first, second) if second else first]
+        else:
+            pairs = list(zip(first, second, strict=True)) if second else list(first)
+        encodings = self._inner.encode_batch(pairs, add_special_tokens=add_special_tokens)
+        if return_overflowing_tokens:
+            encodings = [part for whole in encodings for part in (whole, *whole.overflowing)]
+        fields = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+        found = {name: [getattr(encoding, fields[name]) for encoding in encodings] for name in self.settings.names}
+        return {name: values[0] for name, values in found.items()} if one and not return_overflowing_tokens else found
