@@ -107,7 +107,7 @@ def main() -> None:
     for name, of in scores.items():
         cells = []
         for score in SCORES:
-            gap = of[score].difference
+            gap = of[score].differences.get(next(iter(scores)))
             interval = "" if gap is None else f" ({gap.point:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}])"
             cells.append(f"{of[score].mean:.4f}{interval}")
         print(f"| {name} | " + " | ".join(cells) + " |")

@@ -243,7 +243,7 @@ def table(scores: Mapping[str, Mapping[str, Score]], costs: Callable[[str], list
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for name, of in scores.items():
         cells = [cell(of[metric]) for metric in SCORES]
-        gap = of["nll"].difference
+        gap = of["nll"].differences.get(next(iter(scores)))
         change = "" if gap is None else f"{gap.point:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
         lines.append("| " + " | ".join([name, *cells, change, *costs(name)]) + " |")
     return "\n".join(lines)

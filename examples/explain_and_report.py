@@ -14,7 +14,7 @@ from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.explanation_files import write_explanation
-from uatlite.lab.report.tables import write_results
+from uatlite.lab.report.result_files import write_results
 from uatlite.model.load import load_checkpoint
 
 

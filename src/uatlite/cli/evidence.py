@@ -28,7 +28,7 @@ def demo(
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
-        from uatlite.lab.report.tables import render
+        from uatlite.lab.report.result_files import render
     with StageBar(progress) as bar:
         done = run_demo(output, bar)
     console.print(render(done.results))

@@ -201,10 +201,14 @@ def evaluate(
         resampling=Resampling(resamples, confidence),
     )
     console = shared.messages()
+    if plan.suggested:
+        console.print(
+            f"Add {', '.join(plan.suggested)} to --methods: without its calibrator a method is hardly of use."
+        )
     with console.status(f"Loading {', '.join(model)} …"):
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.evaluate.suite import evaluate as run
-        from uatlite.lab.report.tables import render, write_results
+        from uatlite.lab.report.result_files import render, write_results
         from uatlite.model.load import load_checkpoint
 
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]

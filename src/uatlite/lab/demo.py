@@ -20,7 +20,7 @@ from uatlite.lab.evaluate.suite import ProgressDisplay, evaluate
 from uatlite.lab.report.abstention import abstain, findings
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.evaluation import open_evaluation
-from uatlite.lab.report.tables import write_results
+from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, explain_least_sure
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe

@@ -104,6 +104,10 @@ class Cascade(MethodDefaults):
         return 1 + self.then.passes
 
     @property
+    def cost(self) -> int:
+        return 1 + self.then.cost
+
+    @property
     def knows_variance(self) -> bool:
         return self.then.knows_variance
 

@@ -182,6 +182,10 @@ class Distilled(MethodDefaults):
         return 1 if self.reads else self.teacher.passes
 
     @property
+    def cost(self) -> int:
+        return 1 if self.reads else self.teacher.cost
+
+    @property
     def config(self) -> UATConfig:
         return self.teacher.config
 

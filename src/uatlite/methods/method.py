@@ -123,6 +123,11 @@ class Method(Protocol):
         ...
 
     @property
+    def cost(self) -> int:
+        """Passes per text, a backward pass counted as one more; the most, where texts differ."""
+        ...
+
+    @property
     def trained(self) -> bool:
         """Whether it needs weights of its own, made by `uatlite train --method`."""
         ...
@@ -223,6 +228,10 @@ class MethodDefaults:
     @property
     def passes(self) -> int:
         return 1
+
+    @property
+    def cost(self) -> int:
+        return self.passes
 
     @property
     def trained(self) -> bool:

@@ -66,6 +66,10 @@ class Analytic(MethodDefaults):
     def name(self) -> str:
         return spelling("analytic", differences(self.config, STANDARD))
 
+    @property
+    def cost(self) -> int:
+        return 2
+
     def changed(self, **settings: str) -> Self:
         return self.with_config(change(self.config, settings, "analytic", SETTINGS))
 

@@ -44,8 +44,11 @@ def test_one_seed_is_the_plain_and_the_paired_bootstrap(labels: NDArray[np.int64
             assert (score.mean, score.low, score.high) == (plain[metric].point, plain[metric].low, plain[metric].high)
             assert score.deviation is None
     paired = paired_bootstrap(b, a, labels, metrics=METRIC, resamples=200)
-    assert {metric: scores["b"][metric].difference for metric in METRIC} == paired
-    assert scores["a"]["nll"].difference is None
+    assert {metric: scores["b"][metric].differences["a"] for metric in METRIC} == paired
+    for metric in METRIC:
+        assert list(scores["a"][metric].differences) == ["b"]
+        apart, back = scores["a"][metric].differences["b"], paired[metric]
+        assert (apart.point, apart.low, apart.high) == (-back.point, -back.high, -back.low)
 
 
 def test_seeds_are_averaged_on_the_same_resamples(labels: NDArray[np.int64]) -> None:

@@ -19,7 +19,8 @@ from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, pars
 from uatlite.lab.evaluate.results import OutOfScope, Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate
-from uatlite.lab.report.tables import markdown, records, tables_of
+from uatlite.lab.report.result_files import markdown, records
+from uatlite.lab.report.tables import tables_of
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import load, task_from_file
@@ -153,9 +154,8 @@ def test_each_contender_has_its_seeds_intervals_and_paired_differences(
     for table in (one.detection, one.in_scope, one.mixture):
         for scores in table.values():
             assert all(score.low <= score.high for score in scores.values())
-    point = one.detection["scope"]["auroc"].difference
-    assert point is not None
-    assert point.point == pytest.approx(one.detection["scope"]["auroc"].mean - one.detection["base"]["auroc"].mean)
+    apart = one.detection["scope"]["auroc"].differences["base"]
+    assert apart.point == pytest.approx(one.detection["scope"]["auroc"].mean - one.detection["base"]["auroc"].mean)
     # rows out of scope are no part of the other scores, so these agree
     assert one.in_scope["base"]["confidence_aurc"].mean == results.sets[0].scores["base"]["aurc"].mean
     assert [one.name for one in results.sets] == ["made/test"]

@@ -4,17 +4,20 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.evaluate.compare import Resampling
-from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics
+from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics, suggestion
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import evaluate
+from uatlite.lab.evaluate.suite import cost_of, evaluate
+from uatlite.methods.registry import parse_method
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
@@ -72,6 +75,12 @@ def test_an_evaluation_scores_every_contender_on_every_set(plan: Plan, checkpoin
     assert not results.sets[0].shift
     assert set(results.sets[1].shift["uat:samples=3"]) == {"delta_ece", "robustness_score"}
     assert [len(states) for states in results.calibrators.values()] == [0, 1, 0, 2, 1]
+    assert {name: about["cost"] for name, about in results.methods.items()} == {
+        "base": 1, "base+ts": 1, "uat:samples=3": 3, "uat:samples=3+ts": 3, "analytic+its": 2
+    }  # fmt: skip
+    assert results.verdict is not None
+    assert results.verdict.set == "reviews/test"
+    assert list(results.verdict.beaten_by) == ["reviews+swap/test"]
     # 60 rows in three sets, one pass of base, one of the analytic method, and three of two seeds
     assert display.stages["predicting"] == [180 * (1 + 1 + 6)] * 2
     assert display.stages["scoring"] == pytest.approx([2, 2])
@@ -154,6 +163,29 @@ def test_a_plan_is_checked_before_anything_runs(plan: Plan, changes: dict[str, o
 def test_calibrating_and_testing_on_the_same_rows_is_refused(rows: Path) -> None:
     with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
         Plan(parse_contenders("ts"), SetChoice(task_from_file(rows), "calibration"))
+
+
+@pytest.mark.parametrize(
+    ("method", "spent", "cost"),
+    [
+        ("base", None, 1), ("analytic", None, 2), ("uat", None, 10), ("adaptive", [2, 4, 10, 10], 6.5),
+        ("cascade", [1, 1, 1, 6], 9 / 4), ("cascade:then=analytic", [1, 1, 1, 2], (3 * 1 + 3) / 4),
+    ],
+)  # fmt: skip
+def test_a_cost_counts_the_passes_that_were_run_forward_and_back(
+    method: str, spent: list[int] | None, cost: float
+) -> None:
+    run = SimpleNamespace(spent=None if spent is None else np.array(spent))
+    assert cost_of(parse_method(method), run) == cost  # type: ignore[arg-type]
+
+
+def test_a_method_without_its_own_calibrator_suggests_it(plan: Plan, rows: Path) -> None:
+    asked = replace(plan, contenders=parse_contenders("base,analytic:gate=k,uat,mc+ts,distilled,distilled+its"))
+    assert asked.suggested == ("base+ts", "analytic:gate=k+its")
+    assert suggestion(asked.suggested).startswith("Not compared: base+ts, analytic:gate=k+its, methods with their own")
+    assert replace(plan, contenders=parse_contenders("ts,analytic+ts")).suggested == ()
+    on_calibration_rows = SetChoice(task_from_file(rows), "calibration")
+    assert Plan(parse_contenders("base"), on_calibration_rows).suggested == ()  # nothing is left to fit it on
 
 
 def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:

@@ -3,6 +3,7 @@
 `base` is twice as sure as it may be, the sampled methods are nearly calibrated, and under shift all are worse.
 """
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.compare import Resampling, Score
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
@@ -21,8 +22,9 @@ from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
-from uatlite.lab.report.tables import write_results
+from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
+from uatlite.metrics.bootstrap import Interval
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
@@ -96,7 +98,7 @@ def write_evaluation(directory: Path) -> Path:
     results = Results(
         model="a/model", model_hash="0" * 64, contenders=tuple(c.name for c in CONTENDERS),
         methods={
-            c.name: {"method": c.method.to_dict(), "calibrator": c.calibrator, "passes": c.method.passes, "seeds": 1,
+            c.name: {"method": c.method.to_dict(), "calibrator": c.calibrator, "cost": c.method.cost, "seeds": 1,
                      "seconds_per_text": 0.01}
             for c in CONTENDERS
         },
@@ -139,6 +141,56 @@ def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "examples_of", lambda provenance, data_dir: known)
         return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
+
+
+NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
+UAT = "uat:gate=k+ts"
+
+
+def make_score(
+    value: float, *, seeds: int = 1, best: bool = False, differences: dict[str, Interval] | None = None
+) -> Score:
+    """A score with the mean `value`."""
+    values = tuple(value + 0.01 * (seed - (seeds - 1) / 2) for seed in range(seeds))
+    return Score(values, value - 0.05, value + 0.05, differences or {}, best)
+
+
+@pytest.fixture
+def results() -> Results:
+    """Two contenders on two sets; the second beats the first on both."""
+    metrics = (*NARROW, "coverage@0.9", "accuracy@0.9")
+    above, below = {UAT: Interval(0.25, 0.2, 0.3)}, {"base": Interval(-0.25, -0.3, -0.2)}
+    base = {name: make_score(0.5, differences=above) for name in metrics} | {
+        "accuracy@0.9": Score((math.nan,), math.nan, math.nan)
+    }
+    uat = {name: make_score(0.25, seeds=3, best=name == "nll", differences=below) for name in metrics}
+    shift = {name: {"delta_ece": make_score(0.02), "robustness_score": make_score(0.3)} for name in ("base", UAT)}
+    sets = (
+        SetScores("sst2/test", "dev.jsonl", "labels in the model's order", 436, 0, 0, 0, {"base": base, UAT: uat}),
+        SetScores(
+            "imdb/test",
+            "test.jsonl",
+            "columns reordered",
+            1_000,
+            3,
+            12,
+            3_400,
+            {"base": base, UAT: uat},
+            shift,
+        ),
+    )
+    about = {"base": {"cost": 1.0, "seeds": 1}, UAT: {"cost": 10.0, "seeds": 3}}
+    return Results(
+        model="my-model",
+        model_hash="abc",
+        contenders=("base", UAT),
+        methods=about,
+        metrics=metrics,
+        resampling=Resampling(),
+        sets=sets,
+        calibrators={"base": (), UAT: ({"calibrator": "temperature"},) * 3},
+        versions={"uatlite": "0.1.0"},
+    )
 
 
 HOSTILE = "<script>alert(1)</script>"

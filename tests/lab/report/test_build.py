@@ -7,6 +7,7 @@ from pathlib import Path
 from uatlite.lab.report import build
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of
+from uatlite.lab.report.verdict import shown_verdict
 from uatlite.values import Example
 
 
@@ -48,7 +49,9 @@ def test_texts_are_escaped(page: Path) -> None:
 def test_tables_have_captions_figures_have_words_and_ids_are_unique(page: Path) -> None:
     found = elements(page)
     count = {tag: sum(1 for name, _ in found if name == tag) for tag in ("table", "caption", "svg", "desc", "h1")}
-    assert count["table"] == count["caption"] == 5  # two sets, the shift, the rule, the menu
+    assert (
+        count["table"] == count["caption"] == 7
+    )  # the verdict and its differences, two sets, the shift, the rule, the menu
     assert count["desc"] == 2 * (3 + 2 + 5) + 1
     assert count["svg"] == count["desc"] + 1  # the band of an explained text has a label instead
     assert count["h1"] == 1
@@ -62,6 +65,17 @@ def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Eval
     score = opened.results.sets[1].scores["uat+ts"]["nll"]
     cell = rf"{score.mean:.3f}.*?<small>{score.low:.3f}–{score.high:.3f}</small>"
     assert re.search(cell, page.read_text(encoding="utf-8"))
+
+
+def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation) -> None:
+    html = page.read_text(encoding="utf-8")
+    shown = shown_verdict(opened.results)
+    assert shown is not None
+    assert f"<p>{' '.join(shown.sentences)}</p>" in html
+    table = html.split("<caption>What to use at each cost</caption>")[1].split("</table>")[0]
+    for row in shown.rows:
+        cells = f"<td><strong>{row[1]}</strong></td><td>{row[2]}</td><td>{row[3]}</td>"
+        assert f'<th scope="row">{row[0]}</th>{cells}' in table
 
 
 def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation) -> None:

@@ -6,8 +6,9 @@ tests must succeed, the error rate of the claim is that of a single test, howeve
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 
@@ -53,8 +54,8 @@ class Score(SeedValues):
     low: float
     high: float
     """the interval of the mean over seeds, from resampled rows"""
-    difference: Interval | None = None
-    """the mean minus that of the first contender, paired; None for the first contender"""
+    differences: Mapping[str, Interval] = field(default_factory=dict)
+    """other contender -> the mean minus that contender's, paired"""
     best: bool = False
 
 
@@ -123,13 +124,21 @@ class _Comparison:
     confidence: float
 
     def score(self, contender: str, values: tuple[float, ...]) -> Score:
-        own, first = self.drawn[contender], next(iter(self.drawn))
+        own = self.drawn[contender]
         interval = interval_of(own.estimate, own.resampled, self.rows, self.confidence)
-        difference = None if contender == first else self.difference(contender, first)
-        return Score(values, interval.low, interval.high, difference, contender in self.winners)
+        differences = {other: self.pairs[contender, other] for other in self.drawn if other != contender}
+        return Score(values, interval.low, interval.high, differences, contender in self.winners)
 
-    def difference(self, one: str, other: str) -> Interval:
-        """The paired interval of one's mean over seeds minus the other's."""
+    @cached_property
+    def pairs(self) -> Mapping[tuple[str, str], Interval]:
+        """(one, other) -> the paired interval of one's mean over seeds minus the other's, for every two contenders."""
+        found: dict[tuple[str, str], Interval] = {}
+        for one, other in combinations(self.drawn, 2):
+            found[other, one] = apart = self._difference(other, one)
+            found[one, other] = Interval(-apart.point, -apart.high, -apart.low, apart.undefined)
+        return found
+
+    def _difference(self, one: str, other: str) -> Interval:
         a, b = self.drawn[one], self.drawn[other]
         truth = None
         if a.estimate.truth is not None and b.estimate.truth is not None:
@@ -148,5 +157,5 @@ class _Comparison:
         resampled = self.drawn[best].resampled
         equal = frozenset(name for name in defined if np.array_equal(self.drawn[name].resampled, resampled))
         others = [name for name in self.drawn if name not in equal]
-        beaten = all(self.difference(best, other).excludes(0.0) for other in others)
+        beaten = all(self.pairs[best, other].excludes(0.0) for other in others)
         return equal if others and beaten else frozenset()

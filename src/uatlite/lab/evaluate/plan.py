@@ -25,6 +25,12 @@ NO_CALIBRATOR = "none"
 # short name -> calibrator; printed names are the short ones
 CALIBRATOR_ALIASES: dict[str, str] = {"ts": "temperature", "its": "input-temperature"}
 _SHORT = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
+NATURAL_CALIBRATORS: dict[str, str] = {
+    "base": "temperature",
+    "analytic": "input-temperature",
+    "distilled": "input-temperature",
+}
+"""method -> the calibrator that it is meant to be used with, where there is one"""
 
 
 @dataclass(frozen=True)
@@ -179,6 +185,16 @@ class Plan:
             )
 
     @property
+    def suggested(self) -> tuple[str, ...]:
+        """Contenders worth adding: a method with its natural calibrator, where it is only named without one."""
+        if CALIBRATION not in self.test.task.splits or self.test.split == CALIBRATION:
+            return ()
+        calibrated = {contender.method.name for contender in self.contenders if contender.calibrated}
+        alone = [contender.method for contender in self.contenders if contender.method.name not in calibrated]
+        natural = ((method, NATURAL_CALIBRATORS.get(str(method.to_dict()["method"]))) for method in alone)
+        return tuple(Contender(method, calibrator).name for method, calibrator in natural if calibrator is not None)
+
+    @property
     def calibrates(self) -> bool:
         """Whether any contender has to be fitted on calibration rows."""
         return any(contender.fitted for contender in self.contenders)
@@ -186,6 +202,12 @@ class Plan:
     def seeds_of(self, method: Method) -> range:
         """The seeds that a method runs with; one for a method without randomness."""
         return range(self.seeds if method.stochastic else 1)
+
+
+def suggestion(contenders: Sequence[str]) -> str:
+    """What to tell a user who left these contenders out."""
+    own = "a method with its own calibrator" if len(contenders) == 1 else "methods with their own calibrators"
+    return f"Not compared: {', '.join(contenders)}, {own}; add to --methods."
 
 
 def parse_set(text: str) -> SetChoice:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from uatlite.lab.evaluate.compare import Resampling, Score, Scores
+from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.bootstrap import Interval
 
 
@@ -63,7 +65,7 @@ class Results:
     model_hash: str
     contenders: tuple[str, ...]
     methods: Mapping[str, Mapping[str, Any]]
-    """contender -> method, model, calibrator, passes, seeds, seconds per text on the first set"""
+    """contender -> method, model, calibrator, seeds; and of a text of the first set the cost in passes, and seconds"""
     metrics: tuple[str, ...]
     resampling: Resampling
     sets: tuple[SetScores, ...]
@@ -72,10 +74,20 @@ class Results:
     versions: Mapping[str, str]
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""
+    suggested: tuple[str, ...] = ()
+    """methods with their natural calibrators that were left out, though the method itself is a contender"""
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """Which contender to use at each cost; None where there is nothing to choose."""
+        costs = {name: float(about["cost"]) for name, about in self.methods.items()}
+        return verdict_of([(one.name, one.scores) for one in self.sets], costs, self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
-        values = vars(self) | {"resampling": asdict(self.resampling)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values["resampling"] = asdict(self.resampling)
+        values["verdict"] = self.verdict and self.verdict.to_dict()
         values["sets"] = [_tables_to_dict(one, _TABLES) for one in self.sets]
         outside = values.pop("out_of_scope")
         if outside is not None:
@@ -84,16 +96,17 @@ class Results:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Results":
-        """The inverse of `to_dict`."""
+        """The inverse of `to_dict`; the verdict is computed again."""
         outside = values.get("out_of_scope")
         return cls(
             **{
-                **values,
+                **{name: value for name, value in values.items() if name != "verdict"},
                 "contenders": tuple(values["contenders"]),
                 "metrics": tuple(values["metrics"]),
                 "resampling": Resampling(**values["resampling"]),
                 "sets": tuple(SetScores(**_tables_from_dict(one, _TABLES)) for one in values["sets"]),
                 "out_of_scope": None if outside is None else OutOfScope(**_tables_from_dict(outside, _SCOPE_TABLES)),
+                "suggested": tuple(values["suggested"]),
                 "calibrators": {name: tuple(states) for name, states in values["calibrators"].items()},
             }
         )
@@ -118,17 +131,20 @@ def _each_score(table: Mapping[str, Mapping[str, Any]], change: Callable[[Any], 
 
 def _score_to_dict(score: Score) -> dict[str, Any]:
     summary = {"mean": score.mean, "deviation": score.deviation, "low": score.low, "high": score.high}
-    difference = None if score.difference is None else asdict(score.difference)
-    return {**summary, "best": score.best, "values": score.values, "difference": difference}
+    differences = {other: asdict(apart) for other, apart in score.differences.items()}
+    return {**summary, "best": score.best, "values": score.values, "differences": differences}
 
 
 def _score_from_dict(values: Mapping[str, Any]) -> Score:
-    difference = values["difference"]
+    differences = {
+        other: Interval(**{key: _number(value) for key, value in apart.items()})
+        for other, apart in values["differences"].items()
+    }
     return Score(
         values=tuple(_number(value) for value in values["values"]),
         low=_number(values["low"]),
         high=_number(values["high"]),
-        difference=None if difference is None else Interval(**{key: _number(v) for key, v in difference.items()}),
+        differences=differences,
         best=bool(values["best"]),
     )
 

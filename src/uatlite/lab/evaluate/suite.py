@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from uatlite.errors import CalibrationError
 from uatlite.lab.evaluate.out_of_scope import (
     PlainReader,
@@ -74,7 +76,8 @@ def evaluate(
     display = display or NoDisplay()
     chosen = Models.of([models] if isinstance(models, Checkpoint) else models)
     sets = sets_of(plan, chosen)
-    runs = predict_all(jobs_of(plan, chosen, sets), store, display, on_cluster)
+    jobs = jobs_of(plan, chosen, sets)
+    runs = predict_all(jobs, store, display, on_cluster)
     names = [one.set_name for one in next(iter(sets.values()))]
     calibration = names.pop() if plan.calibrates else ""
     if plan.out_of_scope is not None:
@@ -91,7 +94,24 @@ def evaluate(
     if plan.out_of_scope is not None:
         test, outside = (next(iter(sets.values()))[place] for place in (0, len(names)))
         mixed = score_outside(plan, chosen.plain, test, outside, runs, calibrators, display)
-    return _results(chosen, plan, scored, mixed, runs, calibrators)
+    methods = {method.name: method for _, method, _ in jobs}
+    about = {c.name: _about(c, methods[c.method.name], runs[c.method.name, scored[0].name]) for c in plan.contenders}
+    return Results(
+        model=chosen.plain.name,
+        model_hash=chosen.plain.hash,
+        contenders=tuple(about),
+        methods=about,
+        metrics=plan.metrics,
+        resampling=plan.resampling,
+        sets=tuple(scored),
+        calibrators={
+            name: tuple(calibrator.to_dict() for calibrator in seeds if calibrator is not None)
+            for name, seeds in calibrators.items()
+        },
+        versions=next(iter(runs.values()))[0].provenance.versions,
+        out_of_scope=mixed,
+        suggested=plan.suggested,
+    )
 
 
 def sets_of(plan: Plan, models: Models) -> dict[str, list[Prepared]]:
@@ -240,38 +260,21 @@ def score_outside(
     )
 
 
-def _results(
-    models: Models,
-    plan: Plan,
-    scored: Sequence[SetScores],
-    mixed: OutOfScope | None,
-    runs: Runs,
-    calibrators: Calibrators,
-) -> Results:
-    return Results(
-        model=models.plain.name,
-        model_hash=models.plain.hash,
-        contenders=tuple(contender.name for contender in plan.contenders),
-        methods={c.name: _about(c, runs[c.method.name, scored[0].name]) for c in plan.contenders},
-        metrics=plan.metrics,
-        resampling=plan.resampling,
-        sets=tuple(scored),
-        calibrators={
-            name: tuple(calibrator.to_dict() for calibrator in seeds if calibrator is not None)
-            for name, seeds in calibrators.items()
-        },
-        versions=next(iter(runs.values()))[0].provenance.versions,
-        out_of_scope=mixed,
-    )
-
-
-def _about(contender: Contender, runs: Sequence[StoredPredictions]) -> dict[str, Any]:
+def _about(contender: Contender, method: Method, runs: Sequence[StoredPredictions]) -> dict[str, Any]:
     rows = sum(len(run.ids) for run in runs)
     return {
         "method": contender.method.to_dict(),
         "model": runs[0].provenance.model,
         "calibrator": contender.calibrator,
-        "passes": contender.method.passes,
+        "cost": sum(cost_of(method, run) for run in runs) / len(runs),
         "seeds": len(runs),
         "seconds_per_text": sum(run.seconds for run in runs) / rows,
     }
+
+
+def cost_of(method: Method, run: StoredPredictions) -> float:
+    """Passes of a text on average, a backward pass counted as one more."""
+    if run.spent is None:
+        return float(method.cost)
+    backward = (method.cost - method.passes) * np.mean(run.spent == method.passes)  # of texts that go all the way
+    return float(run.spent.mean() + backward)

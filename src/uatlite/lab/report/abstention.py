@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.verdict import headline
 from uatlite.metrics.accuracy import nll
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.promise import fitting_rows, target_risk
@@ -23,8 +23,6 @@ from uatlite.trust.rule import RAW_SCORE, AbstentionRule
 from uatlite.values import Floats
 
 TARGET_RISK = 0.1
-METRIC = "nll"
-"""The proper score that ranks contenders in the findings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,37 +144,13 @@ def _abstained(stored: StoredPredictions, outcome: Outcome, rule: AbstentionRule
 
 
 def findings(results: Results, abstention: Abstention | None) -> list[str]:
-    """At most three sentences: the best contender in domain, calibration under shift, the effect of abstention.
+    """At most three sentences: the verdict, calibration under shift, the effect of abstention.
 
-    Every number and verdict in them is read from the results.
+    Every number in them is read from the results.
     """
-    found = [_in_domain(results), _under_shift(results), _abstaining(abstention)]
+    verdict = "" if results.verdict is None else headline(results, results.verdict)
+    found = [verdict, _under_shift(results), _abstaining(abstention)]
     return [sentence for sentence in found if sentence]
-
-
-def _in_domain(results: Results) -> str:
-    first = results.sets[0]
-    if METRIC not in results.metrics or len(results.contenders) < 2:
-        return ""
-    base = results.contenders[0]
-    best = min(results.contenders, key=lambda name: first.scores[name][METRIC].mean)
-    scores, start = first.scores[best], first.scores[base][METRIC]
-    if best == base:
-        return f"On {first.name} no method has a lower NLL than {base} ({start.mean:.3f})."
-    accuracy = f", at an accuracy of {scores['accuracy'].mean:.1%}" if "accuracy" in scores else ""
-    return (
-        f"On {first.name} {best} has the lowest NLL, {scores[METRIC].mean:.3f} against {start.mean:.3f} for {base}"
-        f"{accuracy}: {_verdict(scores[METRIC])}."
-    )
-
-
-def _verdict(score: Score) -> str:
-    """Whether a difference from the first contender is more than chance, by its paired interval."""
-    assert score.difference is not None
-    low, high = score.difference.low, score.difference.high
-    interval = f"the paired interval of the difference is {low:+.3f} to {high:+.3f}".replace("-", "−")
-    sure = "it excludes 0" if score.difference.excludes(0.0) else "it includes 0, so this may be chance"
-    return f"{interval}, and {sure}"
 
 
 def _under_shift(results: Results) -> str:
@@ -186,8 +160,8 @@ def _under_shift(results: Results) -> str:
     steady = min(results.contenders, key=lambda name: shifted.scores[name]["ece"].mean)
     before, after = first.scores[steady]["ece"].mean, shifted.scores[steady]["ece"]
     sentence = (
-        f"Under shift, on {shifted.name}, the best calibrated is {steady} with an ECE of {after.mean:.3f} "
-        f"({after.low:.3f} to {after.high:.3f}), after {before:.3f} in domain"
+        f"Under shift, on {shifted.name}, {steady} has the lowest ECE, {after.mean:.3f} ({after.low:.3f} to "
+        f"{after.high:.3f}), after {before:.3f} in domain"
     )
     if "accuracy" in results.metrics:
         old, new = (one.scores[steady]["accuracy"].mean for one in (first, shifted))

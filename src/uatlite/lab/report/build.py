@@ -16,6 +16,7 @@ from uatlite.lab.report.charts import figures_of, menu_figure
 from uatlite.lab.report.evaluation import as_line, examples_of, home_of, open_evaluation
 from uatlite.lab.report.figures import strokes
 from uatlite.lab.report.tables import legend, passes, scope_tables, set_tables
+from uatlite.lab.report.verdict import shown_verdict
 from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations, shade
 from uatlite.text.write import make_directory, write_text
 
@@ -62,6 +63,7 @@ def build_report(
         title=title,
         results=results,
         findings=findings(results, abstention),
+        verdict=shown_verdict(results),
         figures=figures,
         tables=tables,
         legend=legend(results),

@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
-from uatlite.lab.report.tables import read_results
+from uatlite.lab.report.result_files import read_results
 from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load
 from uatlite.trust.auto import calibrator_from_dict
