@@ -40,6 +40,8 @@ def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path,
     assert "reviews/test · 50 rows" in out
     assert "reviews+swap/test · 50 rows" in out
     assert "uat:samples=" in out
+    assert "Not compared" not in err
+    assert out.index("Which method to use") < out.index("NLL of the row less that of the column") < out.index("\nUse")
     assert "Wrote results.json, results.csv, results.md and store/" in err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "results.csv",
@@ -50,6 +52,15 @@ def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path,
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["contenders"] == ["base", "base+ts", "uat:samples=2+ts"]
     assert all(run.complete for run in Store(tmp_path / "out" / "store").runs())
+
+
+def test_a_method_named_alone_suggests_its_calibrator(run: Run, model_dir: Path, reviews: Path, tmp_path: Path) -> None:
+    rows = ("--data", reviews, "--text", "body", "--label", "stars", "--resamples", 20)
+    code, out, err = run("evaluate", model_dir, *rows, "--methods", "ts,analytic", "-o", tmp_path)
+    assert code == 0
+    told = "Not compared: analytic+its, a method with its own calibrator; add to --methods."
+    assert told in err
+    assert told in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

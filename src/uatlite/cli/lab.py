@@ -183,6 +183,7 @@ def evaluate(
         parse_contenders,
         parse_metrics,
         parse_names,
+        suggestion,
     )
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
@@ -202,9 +203,7 @@ def evaluate(
     )
     console = shared.messages()
     if plan.suggested:
-        console.print(
-            f"Add {', '.join(plan.suggested)} to --methods: without its calibrator a method is hardly of use."
-        )
+        console.print(suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.evaluate.suite import evaluate as run
