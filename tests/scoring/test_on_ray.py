@@ -1,5 +1,6 @@
 """The options of a cluster, and a worker by itself, without a running Ray: what they do and what they refuse."""
 
+import os
 import pickle
 import socket
 import sys
@@ -121,6 +122,36 @@ def test_an_address_where_nobody_answers_is_told_at_once() -> None:
             pass
     with pytest.raises(ConfigurationError, match="address='nonsense'"), on_ray.connected(on_ray.Cluster("nonsense")):
         pass
+
+
+def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("d" * 120)  # longer than the path of a socket may be
+    deep.mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(deep))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    before = dict(os.environ)
+    with (
+        pytest.raises(
+            ConfigurationError, match=r"^Ray cannot be started on this machine \(.*107 bytes.*--engine local"
+        ),
+        on_ray.connected(on_ray.Cluster(workers=1)),
+    ):
+        pass
+    assert {name: os.environ.get(name) for name in before} == before
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+def test_a_cluster_of_our_own_has_a_new_token_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "of another cluster")
+    tokens = []
+    for _ in range(2):
+        with on_ray._closed_to_others():
+            assert "RAY_AUTH_MODE" not in os.environ  # Ray asks for a token by itself
+            tokens.append(os.environ["RAY_AUTH_TOKEN"])
+    assert len({*tokens, "of another cluster"}) == 3
+    assert os.environ["RAY_AUTH_TOKEN"] == "of another cluster"
 
 
 def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

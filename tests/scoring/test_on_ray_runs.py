@@ -1,5 +1,6 @@
 """The cluster's output is the local engine's, byte for byte, whatever dies on the way."""
 
+import contextlib
 import json
 import os
 import signal
@@ -122,6 +123,15 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(
     assert int(process.stdout.readline()) >= BLOCK
     workers = descendants(process.pid, "Scorer")
     assert len(workers) == 1
+    started = [process.pid, *descendants(process.pid)]
+    assert listening(started)
+    assert {address for address in listening(started) if not address.startswith("127.")} == set()
+    (raylet,) = descendants(process.pid, "raylet/raylet")
+    environment = Path(f"/proc/{raylet}/environ").read_bytes().split(b"\0")
+    assert b"RAY_AUTH_MODE=token" in environment
+    assert [len(value) for value in environment if value.startswith(b"RAY_AUTH_TOKEN=")] == [
+        len("RAY_AUTH_TOKEN=") + 64
+    ]
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     assert not output.exists()
@@ -132,6 +142,22 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(
     assert 0 < seen[-1].resumed < 40 * BLOCK
     score_locally(load(), Job(str(source), tmp_path / "local.csv", LAYOUT))
     assert output.read_bytes() == (tmp_path / "local.csv").read_bytes()
+
+
+def listening(processes: list[int]) -> set[str]:
+    """The IPv4 addresses on which these processes listen, by the kernel's tables."""
+    inodes = set()
+    for pid in processes:
+        with contextlib.suppress(OSError):
+            inodes |= {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                word = bytes.fromhex(fields[1].partition(":")[0])[-4:]  # of an IPv4 address inside IPv6 the last word
+                found.add(".".join(str(byte) for byte in reversed(word)))
+    return found
 
 
 def _wait_until_gone(processes: list[int], seconds: float = 60) -> None:

@@ -11,10 +11,11 @@ one part. Ray's own readers are not used: they stop at the first broken row and 
 import logging
 import os
 import pickle
+import secrets
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,6 +32,8 @@ from uatlite.text.files import STDIN
 
 try:
     import ray
+    from ray._private import ray_constants
+    from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
     from ray.data import ActorPoolStrategy, DataContext, ExecutionResources
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
@@ -48,6 +51,9 @@ WAITING = 2
 """Items that a worker holds: one to work on, and the next."""
 REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
+
+START_ERRORS = (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError, OSError)
+"""What Ray raises where a cluster cannot be started or reached."""
 
 ITEM, RESULT = "item", "result"  # columns of the Ray datasets
 
@@ -214,15 +220,50 @@ class ItemSource(Datasource):  # type: ignore[misc]
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[int]:
     """Connect to the cluster and yield the number of workers to run; an existing connection is used and left open."""
-    ours = not ray.is_initialized()
-    if ours:
+    if ray.is_initialized():
+        with _prepared(cluster) as workers:
+            yield workers
+        return
+    with _closed_to_others() if cluster.address is None else nullcontext():
         _connect(cluster)
-    try:
-        with DataContext.current(_data_context()), _quiet_log():
-            yield _workers(cluster, ray.cluster_resources())
-    finally:
-        if ours:
+        try:
+            with _prepared(cluster) as workers:
+                yield workers
+        finally:
             ray.shutdown()
+
+
+@contextmanager
+def _prepared(cluster: Cluster) -> Iterator[int]:
+    with DataContext.current(_data_context()), _quiet_log():
+        yield _workers(cluster, ray.cluster_resources())
+
+
+@contextmanager
+def _closed_to_others() -> Iterator[None]:
+    """What makes a Ray that is started here refuse others: a token of its own, and the loopback address only.
+
+    Ray turns its token authentication on by itself where RAY_AUTH_MODE is not set. Without the constant it would
+    replace 127.0.0.1 by the address of the machine and listen on all interfaces.
+    """
+    own = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None}
+    before, cluster = {name: os.environ.get(name) for name in own}, ray_constants.ENABLE_RAY_CLUSTER
+    _set_environment(own)
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = cluster
+        _set_environment(before)
+
+
+def _set_environment(values: dict[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    AuthenticationTokenLoader.instance().reset_cache()  # Ray keeps the token that it read first
 
 
 @contextmanager
@@ -244,24 +285,28 @@ def _connect(cluster: Cluster) -> None:
         cores = max(cluster.workers or 1, os.cpu_count() or 1)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # send no usage statistics
         os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # errors arrive as exceptions
-        ray.init(
-            "local",
-            num_cpus=cores,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE,
-            _node_ip_address="127.0.0.1",
-            **quiet,
-        )
+        local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
+        try:
+            ray.init("local", _node_ip_address="127.0.0.1", **local, **quiet)
+        except START_ERRORS as error:
+            raise ConfigurationError(
+                f"Ray cannot be started on this machine ({_reason(error)}). Free memory and space in "
+                f"{os.environ.get('RAY_TMPDIR', '/tmp')}, ask for fewer --workers, or use --engine local."
+            ) from error
         return
     try:
         _reach(cluster.address)
         ray.init(cluster.address, **quiet)
-    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = " ".join(str(error).split())[:200].rstrip(".")
+    except START_ERRORS as error:
         raise ConfigurationError(
-            f"address={cluster.address!r}: no Ray cluster answers there ({reason}). Start one with 'ray start --head', "
-            "or leave --address out to use this machine alone."
+            f"address={cluster.address!r}: no Ray cluster answers there ({_reason(error)}). Start one with 'ray start "
+            "--head', or leave --address out to use this machine alone. If it asks for a token, set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, as there."
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
 
 
 def _reach(address: str) -> None:

@@ -139,6 +139,15 @@ def test_the_process_is_as_before_also_after_an_error(backbone: Path, train: Dat
     assert logging.is_progress_bar_enabled()
 
 
+def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
+    backbone: Path, train: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigurationError, match=r"^2 processes were started.*--num_processes 1 -m uatlite train"):
+        fine_tune(backbone, train, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_out_of_scope_label_gets_no_column(backbone: Path, tmp_path: Path) -> None:
     examples = [Example(str(i), "a good b", i % 3) for i in range(6)]
     dataset = Dataset("toy", "train", ("oos", "negative", "positive"), tuple(examples), "toy", out_of_scope=0)

@@ -1,8 +1,6 @@
-"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer.
+"""Fine-tune a backbone on labelled rows with the Hugging Face Trainer, in one process."""
 
-`accelerate launch` runs it on several devices: each process calls `fine_tune`, and the first one writes.
-"""
-
+import os
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,6 +156,20 @@ def _regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
         optimizer.add_param_group(group)
 
 
+def check_one_process() -> None:
+    """Raise where a launcher (accelerate, torchrun) started several processes.
+
+    They would multiply the batch of the recipe, and each would write into the same directory.
+    """
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        raise ConfigurationError(
+            f"{processes} processes were started for one training, which runs in one: the recipe's batch and the "
+            "record are those of one process. Use: accelerate launch --num_processes 1 -m uatlite train …, "
+            "or plain uatlite train."
+        )
+
+
 def fine_tune(
     backbone: str | Path,
     train: Dataset,
@@ -178,6 +190,7 @@ def fine_tune(
     finished run is left as it is. Validation rows are scored after every epoch, and end the run early if the recipe
     has a `patience`. `training` holds what a method does differently.
     """
+    check_one_process()
     recipe, directory = recipe or Recipe(), Path(directory)
     training.check(recipe)
     run = TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
