@@ -1,5 +1,6 @@
 """calibrate, predict and sites, from the arguments to the files and the exit code."""
 
+import csv
 import io
 import json
 import re
@@ -12,7 +13,8 @@ import pytest
 from rich.console import Console
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.reasons import REASONS
+from uatlite import __version__
+from uatlite.classifier.reasons import ABSTAINING, REASONS
 from uatlite.cli import main
 from uatlite.cli.bars import ScoringBar, describe
 from uatlite.scoring.job import Progress
@@ -75,6 +77,42 @@ def test_calibrate_then_predict(
     assert rows[0]["stars"] == json.loads(data.read_text().splitlines()[0])["stars"]
 
 
+def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.parquet"
+    assert run("predict", calibrated, data, "-o", out, "--text", "body", "--keep", "stars,body", "--review", 5) == 0
+    assert "Wrote" in (told := capsys.readouterr().err)
+    assert "out.parquet.review.csv" in told
+    rows = list(csv.DictReader((tmp_path / "out.parquet.review.csv").open()))
+    assert list(rows[0]) == ["id", "body", "stars", "label", "confidence", "reason", "why"]
+    assert len(rows) == 5
+    assert all(row["reason"] in ABSTAINING for row in rows)
+    assert run("review", out, "-n", 3) == 0
+    assert rows[2]["id"] in capsys.readouterr().out
+    assert run("review", out, "-n", 5, "-o", tmp_path / "again.csv") == 0
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "out.parquet.review.csv").read_bytes()
+    assert run("review", out, "-o", tmp_path / "again.csv") == 2
+    assert "--overwrite" in capsys.readouterr().err
+
+
+def test_a_classifier_that_promises_nothing_says_so_first(
+    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--method", "base", "--calibrator", "temperature", "--target-risk", 0.001)
+    assert run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("No row will be answered. Abstain on all: ")
+    assert said.count("Abstain on all") == 1
+    assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.csv") == 0
+    said = capsys.readouterr().err
+    assert said.startswith("No row is answered. Abstain on all: ")
+    assert "179 abstained (100.0%): 179 no promise" in said
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"uatlite {__version__}\n"
+
+
 def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "odd.csv").write_text("text\n" + "a3 a3 a3\n" * 50)
     assert run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv") == 0
@@ -108,6 +146,17 @@ def test_standard_input_loses_no_row(
         (("predict", "no/such/model", "DATA", "-o", "OUT.csv", "--text", "body"), "is not a directory"),
         (("predict", "no/such/model", "DATA", "-o", "OUT.csv"), "There is no column 'text'"),
         (("predict", "no/such/model", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
+        (
+            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--keep", "stars,bdy"),
+            "There is no column 'bdy'; the columns are: body, stars. Did you mean 'body'?",
+        ),
+        (("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--id", "nr"), "There is no column 'nr'"),
+        (
+            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--review", "3", "--no-keep-text"),
+            "choose one of them",
+        ),
+        (("review", "DATA"), "is not what 'uatlite predict' writes; its columns are: body, stars"),
+        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "strs"), "There is no column 'strs'"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "stars"), "--label-order"),
         (("calibrate", "MODEL", "DATA", "-o", "CAL"), "is not empty"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--label-order", "a,b"), "are not 3 different names"),

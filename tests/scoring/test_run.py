@@ -78,13 +78,32 @@ def test_every_output_format_holds_the_same(
     plain = Job(str(source), tmp_path / "plain.jsonl", Layout(label=None, meta=("stars",)))
     score_file(classifier, plain)
     expected, rows = read(plain.output), read(job.output)
-    assert [list(row) for row in rows] == [list(row) for row in expected]
+    text = ["text"] if suffix.startswith("csv") else []  # people read CSV
+    assert [list(row) for row in rows] == [["id", *text, *list(row)[1:]] for row in expected]
     assert [row["id"] for row in rows] == [row["id"] for row in expected]
     assert [float(str(row["p_good"])) for row in rows] == [row["p_good"] for row in expected]
     if suffix == "parquet":
         assert [row["stars"] for row in rows] == ["1", "2.5", None, "x", "5", "6", "[7]"]
     if suffix.startswith("csv"):
         assert json.loads(str(rows[0]["label_set"])) == expected[0]["label_set"]
+
+
+def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -> None:
+    layout = Layout(text="premise", pair="hypothesis", label=None, meta=("premise", "stars"))
+    job = Job("in.csv", tmp_path / "out.csv", layout)
+    assert job.kept == ("premise", "hypothesis", "stars")
+    assert replace(job, texts=False).kept == ("premise", "stars")
+    assert replace(job, output=tmp_path / "out.csv.gz").kept == job.kept
+    assert replace(job, output=tmp_path / "out.parquet").kept == ("premise", "stars")
+    assert replace(job, output=tmp_path / "out.parquet", texts=True).kept == job.kept
+
+
+def test_a_column_that_is_named_and_not_there_is_an_error(tmp_path: Path, made_texts: Texts) -> None:
+    source = write_jsonl(tmp_path / "in.jsonl", made_texts(3), stars=[1, 2, 3])
+    for layout in (Layout(label=None, meta=("strs",)), Layout(label=None, id="strs")):
+        with pytest.raises(DataError, match=r"There is no column 'strs'; the columns are: id, text, stars\. Did you"):
+            open_rows(Job(str(source), tmp_path / "out.csv", layout))
+    assert len(list(open_rows(Job(str(source), tmp_path / "out.csv", Layout(label=None, meta=("stars",)))))) == 3
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl.gz"])
@@ -162,12 +181,13 @@ def test_kept_columns_and_those_that_clash(
     classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
 ) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", made_texts(2), label=["good", "bad"], stars=[5, 1])
-    job = Job(str(source), tmp_path / "out.jsonl", Layout(label=None, meta=("label", "stars", "absent")))
+    source.write_text(source.read_text().replace('"stars": 1', '"stars": 1, "note": "late"'))
+    job = Job(str(source), tmp_path / "out.jsonl", Layout(label=None, meta=("label", "stars", "note")))
     score_file(classifier, job)
     rows = read(job.output)
     assert [row["input_label"] for row in rows] == ["good", "bad"]
     assert [row["stars"] for row in rows] == [5, 1]
-    assert [row["absent"] for row in rows] == [None, None]
+    assert [row["note"] for row in rows] == [None, "late"]
 
 
 def test_a_missing_column_lists_those_there_are(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
@@ -269,7 +289,7 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
     with pytest.raises(StoreError, match="2 parts of an unfinished run; continue it with --resume"):
         score_file(classifier, job)
     with pytest.raises(StoreError, match="belongs to another run: columns differ"):
-        score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("x",)), resume=True))
+        score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("id",)), resume=True))
     changed = source.read_text().replace("a1", "a2")
     whole = source.read_text()
     source.write_text(changed)
@@ -343,7 +363,7 @@ def test_a_kill_while_the_output_is_put_together(
     output = tmp_path / "out.jsonl"
     output.write_text("old\n")
 
-    def fail(path: Path) -> None:
+    def fail(path: Path, **options: object) -> None:
         raise Stop
 
     with monkeypatch.context() as patch:

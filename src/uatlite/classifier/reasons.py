@@ -32,6 +32,9 @@ REASONS: dict[str, str] = {
 }
 """Reason -> what it means."""
 
+ABSTAINING = (OUT_OF_SCOPE, DISAGREE, BELOW, NO_PROMISE)
+"""The reasons with which a row is abstained on, where there is a rule."""
+
 OF_PASSES = ("mutual-information", "variance")
 """The scores of a rule that measure nothing but how much the passes disagree."""
 

@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+from uatlite import __version__
 from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
 from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
 from uatlite.cli.product import calibrate, explain, predict, serve, sites
+from uatlite.cli.review import review
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",
@@ -19,6 +21,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(calibrate)
 app.command()(predict)
+app.command()(review)
 app.command()(explain)
 app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 app.command()(report)
@@ -31,8 +34,17 @@ app.command()(tasks)
 app.command()(methods)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"uatlite {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere on the line.")
     ] = False,

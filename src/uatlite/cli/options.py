@@ -1,6 +1,6 @@
 """Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from uatlite.scoring.on_ray import Cluster
 
 INTERRUPTED = 130
+WARNING = "bold yellow"
+"""The style of what a reader must not miss."""
 ENGINES = ("local", "ray")
 INPUT_HELP = "JSONL, CSV, TSV or Parquet (.gz too), a directory of such files, an address (s3://…), or - for stdin."
 
@@ -67,6 +69,11 @@ Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def names(given: Sequence[str] | None) -> tuple[str, ...]:
+    """Names from an option that may be repeated, and may hold several separated by commas."""
+    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
 
 
 def messages() -> Console:

@@ -11,7 +11,7 @@ from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
 from uatlite.cli.bars import ScoringBar
-from uatlite.errors import MissingDependency
+from uatlite.errors import ConfigurationError, MissingDependency
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -30,11 +30,20 @@ def predict(
     strict: shared.Strict = False,
     resume: Annotated[bool, Option("--resume", help="Continue an interrupted run.")] = False,
     overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing output or an unfinished run.")] = False,
+    review: Annotated[
+        int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
+    ] = None,
     text: shared.Text = "text",
     text_pair: shared.Pair = None,
     options: shared.Options = None,
     id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
-    keep: Annotated[list[str] | None, shared.in_columns(help="Column to copy to the output; may be repeated.")] = None,
+    keep: Annotated[
+        list[str] | None,
+        shared.in_columns(help="Columns to copy to the output, separated by commas; may be repeated."),
+    ] = None,
+    keep_text: Annotated[
+        bool | None, shared.in_columns(help="Copy the text too, or leave it out; by default CSV has it.")
+    ] = None,
     format: shared.Format = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
@@ -45,12 +54,16 @@ def predict(
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.scoring.blocks import estimate_rows, open_rows
     from uatlite.scoring.job import Job, Summary
+    from uatlite.scoring.review import review_rows, write_review
     from uatlite.scoring.run import check_output, score_file
     from uatlite.text.schema import Layout
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
-    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=tuple(keep or ()))
-    job = Job(input, output, layout, format, rejects, strict=strict, resume=resume, overwrite=overwrite)
+    if review is not None and keep_text is False:
+        raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
+    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=shared.names(keep))
+    texts = True if review is not None else keep_text
+    job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
     load = partial(UncertaintyClassifier.from_pretrained, shared.absolute_model(model), method=method, **changes)
@@ -66,13 +79,18 @@ def predict(
     stopped = "Stopped. Finished rows are kept; the same command with --resume continues."
     with shared.resumable(console, stopped), ScoringBar(console, total) as bar:
         summary = score(bar.show)
+    if summary.promises_nothing:
+        console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
     for line in summary.describe():
         console.print(line)
     if summary.shift is not None and summary.shift.shifted:
-        console.print("Warning: what calibration promised need not hold for these data.", style="bold yellow")
+        console.print("Warning: what calibration promised need not hold for these data.", style=shared.WARNING)
     if not summary.calibrated:
         shared.not_calibrated(console, model)
-    console.print(f"Wrote {output} and {job.summary_path.name}")
+    if review is not None:
+        write_review(review_rows(output, review), job.review_path)
+    more = "" if review is None else f", {job.review_path.name}"
+    console.print(f"Wrote {output}{more} and {job.summary_path.name}")
 
 
 def calibrate(
@@ -141,7 +159,6 @@ def calibrate(
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.saving import check_target
-    from uatlite.errors import ConfigurationError
     from uatlite.scoring.blocks import read_labelled, read_texts
     from uatlite.text.schema import Layout
 
@@ -208,6 +225,9 @@ def _print_calibration(console: Console, classifier: "UncertaintyClassifier", re
     calibration = classifier.calibration_
     assert calibration is not None
     lines = calibration.describe()
+    if calibration.rule is not None and not calibration.rule.promised:
+        lines.remove(calibration.rule.describe())
+        console.print(f"No row will be answered. {calibration.rule.describe()}", style=shared.WARNING)
     if calibration.rule is None:
         lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
     elif not calibration.rule.promised and calibration.menu is not None:

@@ -78,7 +78,8 @@ class Block:
 
 def open_rows(job: Job) -> Iterator[Row | Reject]:
     """The rows of the input, as a stream. An input that cannot be read, or lacks a column, is an error at once."""
-    return require_columns(read_rows(job.input, format=job.format), job.layout, with_label=False)
+    rows = read_rows(job.input, format=job.format)
+    return require_columns(rows, job.layout, with_label=False, also=job.named)
 
 
 def read_items(rows: Iterable[Row | Reject], shape: TextShape, job: Job) -> Iterator[Item]:
@@ -94,7 +95,8 @@ def read_items(rows: Iterable[Row | Reject], shape: TextShape, job: Job) -> Iter
 
 def _item(row: Row, shape: TextShape, job: Job) -> Item:
     try:
-        example = example_of(row.values, job.layout, None, unnamed=f"{row.file}:{row.line}")
+        layout = replace(job.layout, meta=job.kept)
+        example = example_of(row.values, layout, None, unnamed=f"{row.file}:{row.line}")
         if fault := shape.fault(example.text):
             raise InputError(fault)
     except InputError as error:

@@ -1,13 +1,15 @@
 """The values of a scoring run: the job, its progress, and the summary written beside the output."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from uatlite.classifier.predictor import Predictor
-from uatlite.text.files import STDIN, is_remote
+from uatlite.classifier.reasons import ABSTAINING
+from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import ShiftReport
 
@@ -23,10 +25,30 @@ class Job:
     format: str | None = None
     rejects: Path | None = None
     """the file that lists rejected rows; by default beside the output"""
+    texts: bool | None = None
+    """whether the columns of the text are kept too; by default in CSV, which people read"""
     strict: bool = False
     """whether a row that cannot be scored is an error"""
     resume: bool = False
     overwrite: bool = False
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns of the input that are copied to the output: those of the text, then those in `layout.meta`."""
+        layout = self.layout
+        texts = [name for name in (layout.text, layout.pair, layout.options) if name is not None]
+        carried = format_of(self.output) == "csv" if self.texts is None else self.texts
+        return tuple(dict.fromkeys([*(texts if carried else ()), *layout.meta]))
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Columns that the input must have besides the text: those to keep, and the id where its column was chosen."""
+        own_id = self.layout.id
+        return self.kept if own_id is None or own_id == Layout().id else (*self.kept, own_id)
+
+    @property
+    def review_path(self) -> Path:
+        return self.output.with_name(f"{self.output.name}.review.csv")
 
     @property
     def rejects_path(self) -> Path:
@@ -46,7 +68,7 @@ class Job:
         learned = {} if predictor.calibration is None else predictor.calibration.to_dict()
         record = {
             "input": self.source,
-            "columns": asdict(self.layout),
+            "columns": {**asdict(self.layout), "meta": self.kept},
             "model": predictor.model_hash,
             "settings": predictor.settings.to_dict(),
             "calibration": {name: learned.get(name) for name in ("calibrator", "rule", "label_sets")},
@@ -65,6 +87,8 @@ class PartCounts:
     abstained: int
     truncated_texts: int
     truncated_tokens: int
+    reasons: Mapping[str, int]
+    """how many rows have each reason"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +100,7 @@ class Progress:
     abstained: int = 0
     truncated_texts: int = 0
     truncated_tokens: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
     resumed: int = 0
 
     def after(self, counts: PartCounts, *, resumed: bool) -> "Progress":
@@ -83,7 +108,8 @@ class Progress:
         names = ("rows", "rejected", "abstained", "truncated_texts", "truncated_tokens")
         added = {name: getattr(self, name) + getattr(counts, name) for name in names}
         before = counts.rows + counts.rejected if resumed else 0
-        return replace(self, **added, resumed=self.resumed + before)
+        reasons = Counter(self.reasons) + Counter(counts.reasons)
+        return replace(self, **added, reasons=dict(reasons), resumed=self.resumed + before)
 
     @property
     def seen(self) -> int:
@@ -103,6 +129,8 @@ class Summary:
     """None without an abstention rule"""
     truncated_texts: int
     truncated_tokens: int
+    reasons: Mapping[str, int]
+    """how many rows have each reason"""
     shift: ShiftReport | None
     promise: str | None
     """what the rule promises for rows like the calibration rows"""
@@ -113,6 +141,12 @@ class Summary:
     def calibrated(self) -> bool:
         """Whether the classifier was calibrated."""
         return self.job["calibration"]["calibrator"] is not None
+
+    @property
+    def promises_nothing(self) -> bool:
+        """Whether there is a rule, and it abstains on all because nothing can be promised."""
+        rule = self.job["calibration"]["rule"]
+        return rule is not None and not rule["promised"]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the shift report with its verdict in words."""
@@ -133,6 +167,8 @@ class Summary:
         lines = [f"{self.rows:,} row{'' if self.rows == 1 else 's'} scored"]
         if self.abstained is not None and self.rows:
             lines[0] += f", {self.abstained:,} abstained ({self.abstained / self.rows:.1%})"
+            why = [f"{self.reasons[name]:,} {name}" for name in ABSTAINING if self.reasons.get(name)]
+            lines[0] += f": {', '.join(why)}" if why else ""
         if self.rejected:
             lines.append(f"{self.rejected:,} rows rejected; line numbers and reasons are in {self.rejects}")
         if self.truncated_texts:

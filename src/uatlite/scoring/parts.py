@@ -9,6 +9,7 @@ A part appears under its name when it is complete, so a killed run leaves comple
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -158,6 +159,7 @@ def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> S
         abstained=0 if predictions.rule is None else int(predictions.abstain.sum()),
         truncated_texts=predictions.truncated_texts,
         truncated_tokens=predictions.truncated_tokens,
+        reasons=dict(Counter(predictions.reasons)),
     )
     rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
     parts.write(block.number, Part(counts, rows, [reject.as_row() for reject in block.rejects]))
@@ -167,7 +169,7 @@ def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> S
 def _row(example: Example, prediction: Row, job: Job) -> Row:
     """A row of output: the id, the kept columns, the prediction."""
     row: Row = {"id": example.id}
-    for column in job.layout.meta:
+    for column in job.kept:
         value = example.meta.get(column)
         if isinstance(value, float) and not math.isfinite(value):
             value = None  # a table's missing number, which JSON cannot write

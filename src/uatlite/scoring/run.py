@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.predictions import MEASURES
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.blocks import TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Progress, Summary
@@ -25,6 +26,8 @@ from uatlite.trust.shift import ShiftReference, ShiftReport
 
 OnProgress = Callable[[Progress], None]
 
+NUMBERS = (*MEASURES, "above_threshold")
+"""Columns of numbers that may be empty in the first rows and not in later ones."""
 SAMPLE = 10_000
 """Rows that are compared for a shift. More would show little more: the calibration rows are fewer than this."""
 
@@ -106,6 +109,7 @@ class ScoringRun:
             abstained=None if self._rule is None else progress.abstained,
             truncated_texts=progress.truncated_texts,
             truncated_tokens=progress.truncated_tokens,
+            reasons=progress.reasons,
             shift=self._monitor.report(),
             promise=None if self._rule is None else self._rule.describe(),
             rejects=str(self._job.rejects_path) if progress.rejected else None,
@@ -119,7 +123,7 @@ def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
     job.rejects_path.unlink(missing_ok=True)
     write_record(job.summary_path, summary.to_dict())
     with (
-        row_writer(job.output) as write,
+        row_writer(job.output, numbers=NUMBERS) as write,
         row_writer(job.rejects_path) if summary.rejected else nullcontext(write) as write_reject,
     ):
         for number in range(len(parts)):

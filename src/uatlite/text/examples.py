@@ -64,9 +64,14 @@ def example_of(
     return Example(name, text, label, meta)
 
 
-def require_columns(rows: Iterable[Row | Reject], layout: Layout, *, with_label: bool = True) -> Iterator[Row | Reject]:
-    """The same rows; a column that none of the first rows has is an error that lists the columns."""
-    needed = [layout.text, layout.pair, layout.options, layout.label if with_label else None, layout.group]
+def require_columns(
+    rows: Iterable[Row | Reject], layout: Layout, *, with_label: bool = True, also: Iterable[str] = ()
+) -> Iterator[Row | Reject]:
+    """The same rows; a column that none of the first rows has is an error that lists the columns.
+
+    `also` are columns that a user named besides those of the texts and the label.
+    """
+    needed = [layout.text, layout.pair, layout.options, layout.label if with_label else None, layout.group, *also]
     missing = dict.fromkeys(column for column in needed if column is not None)
     there: dict[str, None] = {}
     ahead: list[Row | Reject] = []

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,20 +23,21 @@ PARQUET_BATCH = 4096
 
 
 @contextmanager
-def row_writer(path: str | Path) -> Iterator[Write]:
+def row_writer(path: str | Path, *, numbers: Collection[str] = ()) -> Iterator[Write]:
     """A function that writes one row; the file appears under `path` when the block ends without an error.
 
         with row_writer("predictions.csv.gz") as write:
             write({"id": "7", "label": "positive", "confidence": 0.93})
 
-    JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file.
+    JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file. Parquet needs the
+    types too: `numbers` are columns of floats that may be empty in the first rows.
     """
     path = Path(path)
     name = format_of(path)
     if name not in WRITERS:
         raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
     pack = _gzip if path.suffix.lower() == ".gz" else nullcontext
-    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed) as write:
+    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed, numbers) as write:
         yield write
 
 
@@ -82,7 +83,7 @@ def make_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _write_jsonl(file: IO[bytes]) -> Iterator[Write]:
+def _write_jsonl(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
     def write(row: Mapping[str, object]) -> None:
         file.write(_json(row).encode() + b"\n")
 
@@ -90,7 +91,7 @@ def _write_jsonl(file: IO[bytes]) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_csv(file: IO[bytes]) -> Iterator[Write]:
+def _write_csv(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
     """Strings in quotes, numbers without; booleans, lists and objects as JSON."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -110,7 +111,7 @@ def _write_csv(file: IO[bytes]) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
+def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
     """Row groups of `PARQUET_BATCH` rows; the first group fixes the types."""
     try:
         import pyarrow as pa
@@ -123,7 +124,7 @@ def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
     def flush() -> None:
         nonlocal writer
         if writer is None:
-            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending), compression="zstd")
+            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending, numbers), compression="zstd")
         try:
             writer.write_table(pa.Table.from_pylist(pending, schema=writer.schema))
         except (pa.ArrowException, OverflowError) as error:
@@ -146,10 +147,13 @@ def _write_parquet(file: IO[bytes]) -> Iterator[Write]:
             writer.close()
 
 
-def _parquet_schema(pa: Any, rows: list[Mapping[str, object]]) -> Any:
-    """The types of the first rows; a column that is empty in all of them becomes a column of text."""
+def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], numbers: Collection[str]) -> Any:
+    """The types of the first rows; a column that is empty in all of them becomes one of `numbers`, or of text."""
     schema = pa.Table.from_pylist(rows).schema
-    return pa.schema([field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in schema])
+    kinds = {field.name: pa.float64() if field.name in numbers else pa.string() for field in schema}
+    return pa.schema(
+        [field.with_type(kinds[field.name]) if pa.types.is_null(field.type) else field for field in schema]
+    )
 
 
 def _check_columns(row: Mapping[str, object], columns: list[str]) -> None:
@@ -183,7 +187,7 @@ def _csv_value(value: object) -> object:
     return value
 
 
-WRITERS: dict[str, Callable[[IO[bytes]], AbstractContextManager[Write]]] = {
+WRITERS: dict[str, Callable[[IO[bytes], Collection[str]], AbstractContextManager[Write]]] = {
     "jsonl": _write_jsonl,
     "csv": _write_csv,
     "parquet": _write_parquet,
