@@ -82,6 +82,13 @@ class AttentionInput:
         mask = None if self.mask is None else self.mask[..., :1, :]
         return replace(self, query=self.query[..., :1, :], mask=mask)
 
+    def mask_of(self, row: int, queries: slice) -> Tensor | None:
+        """The mask (1, 1, queries, tokens) of some queries of one row."""
+        if self.mask is None:
+            return None
+        row = row if len(self.mask) > 1 else 0
+        return self.mask[row : row + 1, :, queries]
+
 
 class Intervention(Protocol):
     """What a view does differently from the plain model during one forward call."""

@@ -1,5 +1,10 @@
-"""One folded forward: M passes over some texts run as one batch."""
+"""One folded forward: M passes over some texts run as one batch.
 
+The attention probabilities of all passes are the largest values of a forward, and those of long texts do not fit in the
+caches. There attention runs in blocks of some heads and queries of one row, each from the logits to the context.
+"""
+
+import math
 from collections import Counter
 
 import torch
@@ -10,6 +15,11 @@ from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
 from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
+
+CACHED = 2**23
+"""Most attention probabilities of a forward that stay in the caches of a processor between two operations: 32 MiB."""
+BLOCK = 2**18
+"""Most attention probabilities of a block: with their mask they take 2 MiB, the second-level caches of two cores."""
 
 
 class FoldedPasses:
@@ -59,22 +69,22 @@ class FoldedPasses:
     def narrows(self) -> bool:
         return self._layer == self._narrow_layer
 
-    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor]:
+    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
         self.attended += 1
         if not self.narrows():
             return self._attend(site, inputs, self._gates)
         context, probabilities = self._attend(site, inputs.of_first_token(), self._gates.of_first_token())
         return context.expand_as(inputs.query), probabilities  # the model expects all tokens, and drops the others next
 
-    def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor]:
+    def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor | None]:
+        if self._noise is self._dropout and _runs_in_blocks(inputs):
+            call = self._call(site)
+            like = inputs.query.new_empty(1, dtype=torch.bool).expand(*inputs.query.shape[:3], inputs.key.shape[2])
+            keep = self._dropout.attention(call.name, call.rate, like) if call.rate > 0 else None
+            return attend_in_blocks(inputs, g, keep, call.rate), None
         scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
         logits = _contiguous_product(inputs.query, scale) @ _scaled(inputs.key, g.column).transpose(-1, -2)
-        if g.pair is not None:
-            logits *= g.pair[:, None]
-        if g.bias is not None:
-            logits += g.bias[:, None, None, :]
-        if inputs.mask is not None:
-            logits += inputs.mask
+        _modulate(logits, g, inputs.mask)
         probabilities = self._perturb(site, _softmax(logits))
         return probabilities @ _scaled(inputs.value, g.value), probabilities
 
@@ -86,12 +96,16 @@ class FoldedPasses:
         return values if self._gates.value is None else values * self._gates.value[..., None]
 
     def _perturb(self, site: Site, x: Tensor) -> Tensor:
+        return self._noise.perturb(self._call(site), x)
+
+    def _call(self, site: Site) -> SiteCall:
+        """The next call of a site, which is recorded if it drops units."""
         layer = HEAD if site.layer == HEAD else self._layer
         call = SiteCall(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
         self._calls[layer, site.role] += 1
         if call.rate > 0:
             self.fired.append(call)
-        return self._noise.perturb(call, x)
+        return call
 
     def _estimate(self, embedding: Tensor, rate: float) -> None:
         """Token uncertainty at the embedding block and, unless it is layerwise, the gates of all layers."""
@@ -125,6 +139,62 @@ class FoldedPasses:
     def _unfold(self, x: Tensor) -> Tensor:
         """(passes · texts, ...) as (passes, texts, ...)."""
         return x.reshape(len(self._passes), -1, *x.shape[1:])
+
+
+def _runs_in_blocks(inputs: AttentionInput) -> bool:
+    """Whether the probabilities are too many for the caches; on a GPU one product over all of them is faster."""
+    probabilities = inputs.query[..., 0].numel() * inputs.key.shape[2]
+    return probabilities > CACHED and inputs.query.device.type == "cpu" and not torch.is_grad_enabled()
+
+
+def attend_in_blocks(inputs: AttentionInput, g: Gates, keep: Tensor | None, rate: float) -> Tensor:
+    """The context (rows, heads, queries, width) of gated attention whose probabilities are dropped if not kept.
+
+    `keep` (passes, texts or 1, heads, queries, tokens) are bits; None drops nothing.
+    """
+    scale = inputs.scaling if g.row is None else inputs.scaling * g.row[:, None, :, None]
+    query, key, value = inputs.query * scale, _scaled(inputs.key, g.column), _scaled(inputs.value, g.value)
+    rows, heads, queries, _ = query.shape
+    tokens = key.shape[2]
+    context = value.new_empty(rows, queries, heads, value.shape[-1]).transpose(1, 2)
+    masks = [None] if keep is None else list(keep.flatten(0, 1).view(torch.uint8))  # converts faster than bool
+    sharing = rows // len(masks)  # texts with the same mask also share its conversion
+    space = query.new_empty(2, max(BLOCK, tokens))
+    for number, mask in enumerate(masks):
+        for block in _blocks(heads, queries, tokens):
+            shape = (block[0].stop - block[0].start, block[1].stop - block[1].start, tokens)
+            logits, factors = space[:, : math.prod(shape)].view(2, *shape)
+            if mask is not None:
+                factors.copy_(mask[block])
+            for row in range(number * sharing, (number + 1) * sharing):
+                torch.bmm(query[row][block], key[row, block[0]].transpose(-1, -2), out=logits)
+                _modulate(logits[None], g.of_row(row, block[1]), inputs.mask_of(row, block[1]))
+                torch.softmax(logits, dim=-1, out=logits)
+                if mask is not None:
+                    logits *= factors
+                context[row][block].baddbmm_(logits, value[row, block[0]], beta=0, alpha=1 / (1 - rate))
+    return context
+
+
+def _blocks(heads: int, queries: int, tokens: int) -> list[tuple[slice, slice]]:
+    """Heads and queries of one row whose probabilities are at most BLOCK, or those of a single query."""
+    some_heads = min(heads, max(1, BLOCK // (queries * tokens)))
+    some_queries = min(queries, max(1, BLOCK // tokens))
+    return [
+        (slice(h, min(h + some_heads, heads)), slice(q, min(q + some_queries, queries)))
+        for h in range(0, heads, some_heads)
+        for q in range(0, queries, some_queries)
+    ]
+
+
+def _modulate(logits: Tensor, g: Gates, mask: Tensor | None) -> None:
+    """Apply to logits (rows, heads, queries, tokens), in place, what does not scale the projections."""
+    if g.pair is not None:
+        logits *= g.pair[:, None]
+    if g.bias is not None:
+        logits += g.bias[:, None, None, :]
+    if mask is not None:
+        logits += mask
 
 
 def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:

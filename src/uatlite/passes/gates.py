@@ -158,6 +158,11 @@ class Gates:
         row = None if self.row is None else self.row[:, :1]
         return replace(self, row=row, pair=None if self.pair is None else self.pair[:, :1])
 
+    def of_row(self, row: int, queries: slice) -> "Gates":
+        """The factors of logits, of one row and some queries; those of projections are left out."""
+        pair = None if self.pair is None else self.pair[row : row + 1, queries]
+        return Gates(pair=pair, bias=None if self.bias is None else self.bias[row : row + 1])
+
     def to(self, dtype: torch.dtype) -> "Gates":
         """The same factors in the precision of the projections they scale."""
         return Gates(**{name: None if factor is None else factor.to(dtype) for name, factor in vars(self).items()})

@@ -302,7 +302,7 @@ class DropoutNoise:
         return whole[:, rows, self._texts.positions]
 
     def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens)."""
+        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens); bits like bits."""
         heads, queries, tokens = like.shape[1:]
         bucket = _bucket(tokens)
         whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
@@ -332,7 +332,7 @@ class DropoutNoise:
         known = CACHE.get(key)
         if known is None:
             known = self._one(draw, shape, like, passes)
-            CACHE.put(key, known, shrinks=True)
+            CACHE.put(key, known, shrinks=known.dtype != torch.bool)
         return known
 
     def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
@@ -341,13 +341,12 @@ class DropoutNoise:
     def _one(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> Tensor:
         keep = MASKS[self._config.masks](draw, passes, self._config.samples, shape)
         with torch.inference_mode(False):  # so that a cached value can also take part in a backward pass
-            multiplier = torch.from_numpy(keep).to(device=like.device, dtype=like.dtype)
-            return multiplier.div_(1 - draw.rate).unsqueeze(1)
+            return _scaled(torch.from_numpy(keep).to(like.device), draw.rate, like).unsqueeze(1)
 
 
 def _scaled(multiplier: Tensor, rate: float, like: Tensor) -> Tensor:
-    """A multiplier as it is, or from its bits."""
-    return multiplier if multiplier.dtype != torch.bool else multiplier.to(like.dtype).div_(1 - rate)
+    """A multiplier, or bits where `like` has bits, as it is; else a multiplier from its bits."""
+    return multiplier if multiplier.dtype == like.dtype else multiplier.to(like.dtype).div_(1 - rate)
 
 
 def _hidden_shape(like: Tensor) -> Shape:

@@ -1,0 +1,110 @@
+"""Attention in blocks, which long texts run in, gives the answer of one product over all rows."""
+
+import pytest
+import torch
+
+from uatlite import DropoutRates, UATConfig, sample
+from uatlite.model.intervention import AttentionInput
+from uatlite.passes import forward
+from uatlite.passes import masks as noise
+from uatlite.passes.forward import attend_in_blocks
+from uatlite.passes.gates import Gates, gates
+from uatlite.passes.masks import MultiplierCache
+
+RATES = DropoutRates(0.15, 0.2, 0.3, 0.25)
+CONFIGS = {
+    "lagged": UATConfig(samples=3, penalty=2.0, rates=RATES),
+    "pair": UATConfig(samples=3, penalty=2.0, rates=RATES, gate="qkv", form="linear"),
+    "additive": UATConfig(samples=3, penalty=2.0, rates=RATES, form="additive", masks="stratified"),
+    "layerwise": UATConfig(samples=3, penalty=2.0, rates=RATES, estimate="layerwise", per_input=True),
+    "no attention dropout": UATConfig(samples=3, penalty=2.0, rates=DropoutRates(0.15, 0.0, 0.3, 0.25)),
+}
+BLOCKS = {"part of the queries": 30, "one head": 9 * 9, "two heads": 2 * 9 * 9, "a row": 2**18, "less than a query": 1}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Every attention runs in blocks; returns the list of their calls."""
+    seen: list[AttentionInput] = []
+
+    def counted(inputs, *args):
+        seen.append(inputs)
+        return attend_in_blocks(inputs, *args)
+
+    monkeypatch.setattr(forward, "CACHED", 0)
+    monkeypatch.setattr(forward, "attend_in_blocks", counted)
+    return seen
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("architecture", ["bert", "albert", "modernbert", "gpt2", "llama"], indirect=True)
+def test_blocks_equal_the_loop(architecture, model, encoded, reference, config, calls, monkeypatch):
+    """Also for grouped-query and causal attention, windows, padding on either side and masks per text."""
+    monkeypatch.setattr(forward, "BLOCK", 30)
+    if config.per_input:
+        with monkeypatch.context() as patch:
+            patch.setattr(forward, "CACHED", 2**60)
+            logits = sample(model, encoded, config).logits  # Algorithm 1 has no masks per text
+    else:
+        logits, _ = reference(model, architecture, encoded, config)
+    out = sample(model, encoded, config)
+    torch.testing.assert_close(out.logits, logits, rtol=0, atol=1e-5)
+    assert len(calls) >= model.config.num_hidden_layers
+    assert out.logits.std(dim=0).min() > 1e-3
+
+
+@pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
+def test_the_block_does_not_matter(shared, mixed, calls, monkeypatch, block):
+    monkeypatch.setattr(forward, "BLOCK", block)
+    found = sample(shared("bert"), mixed, CONFIGS["lagged"])
+    monkeypatch.setattr(forward, "CACHED", 2**60)
+    count = len(calls)
+    whole = sample(shared("bert"), mixed, CONFIGS["lagged"])
+    assert count == len(calls) > 0
+    assert found.fired == whole.fired
+    torch.testing.assert_close(found.logits, whole.logits, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("texts", [1, 2], ids=["a mask for all texts", "a mask for each text"])
+def test_dropped_probabilities_are_those_of_the_mask(texts, monkeypatch):
+    """softmax(g·QKᵀ·scaling + mask) · keep/(1-p) · V, written out."""
+    monkeypatch.setattr(forward, "BLOCK", 17)
+    passes, heads, tokens, width, rate = 2, 3, 7, 4, 0.3
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(passes * 2, tokens, heads, width, generator=generator).transpose(1, 2) for _ in range(3))
+    keep = torch.rand(passes, texts, heads, tokens, tokens, generator=generator) >= rate
+    padding = torch.zeros(passes * 2, 1, tokens, tokens)
+    padding[1, ..., 5:] = -1e9
+    u = torch.rand(passes * 2, tokens, generator=generator)
+    found = attend_in_blocks(AttentionInput(q, k, v, padding, 0.5), gates(u, "q", "exp", 1.0), keep, rate)
+    logits = torch.exp(-u)[:, None, :, None] * (q @ k.transpose(-1, -2)) * 0.5 + padding
+    multiplier = keep.expand(-1, 2, -1, -1, -1).flatten(0, 1) / (1 - rate)
+    torch.testing.assert_close(found, torch.softmax(logits, -1) * multiplier @ v, rtol=0, atol=1e-5)
+    plain = attend_in_blocks(AttentionInput(q, k, v, None, 0.5), Gates(), None, 0.0)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.5)
+    torch.testing.assert_close(plain, expected, rtol=0, atol=1e-5)
+
+
+def test_only_what_exceeds_the_caches_runs_in_blocks(shared, texts, calls, monkeypatch):
+    model = shared("bert")
+    probabilities = 3 * model.config.num_attention_heads * 9 * 9
+    monkeypatch.setattr(forward, "CACHED", probabilities)
+    sample(model, texts((9,)), CONFIGS["lagged"])
+    assert not calls
+    monkeypatch.setattr(forward, "CACHED", probabilities - 1)
+    sample(model, texts((9,)), CONFIGS["lagged"])
+    assert len(calls) == model.config.num_hidden_layers - 1  # the last layer attends for one token
+
+
+def test_blocks_keep_their_masks_as_bits(shared, texts, calls, monkeypatch):
+    """A quarter of the size of multipliers, and the same answer from the cache and without it."""
+    monkeypatch.setattr(noise, "CACHE", MultiplierCache(2**30))
+    first = sample(shared("bert"), texts((9, 5)), CONFIGS["lagged"])
+    kept = [entry for entry in noise.CACHE._entries.values() if entry.ndim == 5 and entry.shape[2] > 1]
+    assert kept
+    assert all(entry.dtype == torch.bool for entry in kept)
+    again = sample(shared("bert"), texts((9, 5)), CONFIGS["lagged"])
+    monkeypatch.setattr(noise, "CACHE", MultiplierCache(1))
+    without = sample(shared("bert"), texts((9, 5)), CONFIGS["lagged"])
+    assert torch.equal(first.logits, again.logits)
+    assert torch.equal(first.logits, without.logits)
