@@ -22,6 +22,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
 from uatlite import DropoutRates, UATConfig, sample
+from uatlite.passes import forward
 from uatlite.passes.masks import DropoutNoise
 
 SHAPES = {
@@ -170,6 +171,33 @@ def cost(rounds: int) -> None:
 
 
 @contextmanager
+def in_one_product():
+    """Attention of all rows at once, whatever the length of the texts."""
+    usual, forward.CACHED = forward.CACHED, 2**62
+    try:
+        yield
+    finally:
+        forward.CACHED = usual
+
+
+def length(rounds: int) -> None:
+    """Longer texts: as they run, and with attention over all rows at once."""
+    print(f"\n### Cost of M={PASSES} passes by length, over one deterministic pass of the same batch\n")
+    print("| shape, texts × tokens | UAT-Lite | attention in one product |\n|---|---:|---:|")
+    for shape in SHAPES:
+        for texts, tokens in ((32, 128), (8, 256), (4, 512)):
+            model, batch = model_of(shape), batch_of(texts, tokens)
+            run = ours(model, batch, PASSES)
+
+            def whole(run: Run = run) -> object:
+                with in_one_product():
+                    return run()
+
+            found = ratios({"ours": run, "whole": whole}, deterministic(model, batch), max(2, rounds // 3))
+            print(f"| {shape}, {texts} × {tokens} | {found['ours']:.1f} | {found['whole']:.1f} |", flush=True)
+
+
+@contextmanager
 def timed_masks(spent: dict[str, float]):
     """Add up the time spent in finding masks and in applying them (which contains finding)."""
     originals = {"find": DropoutNoise._multiplier, "apply": DropoutNoise.perturb}
@@ -252,7 +280,7 @@ def real_texts(count: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("all", "cost", "masks", "precision"), default="all")
+    parser.add_argument("part", nargs="?", choices=("all", "cost", "length", "masks", "precision"), default="all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--model", help="a fine-tuned checkpoint for the precision part")
     arguments = parser.parse_args()
@@ -260,6 +288,8 @@ def main() -> None:
     print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
     if arguments.part in ("all", "cost"):
         cost(rounds)
+    if arguments.part in ("all", "length"):
+        length(rounds)
     if arguments.part in ("all", "masks"):
         masks(rounds)
     if arguments.part in ("all", "precision"):

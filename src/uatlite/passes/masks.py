@@ -302,8 +302,8 @@ class DropoutNoise:
         return whole[:, rows, self._texts.positions]
 
     def attention(self, site: str, rate: float, like: Tensor) -> Tensor:
-        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens); bits like bits."""
-        heads, queries, tokens = like.shape[1:]
+        """For probabilities (rows, heads, queries, tokens): (passes, rows or 1, heads, queries, tokens)."""
+        heads, queries, tokens = like.shape[1:]  # of type bool it asks for bits
         bucket = _bucket(tokens)
         whole = self._multiplier(site, rate, (heads, 1 if queries == 1 else bucket, bucket), like, self._passes)
         at = self._texts.positions
