@@ -1,6 +1,6 @@
-"""The loop in production, on real streams: false alarms of the monitor, rows until its alarm, and kills of `watch`.
+"""The loop in production, on real streams: false alarms of the monitor, and rows until its alarm.
 
-    python benchmarks/loop.py --models DIR --data DIR [--seed 0] [--cache DIR] [--only false-alarms,delay,kills]
+    python benchmarks/loop.py --models DIR --data DIR [--seed 0] [--cache DIR] [--only false-alarms,delay]
 
 DIR of --models holds the models of benchmarks/backbones.py, DIR of --data the files of the tasks. Each text runs once;
 what the scope and the rule read of it is kept in --cache. A repetition then draws calibration rows and a stream from
@@ -11,10 +11,6 @@ its scope mixed in.
 import argparse
 import random
 import re
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +181,9 @@ def delay_table(bench: Bench, after: int = 20_000) -> None:
                     stream = inside[drawn(rng, len(inside), rows)]
                     mixed = (np.arange(rows) >= before) & (rng.random(rows) < share)
                     new = other[drawn(rng, len(other), rows)]
-                    stream = Texts(*(np.where(mixed, getattr(new, f), getattr(stream, f)) for f in ("strange", "margin")))
+                    stream = Texts(
+                        *(np.where(mixed, getattr(new, f), getattr(stream, f)) for f in ("strange", "margin"))
+                    )
                     monitor, _ = stream.monitored(calibration, repetition)
                     alarm = monitor.alarm
                     if alarm is not None and alarm.row <= before:

@@ -28,7 +28,7 @@ from uatlite.trust.per_class import target_risk_per_class
 from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows, target_risk
 from uatlite.trust.rule import RAW_SCORE, SCORES, AbstentionRule, trust
 from uatlite.trust.scope import Scope, fit_scope
-from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
+from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, Usual, summarise
 from uatlite.values import Floats, check_share
 
 
@@ -222,22 +222,21 @@ def calibrate(
     found = predictive(outputs, calibrator)
     scope = _scope(learned, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(len(labels), dtype=np.bool_)
+    rule = _rule(found, labels, fitting, deciding, inside, options, classes)
     return Calibration(
         settings=learned.settings,
         model_hash=model_hash,
         classes=classes,
         rows=len(labels),
         calibrator=calibrator,
-        rule=_rule(found, labels, fitting, deciding, inside, options, classes),
+        rule=rule,
         label_sets=(
             None
             if options.label_sets is None
             else label_sets(found.probabilities[deciding], labels[deciding], options.label_sets)
         ),
         # The comparison of scores and representations uses no label, so all rows may take part.
-        shift=summarise(trust(options.rule_score, found), score=options.rule_score, false_alarm=options.false_alarm)
-        if len(labels) >= REFERENCE_ROWS
-        else None,
+        shift=_shift(found, rule, inside, options, classes) if len(labels) >= REFERENCE_ROWS else None,
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=learned.spending,
         scope=scope,
@@ -272,6 +271,19 @@ def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDA
             raise
         share = f"of {len(labels)} rows one in {FITTING_SHARE} fits the calibrator, the others decide"
         raise CalibrationError(f"{share}: {error}") from error
+
+
+def _shift(
+    found: Predictive,
+    rule: AbstentionRule | None,
+    inside: NDArray[np.bool_],
+    options: CalibrationOptions,
+    classes: tuple[str, ...],
+) -> ShiftReference:
+    answers = None if rule is None else rule.answers(trust(rule.score, found), found.predicted) & inside
+    usual = Usual.of(found.confidence, found.predicted, answers, classes)
+    scores, name = trust(options.rule_score, found), options.rule_score
+    return summarise(scores, score=name, false_alarm=options.false_alarm, usual=usual)
 
 
 def _scope(learned: Learned, options: CalibrationOptions) -> Scope | None:

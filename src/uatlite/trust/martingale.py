@@ -25,14 +25,18 @@ from uatlite.errors import StoreError
 from uatlite.values import Floats, Integers
 
 BETS: dict[str, tuple[float, float]] = {
-    "low": (0.5, 1.0),
-    "very low": (0.2, 1.0),
-    "high": (1.0, 0.5),
-    "very high": (1.0, 0.2),
-    "at both ends": (0.6, 0.6),
-    "in the middle": (2.0, 2.0),
+    "a little low": (0.85, 1.0),
+    "low": (0.6, 1.0),
+    "very low": (0.25, 1.0),
+    "a little high": (1.0, 0.85),
+    "high": (1.0, 0.6),
+    "very high": (1.0, 0.25),
+    "at both ends": (0.7, 0.7),
+    "in the middle": (1.5, 1.5),
 }
-"""What is bet on, as the Beta density of the rank; 'low' is a bet that ranks are low."""
+"""What is bet on, as the Beta density of the rank; 'low' is a bet that ranks are low.
+
+A change of all rows is found first by a bold bet, a change of some rows only by a small one."""
 
 START, SLOWNESS = 0.5, 500.0
 """Half of the capital bets from the first row. Of the rest, 1/(2(t + SLOWNESS)) begins to bet before row t + 1."""

@@ -141,9 +141,8 @@ def risk_curve(scores: Floats, wrong: NDArray[np.bool_], confidence: float) -> R
     errors = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
     wanted = np.ceil(np.arange(1, CURVE_POINTS + 1) * len(scores) / CURVE_POINTS).astype(np.int64)
     counts = np.unique(np.searchsorted(-ranked, -ranked[wanted - 1], side="right"))
-    k, tail = errors[counts - 1], (1.0 - confidence) / 2.0
-    low = np.where(k == 0, 0.0, beta.ppf(tail, np.maximum(k, 1), counts - k + 1))
-    high = np.where(k == counts, 1.0, beta.ppf(1.0 - tail, k + 1, np.maximum(counts - k, 1)))
+    k = errors[counts - 1]
+    low, high = exact_interval(k, counts, confidence)
     return RiskCurve(
         thresholds=tuple(np.nextafter(ranked[counts - 1], -np.inf).tolist()),
         coverages=tuple((counts / len(scores)).tolist()),
@@ -151,3 +150,10 @@ def risk_curve(scores: Floats, wrong: NDArray[np.bool_], confidence: float) -> R
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
     )
+
+
+def exact_interval(found: ArrayLike, rows: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
+    """The interval of Clopper and Pearson for a share of which `found` of `rows` rows were seen, elementwise."""
+    k, n, tail = np.asarray(found), np.asarray(rows), (1.0 - confidence) / 2.0
+    low = np.where(k == 0, 0.0, beta.ppf(tail, np.maximum(k, 1), n - k + 1))
+    return low, np.where(k == n, 1.0, beta.ppf(1.0 - tail, k + 1, np.maximum(n - k, 1)))

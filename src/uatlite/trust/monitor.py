@@ -28,16 +28,20 @@ ROUNDED = 1e-3
 """How far from a whole number of rows a p-value of scope may be, when it was written with few digits."""
 
 MEANING: dict[tuple[str, str], str] = {
-    (SCOPE, "low"): "texts are stranger than before",
+    (SCOPE, "a little low"): "some texts are strange",
+    (SCOPE, "low"): "many texts are strange",
     (SCOPE, "very low"): "many texts are not of this task",
-    (SCOPE, "high"): "texts are more alike than before",
-    (SCOPE, "very high"): "texts are much more alike than before",
+    (SCOPE, "a little high"): "texts are a little more alike than the calibration rows",
+    (SCOPE, "high"): "texts are more alike than the calibration rows",
+    (SCOPE, "very high"): "texts are much more alike than the calibration rows",
     (SCOPE, "at both ends"): "more texts are strange, and more are very usual",
-    (SCOPE, "in the middle"): "fewer texts are strange or very usual",
-    (SCORE, "low"): "the classifier is less sure than before",
-    (SCORE, "very low"): "the classifier is much less sure than before",
-    (SCORE, "high"): "the classifier is surer than before",
-    (SCORE, "very high"): "the classifier is much surer than before",
+    (SCOPE, "in the middle"): "fewer texts are strange, and fewer are very usual",
+    (SCORE, "a little low"): "the classifier is a little less sure",
+    (SCORE, "low"): "the classifier is less sure",
+    (SCORE, "very low"): "the classifier is much less sure",
+    (SCORE, "a little high"): "the classifier is a little surer",
+    (SCORE, "high"): "the classifier is surer",
+    (SCORE, "very high"): "the classifier is much surer",
     (SCORE, "at both ends"): "the classifier is more often very sure, and more often unsure",
     (SCORE, "in the middle"): "the classifier is less often very sure, and less often unsure",
 }

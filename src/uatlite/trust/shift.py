@@ -4,15 +4,16 @@ Calibration keeps the sorted scores of its rows. New rows are compared by two te
 their p-values of being in scope, which without a shift are uniform.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp, mannwhitneyu
 
 from uatlite.errors import CalibrationError, InputError
-from uatlite.values import Floats, check_scores, check_share
+from uatlite.values import Floats, Integers, check_scores, check_share
 
 REFERENCE_ROWS = 50
 """The fewest calibration rows for a reference."""
@@ -60,13 +61,35 @@ class ShiftReport:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Usual:
+    """What is usual among calibration rows: the shares that new rows are shown beside."""
+
+    confidence: float
+    """the mean"""
+    labels: dict[str, float]
+    """the share of each predicted class"""
+    answered: float | None = None
+    """the share that the rule answers; None without a rule"""
+
+    @classmethod
+    def of(
+        cls, confidence: Floats, predicted: Integers, answers: NDArray[np.bool_] | None, classes: Sequence[str]
+    ) -> Self:
+        """The shares among calibration rows, (rows,) each; `predicted` are columns of `classes`."""
+        shares = np.bincount(predicted, minlength=len(classes)) / len(predicted)
+        labels = dict(zip(classes, shares.tolist(), strict=True))
+        return cls(float(confidence.mean()), labels, None if answers is None else float(answers.mean()))
+
+
 @dataclass(frozen=True, eq=False)
 class ShiftReference:
-    """What calibration keeps of its rows: their sorted scores (rows,), and what these are called."""
+    """What calibration keeps of its rows: their sorted scores (rows,), what these are called, and what is usual."""
 
     score: str
     false_alarm: float
     scores: Floats
+    usual: Usual | None = None
 
     prefix: ClassVar[str] = "shift."
 
@@ -100,7 +123,8 @@ class ShiftReference:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not arrays, as plain JSON values."""
-        return {"score": self.score, "false_alarm": self.false_alarm}
+        usual = None if self.usual is None else asdict(self.usual)
+        return {"score": self.score, "false_alarm": self.false_alarm, "usual": usual}
 
     def to_arrays(self) -> dict[str, Floats]:
         """The sorted scores, under a name that begins with `prefix`."""
@@ -110,14 +134,18 @@ class ShiftReference:
     def from_arrays(cls, state: dict[str, Any], arrays: dict[str, Floats]) -> Self:
         """The reference that `to_dict` and `to_arrays` described; arrays of other names are left alone."""
         try:
-            return cls(**state, scores=np.asarray(arrays[f"{cls.prefix}scores"], dtype=np.float64))
+            usual = Usual(**state["usual"]) if state.get("usual") else None
+            scores = np.asarray(arrays[f"{cls.prefix}scores"], dtype=np.float64)
+            return cls(**{**state, "scores": scores, "usual": usual})
         except (KeyError, TypeError) as error:
             raise CalibrationError(
                 f"the stored summary of calibration rows is broken ({error}); calibrate again."
             ) from error
 
 
-def summarise(scores: ArrayLike, *, score: str = "confidence", false_alarm: float = 0.01) -> ShiftReference:
+def summarise(
+    scores: ArrayLike, *, score: str = "confidence", false_alarm: float = 0.01, usual: Usual | None = None
+) -> ShiftReference:
     """The reference from the scores of calibration rows, (rows,)."""
     check_share("false_alarm", false_alarm)
     s = check_scores(scores)
@@ -125,7 +153,7 @@ def summarise(scores: ArrayLike, *, score: str = "confidence", false_alarm: floa
         raise CalibrationError(
             f"{len(s)} rows are too few to know a shift from chance; calibrate on {REFERENCE_ROWS} rows or more."
         )
-    return ShiftReference(score, false_alarm, np.sort(s))
+    return ShiftReference(score, false_alarm, np.sort(s), usual)
 
 
 def score_test(new: Floats, reference: Floats) -> float:

@@ -1,0 +1,176 @@
+"""The rows that `uatlite predict` wrote, read back: which files are new or have grown, and the outcome of each row.
+
+A file is known by its bytes: the hash of those that were counted. So it may grow, be renamed or be copied, and no row
+is counted twice. A line without a line end is still being written, and waits.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from uatlite.errors import DataError, InputError
+from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.text.files import is_remote, row_files
+from uatlite.text.rows import Reject, Row, read_rows
+
+BESIDE = (".rejects.jsonl",)
+"""How the names of files end that `predict` writes beside its rows."""
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time."""
+
+    score: str
+    scope: bool
+    time: str | None = None
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that every row must have."""
+        names = ["label", "confidence", self.score.replace("-", "_"), *(["scope"] if self.scope else [])]
+        return list(dict.fromkeys([*names, *([self.time] if self.time else [])]))
+
+    def check(self, row: Row) -> None:
+        """Raise where the first row of a file lacks a column."""
+        missing = [name for name in self.needed if name not in row.values]
+        if missing:
+            raise DataError(
+                f"{row.file} has no column {missing[0]!r}. Watching takes the columns {', '.join(self.needed)}, as "
+                f"'uatlite predict' writes them with this classifier; this file has: {', '.join(row.values)}."
+            )
+
+    def outcome(self, row: Row, hour: str) -> Outcome:
+        """What the monitor reads of a row; raises `InputError` where a value cannot be used.
+
+        `hour` is that of the file, for rows without a time column.
+        """
+        values = row.values
+        # In a score of trust, higher is more trustworthy; of these columns, higher is less so.
+        sign = -1.0 if self.score in ("entropy", "mutual-information", "variance") else 1.0
+        return Outcome(
+            hour=hour if self.time is None else hour_of(values.get(self.time)),
+            label=str(values["label"]),
+            confidence=_number(values, "confidence"),
+            score=sign * _number(values, self.score.replace("-", "_")),
+            scope=_number(values, "scope") if self.scope else None,
+            abstain=_truth(values.get("abstain")),
+            out_of_scope=_truth(values.get("out_of_scope")),
+        )
+
+
+def _number(values: Mapping[str, object], name: str) -> float:
+    try:
+        number = float(str(values[name]))
+    except (KeyError, ValueError):
+        raise InputError(f"{name} is {values.get(name)!r}, not a number") from None
+    if not math.isfinite(number):
+        raise InputError(f"{name} is {number}, not a finite number")
+    return number
+
+
+def _truth(value: object) -> bool | None:
+    return None if value is None or value == "" else str(value).lower() == "true"
+
+
+@dataclass(frozen=True)
+class CountedFile:
+    """A file whose first `size` bytes are known; its rows up to `line` are counted."""
+
+    name: str
+    size: int
+    digest: str
+    modified: int
+    """when it was written, in nanoseconds since 1970"""
+    line: int = 0
+    done: bool = False
+    """whether all complete rows of these bytes are counted"""
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """A file to read on, from the row after `known.line`; `lines` are complete, None where all are.
+
+    `continues` is the counted file that it begins with, under this or another name.
+    """
+
+    path: Path
+    known: CountedFile
+    lines: int | None
+    continues: CountedFile | None
+
+    def rows(self) -> Iterator[Row | Reject]:
+        """The complete rows that are not counted yet."""
+        waiting: Row | Reject | None = None
+        for row in read_rows(self.path):
+            if row.line <= self.known.line:
+                continue
+            if self.lines is None:
+                yield row
+                continue
+            if waiting is not None and row.line <= self.lines + 1:
+                yield waiting
+            waiting = row if row.line <= self.lines else None
+            if waiting is None:
+                return
+        # The last row of a file is complete with its line end; an open quote at the end is still being written.
+        if waiting is not None and not (isinstance(waiting, Reject) and "quote" in waiting.reason):
+            yield waiting
+
+
+def scored_files(source: str, counted: Sequence[CountedFile]) -> list[ScoredFile]:
+    """The files with rows that are not counted, in the order of their names."""
+    if is_remote(source):
+        raise DataError(f"{source} is remote: watching takes files on this machine, whose bytes it can compare.")
+    empty = Path(source).is_dir() and not any(Path(source).iterdir())
+    files = [] if empty else [Path(str(path)) for path, _ in row_files(source)]
+    files = [path for path in files if not path.name.endswith(BESIDE)]
+    by_name = {one.name: one for one in counted}
+    found = [scored for path in files if (scored := _look(path, by_name, counted)) is not None]
+    kept = {scored.continues.digest for scored in found if scored.continues}
+    kept |= {one.digest for path in files if (one := by_name.get(path.name)) and _unchanged(path, one)}
+    for scored in found:
+        before = by_name.get(scored.path.name)
+        if before and before.line and scored.continues is None and before.digest not in kept:
+            raise DataError(
+                f"{scored.path} was counted up to line {before.line:,} and has other rows there now. A counted file "
+                "may grow or be renamed, but not be rewritten: give new rows a new file."
+            )
+    return found
+
+
+def _unchanged(path: Path, known: CountedFile) -> bool:
+    stat = path.stat()
+    return known.done and (stat.st_size, stat.st_mtime_ns) == (known.size, known.modified)
+
+
+def _look(path: Path, by_name: Mapping[str, CountedFile], counted: Iterable[CountedFile]) -> ScoredFile | None:
+    """The file as it is now; None where nothing is new. `known.line` is 0 where its bytes were never counted."""
+    own = by_name.get(path.name)
+    if own is not None and _unchanged(path, own):
+        return None
+    stat = path.stat()
+    sizes = {one.size for one in counted if 0 < one.size <= stat.st_size}
+    digests, lines = _digests(path, {*sizes, stat.st_size})
+    same = [one for one in counted if one.size in sizes and digests.get(one.size) == one.digest]
+    longest = max(same, key=lambda one: one.line, default=None)
+    line = 0 if longest is None else longest.line
+    known = CountedFile(path.name, stat.st_size, digests[stat.st_size], stat.st_mtime_ns, line)
+    packed = path.suffix.lower() in (".parquet", ".gz")
+    return ScoredFile(path, known, None if packed else lines, longest)
+
+
+def _digests(path: Path, sizes: set[int]) -> tuple[dict[int, str], int]:
+    """SHA-256 of the first bytes of a file, for each number of bytes; and the line ends in the longest of them."""
+    digest, read, lines = hashlib.sha256(), 0, 0
+    found: dict[int, str] = {}
+    with path.open("rb") as file:
+        for size in sorted(sizes):
+            while read < size and (chunk := file.read(min(CHUNK, size - read))):
+                digest.update(chunk)
+                read, lines = read + len(chunk), lines + chunk.count(b"\n")
+            found[size] = digest.hexdigest()
+    return found, lines

@@ -1,0 +1,186 @@
+"""What was answered hour by hour: shares of answered and out-of-scope rows, mean confidence, labels, with intervals.
+
+Hours are UTC, written as 2026-11-17T04. Old hours are merged into days (2026-11-17), so that the record stays small.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import numpy as np
+from scipy.stats import norm
+
+from uatlite.errors import InputError
+from uatlite.trust.menu import exact_interval
+from uatlite.values import Floats
+
+HOURS = 14 * 24
+"""The newest hours that are kept as hours."""
+DAYS = 400
+"""The newest days that are kept at all, beside these hours."""
+CONFIDENCE = 0.95
+MILLISECONDS = 1e11
+"""A number of seconds this large would lie beyond the year 5000: it counts milliseconds."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the monitor and the time line read of one scored row; `score` is higher where it is more trustworthy."""
+
+    hour: str
+    label: str
+    confidence: float
+    score: float
+    scope: float | None = None
+    abstain: bool | None = None
+    out_of_scope: bool | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share, or a mean, with its interval; it holds for one hour by itself."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Counts over some rows. Sums of two are the counts over both; `log_martingale` is that of the later one."""
+
+    rows: int = 0
+    decided: int = 0
+    """rows with an abstention rule"""
+    answered: int = 0
+    scoped: int = 0
+    """rows whose scope is known"""
+    outside: int = 0
+    confidence: float = 0.0
+    """the sum"""
+    squares: float = 0.0
+    """the sum of the squared confidences"""
+    labels: Mapping[str, int] = field(default_factory=dict)
+    log_martingale: float = 0.0
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome], log_martingale: float = 0.0) -> Self:
+        """The counts over some rows."""
+        rows = list(outcomes)
+        sure = np.array([row.confidence for row in rows])
+        return cls(
+            rows=len(rows),
+            decided=sum(row.abstain is not None for row in rows),
+            answered=sum(row.abstain is False for row in rows),
+            scoped=sum(row.out_of_scope is not None for row in rows),
+            outside=sum(row.out_of_scope is True for row in rows),
+            confidence=float(sure.sum()),
+            squares=float((sure**2).sum()),
+            labels=dict(Counter(row.label for row in rows)),
+            log_martingale=log_martingale,
+        )
+
+    def __add__(self, other: "Tally") -> "Tally":
+        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMMED}
+        labels = dict(Counter(self.labels) + Counter(other.labels))
+        return Tally(**sums, labels=labels, log_martingale=other.log_martingale)
+
+    def shares(self) -> dict[str, Share]:
+        """The shares that are known, by name: answered, out of scope, confidence."""
+        found: dict[str, Share] = {}
+        if self.decided:
+            found[ANSWERED] = share(self.answered, self.decided)
+        if self.scoped:
+            found[OUTSIDE] = share(self.outside, self.scoped)
+        if self.rows:
+            mean = self.confidence / self.rows
+            spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
+            reach = float(norm.ppf(0.5 + CONFIDENCE / 2)) * spread / self.rows**0.5
+            found[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
+        return found
+
+    def label_share(self, label: str) -> Share:
+        """How often a label was predicted."""
+        return share(self.labels.get(label, 0), self.rows)
+
+
+ANSWERED, OUTSIDE, SURE = "answered", "out of scope", "confidence"
+SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
+
+
+def share(found: int, rows: int) -> Share:
+    """A share with its exact interval (Clopper and Pearson)."""
+    if not rows:
+        return Share(0.0, 0.0, 1.0, 0)
+    low, high = exact_interval(found, rows, CONFIDENCE)
+    return Share(found / rows, float(low), float(high), rows)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The counts of every hour, in the order of time."""
+
+    hours: Mapping[str, Tally] = field(default_factory=dict)
+
+    def with_rows(self, outcomes: Sequence[Outcome], logs: Floats) -> "Timeline":
+        """The time line with some more rows: the outcome of each, and log M after it, (rows,)."""
+        merged = dict(self.hours)
+        places: dict[str, list[int]] = {}
+        for place, outcome in enumerate(outcomes):
+            places.setdefault(outcome.hour, []).append(place)
+        for hour, own in places.items():
+            tally = Tally.of((outcomes[place] for place in own), float(logs[own[-1]]))
+            merged[hour] = merged[hour] + tally if hour in merged else tally
+        return Timeline(_thinned(merged))
+
+    def total(self, hours: Iterable[str] | None = None) -> Tally:
+        """The counts over some hours, or over all."""
+        total = Tally()
+        for hour in self.hours if hours is None else hours:
+            total = total + self.hours[hour]
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {hour: asdict(tally) for hour, tally in self.hours.items()}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The time line that `to_dict` described."""
+        return cls({hour: Tally(**tally) for hour, tally in state.items()})
+
+
+def _thinned(hours: Mapping[str, Tally]) -> dict[str, Tally]:
+    """Sorted by time; all but the newest hours are merged into days."""
+    kept: dict[str, Tally] = {}
+    recent = set(sorted(hour for hour in hours if "T" in hour)[-HOURS:])
+    for hour in sorted(hours):
+        name = hour if hour in recent else hour.partition("T")[0]
+        kept[name] = kept[name] + hours[hour] if name in kept else hours[hour]
+    return {name: kept[name] for name in sorted(kept)[-(HOURS + DAYS) :]}
+
+
+def spelt_hour(hour: str) -> str:
+    """An hour or a day for a reader: 2026-11-17 04:00 UTC."""
+    day, _, time = hour.partition("T")
+    return f"{day} {time}:00 UTC" if time else day
+
+
+def hour_of(moment: object) -> str:
+    """The hour of a time: a datetime, ISO 8601 (UTC where it names no zone), or seconds or milliseconds since 1970."""
+    if isinstance(moment, str) and not moment.strip().replace(".", "", 1).isdigit():
+        try:
+            moment = datetime.fromisoformat(moment.strip())
+        except ValueError:
+            raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
+    if not isinstance(moment, datetime):
+        try:
+            seconds = float(str(moment))
+            moment = datetime.fromtimestamp(seconds / 1000 if seconds > MILLISECONDS else seconds, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
+    known = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return known.strftime("%Y-%m-%dT%H")

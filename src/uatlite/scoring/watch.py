@@ -1,0 +1,205 @@
+"""Watching scored files: each look counts the rows that are new, and replaces one small file with all that is known.
+
+The file is replaced whole after every block of rows: a kill at any point leaves the state of a moment before, and the
+next look counts the rows since then. A lock keeps two processes apart.
+"""
+
+import fcntl
+import heapq
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.saving import read
+from uatlite.errors import CalibrationError, DataError, InputError, StoreError
+from uatlite.scoring.scored import Columns, ScoredFile, scored_files
+from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.scoring.watch_state import Place, WatchState
+from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.write import make_directory, write_text
+from uatlite.trust.monitor import BOUND, SCOPE, Reference
+
+BLOCK = 4096
+"""Rows between two writings of the state."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that holds the state."""
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """A classifier's calibration, and the file that holds the state."""
+
+    calibration: Calibration
+    path: Path
+    bound: float = BOUND
+    time: str | None = None
+    """the column of the time of a row; by default the time of its file"""
+    patience: float = PATIENCE
+
+    @classmethod
+    def of(cls, directory: str | Path, path: Path, *, bound: float = BOUND, time: str | None = None) -> "Watch":
+        """The watch of a calibrated classifier; no model is loaded."""
+        calibration = read(directory).calibration
+        if calibration is None:
+            raise CalibrationError(
+                f"{directory} is not calibrated, so there are no rows to compare with. Run: uatlite calibrate "
+                f"{directory} DATA -o DIR"
+            )
+        return cls(calibration, path, bound, time)
+
+    @property
+    def reference(self) -> Reference:
+        """The calibration rows as the monitor sees them."""
+        return Reference.of(self.calibration.shift, self.calibration.scope)
+
+    def read(self) -> WatchState:
+        """The state on disk; a new one where there is none."""
+        reference = self.reference
+        if not self.path.exists():
+            return WatchState.begin(reference, bound=self.bound)
+        try:
+            state = WatchState.from_dict(json.loads(self.path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{self.path} cannot be read ({error}); begin a new state file.") from error
+        if state.reference != reference.digest:
+            raise StoreError(
+                f"{self.path} belongs to another calibration of the classifier; its evidence does not carry over. "
+                "Give another state file."
+            )
+        if state.monitor.bound != self.bound:
+            raise StoreError(
+                f"{self.path} was begun with the bound {state.monitor.bound:g}, not {self.bound:g}; a bound holds for "
+                f"a whole life. Give --bound {state.monitor.bound:g}, or another state file."
+            )
+        return state
+
+    def write(self, state: WatchState) -> None:
+        """Replace the state on disk."""
+        write_text(self.path, json.dumps(state.to_dict(), ensure_ascii=False) + "\n")
+
+    def look(self, source: str, on_rows: Callable[[int], None] = lambda rows: None) -> WatchState:
+        """Count every new row of the scored files; `on_rows` is called with the number of each block."""
+        with self.locked():
+            state, reference = self.read(), self.reference
+            columns = Columns(reference.score, SCOPE in reference.cells, self.time)
+            files = scored_files(source, state.files)
+            for file in files:
+                if file.continues is not None:
+                    state = state.renamed(file.continues.name, file.path.name)
+            for file in files:
+                for block in blocks(file, columns):
+                    state = state.after(reference, block.outcomes, block.places)
+                    state = state.counting(replace(file.known, line=block.line), block.rejected)
+                    self.write(state)
+                    on_rows(len(block.outcomes))
+                line = next((one.line for one in state.files if one.name == file.known.name), file.known.line)
+                state = state.counting(replace(file.known, line=line, done=True))
+            self.write(state)
+        return state
+
+    def acknowledge(self, *, fresh: bool = False) -> WatchState:
+        """Reset after an alarm; with `fresh` the rows from now on are the new normal."""
+        with self.locked():
+            state = self.read().acknowledged(self.reference, fresh=fresh)
+            self.write(state)
+        return state
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the state alone; wait for another process, but not for ever."""
+        make_directory(self.path.parent)
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be written: {error.strerror} ({self.path.parent}).") from error
+        try:
+            self._wait(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _wait(self, descriptor: int) -> None:
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise StoreError(
+                        f"{self.path} is in use by another process, for {self.patience:g} seconds now; one at a time "
+                        "may watch with it."
+                    ) from None
+                time.sleep(0.05)
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Some rows of a file: those that can be used with their places, and how far they reach."""
+
+    outcomes: list[Outcome]
+    places: list[Place]
+    rejected: int
+    line: int
+
+
+def blocks(file: ScoredFile, columns: Columns, most: int = BLOCK) -> Iterator[ScoredRows]:
+    """The rows of a file that are not counted yet, block by block; a row with a value that is no number is rejected."""
+    hour, rows = hour_of(file.known.modified / 1e9), file.rows()
+    checked = False
+    while some := list(islice(rows, most)):
+        outcomes: list[Outcome] = []
+        places: list[Place] = []
+        for row in some:
+            if isinstance(row, Reject):
+                continue
+            if not checked:
+                columns.check(row)
+                checked = True
+            try:
+                outcomes.append(columns.outcome(row, hour))
+            except InputError:
+                continue
+            places.append((file.path.name, row.line))
+        yield ScoredRows(outcomes, places, len(some) - len(outcomes), some[-1].line)
+
+
+def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterator[tuple[int, Row, Outcome]]:
+    """The counted rows from a number on, read again, each with its number; those whose file is gone are left out."""
+    reference = watch.reference
+    columns = Columns(reference.score, SCOPE in reference.cells, watch.time)
+    home = Path(source) if Path(source).is_dir() else Path(source).parent
+    ends = [one.row for one in state.stretches[1:]] + [state.rows]
+    for stretch, end in zip(state.stretches, ends, strict=True):
+        path = home / stretch.file
+        if end <= row or not path.exists():
+            continue
+        number = stretch.row
+        for one in read_rows(path):
+            if number == end:
+                break
+            if isinstance(one, Reject) or one.line < stretch.line:
+                continue
+            try:
+                outcome = columns.outcome(one, stretch.hour)
+            except InputError:
+                continue
+            if number >= row:
+                yield number, one, outcome
+            number += 1
+
+
+def strangest(watch: Watch, state: WatchState, source: str, row: int, most: int = 20) -> list[tuple[int, Row, Outcome]]:
+    """Of the rows from a number on, those that tell most: the lowest p-values of scope, then the lowest scores."""
+    return heapq.nsmallest(
+        most,
+        rows_since(watch, state, source, row),
+        key=lambda one: (1.0 if one[2].scope is None else one[2].scope, one[2].score),
+    )

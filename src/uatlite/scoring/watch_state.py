@@ -1,0 +1,191 @@
+"""The state of a watch, a value: the monitor, the time line, which rows were counted, and the alarms.
+
+The monitor and what was counted are stored together, so that no row can be in one and not in the other.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from uatlite.errors import StoreError
+from uatlite.scoring.scored import CountedFile
+from uatlite.scoring.timeline import Outcome, Timeline, spelt_hour
+from uatlite.trust.monitor import BOUND, Alarm, Monitor, Reference
+
+FORMAT = 1
+STRETCHES, FILES = 4000, 4000
+"""The latest stretches and files that are remembered."""
+
+
+Place = tuple[str, int]
+"""The name of a file and a line in it."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive rows of one file and one hour, from row number `row` on; where to find rows again."""
+
+    row: int
+    file: str
+    line: int
+    hour: str
+
+
+@dataclass(frozen=True)
+class PastAlarm:
+    """An alarm in numbers of all rows, with the hours of the change and of the alarm; `answer` once acknowledged."""
+
+    row: int
+    change: int
+    since: str
+    raised: str
+    what: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class WatchState:
+    """All that is known after some rows: the monitor, the time line, the files, and the alarms."""
+
+    reference: str
+    """the digest of the calibration rows"""
+    monitor: Monitor
+    rows: int = 0
+    """all rows that were counted"""
+    rejected: int = 0
+    begun: int = 0
+    """rows before the last reset"""
+    timeline: Timeline = field(default_factory=Timeline)
+    files: tuple[CountedFile, ...] = ()
+    stretches: tuple[Stretch, ...] = ()
+    alarms: tuple[PastAlarm, ...] = ()
+
+    @property
+    def alarm(self) -> PastAlarm | None:
+        """The alarm that is not acknowledged."""
+        return self.alarms[-1] if self.monitor.alarm is not None and self.alarms else None
+
+    @classmethod
+    def begin(cls, reference: Reference, *, bound: float = BOUND, seed: int = 0) -> Self:
+        """Before the first row."""
+        return cls(reference.digest, Monitor.begin(reference, bound=bound, seed=seed))
+
+    def after(self, reference: Reference, outcomes: Sequence[Outcome], places: Sequence[Place] = ()) -> "WatchState":
+        """The state after some more rows; `places` are their files and lines, where they are in files."""
+        if not outcomes:
+            return self
+        if places:
+            return replace(self, stretches=self._stretches(outcomes, places)).after(reference, outcomes)
+        scores = np.array([one.score for one in outcomes])
+        scope = [one.scope for one in outcomes if one.scope is not None]
+        monitor, logs = self.monitor.after(reference, scores, np.array(scope) if scope else None)
+        timeline = self.timeline.with_rows(outcomes, logs)
+        grown = replace(self, monitor=monitor, timeline=timeline, rows=self.rows + len(outcomes))
+        if self.monitor.alarm is None and monitor.alarm is not None:
+            raised = outcomes[self.begun + monitor.alarm.row - 1 - self.rows].hour
+            return grown._with_alarm(monitor.alarm, raised)
+        return grown
+
+    def _stretches(self, outcomes: Sequence[Outcome], places: Sequence[Place]) -> tuple[Stretch, ...]:
+        known = list(self.stretches)
+        for number, (outcome, (file, line)) in enumerate(zip(outcomes, places, strict=True)):
+            if not known or (known[-1].file, known[-1].hour) != (file, outcome.hour):
+                known.append(Stretch(self.rows + number, file, line, outcome.hour))
+        return tuple(known[-STRETCHES:])
+
+    def counting(self, file: CountedFile, rejected: int = 0) -> "WatchState":
+        """The state with a file counted up to a line, and some rows that could not be used."""
+        others = [one for one in self.files if one.name != file.name]
+        return replace(self, files=(*others, file)[-FILES:], rejected=self.rejected + rejected)
+
+    def renamed(self, old: str, new: str) -> "WatchState":
+        """The state with the rows of a file under its new name."""
+        if old == new:
+            return self
+        stretches = (replace(one, file=new) if one.file == old else one for one in self.stretches)
+        return replace(self, stretches=tuple(stretches))
+
+    def _with_alarm(self, alarm: Alarm, raised: str) -> "WatchState":
+        change = self.begun + alarm.change
+        since = self.stretch_of(change)
+        past = PastAlarm(
+            self.begun + alarm.row, change, raised if since is None else since.hour, raised, alarm.describe()
+        )
+        return replace(self, alarms=(*self.alarms, past))
+
+    def stretch_of(self, row: int) -> Stretch | None:
+        """The stretch that holds a row; None where it was forgotten."""
+        return next((one for one in reversed(self.stretches) if one.row <= row), None)
+
+    def acknowledged(self, reference: Reference, *, fresh: bool) -> "WatchState":
+        """After an alarm: begin again. With `fresh` the rows from now on are the new normal."""
+        monitor = self.monitor.acknowledged(reference, fresh=fresh)
+        answer = "the new normal" if fresh else "over"
+        alarms = (*self.alarms[:-1], replace(self.alarms[-1], answer=answer))
+        return replace(self, monitor=monitor, begun=self.rows, alarms=alarms)
+
+    def describe(self, new: int | None = None) -> list[str]:
+        """Lines for a terminal; `new` is how many rows the last look counted."""
+        counted = f"{self.rows:,} rows watched" + ("" if new is None else f", {new:,} of them new")
+        rejected = f"; {self.rejected:,} could not be used" if self.rejected else ""
+        evidence, limit = math.exp(min(self.monitor.log_martingale, 700.0)), 1.0 / self.monitor.bound
+        lines = [f"{counted}{rejected}. Evidence of a change {evidence:.3g}, alarm at {limit:.4g}."]
+        alarm = self.alarm
+        if alarm is not None:
+            lines.append(
+                f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "
+                f"row {alarm.row:,}. The promises hold for rows like the calibration rows, not for these."
+            )
+            stretch = self.stretch_of(alarm.change)
+            if stretch is not None:
+                lines.append(f"The change is in {stretch.file}. --acknowledge resets the alarm.")
+        elif self.monitor.fresh and self.alarms:
+            lines.append(f"Compared with the rows since row {self.begun + 1:,}, which are the new normal.")
+        elif not self.rows:
+            lines.append("No rows yet.")
+        else:
+            lines.append(
+                f"No change was found; false alarms are bounded by {self.monitor.bound:g} over the whole life."
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "format": FORMAT,
+            "reference": self.reference,
+            "rows": self.rows,
+            "rejected": self.rejected,
+            "begun": self.begun,
+            "alarms": [asdict(one) for one in self.alarms],
+            "monitor": self.monitor.to_dict(),
+            "timeline": self.timeline.to_dict(),
+            "files": [asdict(one) for one in self.files],
+            "stretches": [asdict(one) for one in self.stretches],
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """The state that `to_dict` described."""
+        try:
+            if state["format"] != FORMAT:
+                raise StoreError(
+                    f"the state has the format {state['format']}, this version of uatlite reads {FORMAT}; "
+                    "begin a new state file."
+                )
+            return cls(
+                reference=state["reference"],
+                monitor=Monitor.from_dict(state["monitor"]),
+                rows=int(state["rows"]),
+                rejected=int(state["rejected"]),
+                begun=int(state["begun"]),
+                timeline=Timeline.from_dict(state["timeline"]),
+                files=tuple(CountedFile(**one) for one in state["files"]),
+                stretches=tuple(Stretch(**one) for one in state["stretches"]),
+                alarms=tuple(PastAlarm(**one) for one in state["alarms"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"the state is broken ({error!r}); begin a new state file.") from error
