@@ -4,8 +4,8 @@
 
 DIR of --models holds the models of benchmarks/backbones.py, DIR of --data the files of the tasks. Each text runs once;
 what the scope and the rule read of it is kept in --cache. A repetition then draws calibration rows and a stream from
-these texts. Streams: SST-2 sentences, then sentences of IMDb reviews mixed in; CLINC150 questions, then questions out of
-its scope mixed in.
+these texts. Streams: SST-2 sentences, then sentences of IMDb reviews mixed in; CLINC150 questions, then questions out
+of its scope mixed in.
 """
 
 import argparse
@@ -192,11 +192,9 @@ def delay_table(bench: Bench, after: int = 20_000) -> None:
                     delays.append(np.inf if alarm is None else alarm.row - before)
                     off += [] if alarm is None else [abs(alarm.change - before)]
                 middle, late = np.quantile(delays, [0.5, 0.9], method="higher")
-                print(
-                    f"| {name} | {share:.0%} | {before:,} | {middle:,.0f} | {late:,.0f} | {early} of {repetition + 1} | "
-                    f"{np.median(off) if off else np.nan:,.0f} |",
-                    flush=True,
-                )
+                cells = f"{middle:,.0f} | {late:,.0f} | {early} of {repetition + 1}"
+                distance = np.median(off) if off else np.nan
+                print(f"| {name} | {share:.0%} | {before:,} | {cells} | {distance:,.0f} |", flush=True)
 
 
 def drawn(rng: np.random.Generator, size: int, rows: int) -> np.ndarray:
