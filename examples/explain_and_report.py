@@ -33,7 +33,7 @@ def main() -> None:
     clf = UncertaintyClassifier.from_pretrained(given.model, method="analytic")
     explanation = clf.explain(given.explain)
     for word in explanation.words:
-        print(f"{word.word.text:<20} {word.share:6.1%} of the variance, {word.confidence_change:+.3f} when masked")
+        print(f"{word.word.text:<20} {word.share:6.1%} of the variance, {word.masked_confidence:.1%} sure if masked")
     write_explanation(explanation, given.output / "explanation.html")
 
     rows = choose_set(None, given.labelled, text=given.text, text_pair=None, label=given.label)

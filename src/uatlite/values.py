@@ -121,8 +121,8 @@ class WordAttribution:
     """its part of the first-order Var(y), the sum over its tokens"""
     share: float
     """that part divided by Var(y)"""
-    confidence_change: float | None
-    """change of the predicted class's confidence when the word is masked; None for special tokens"""
+    masked_confidence: float | None
+    """in the predicted class when the word is masked; None for special tokens, or where no word was masked"""
 
 
 Floats = NDArray[np.float64]

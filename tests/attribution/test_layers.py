@@ -182,6 +182,7 @@ def test_no_noise_is_an_error(tiny: Tiny, texts: Callable[..., Encoded]) -> None
         ({"samples": 1}, "samples=1 is not"),
         ({"output": "logit"}, "output='logit' is not one of"),
         ({"output": 3}, "output=3 is no class.*0 to 2"),
+        ({"output": (1, 1)}, r"output=\(1, 1\) is no class.*no two of them"),
         ({"config": UATConfig(estimate="layerwise")}, "closed form of U.*gate='none'"),
         ({"config": UATConfig(uncertainty="mean-std+ln")}, "closed form of U.*gate='none'"),
     ],
@@ -216,3 +217,4 @@ def test_outputs_are_contrasts() -> None:
     torch.testing.assert_close((output_weights("predicted", logits) * logits).sum(-1), torch.tensor([1.5, 3.0]))
     torch.testing.assert_close((output_weights("margin", logits) * logits).sum(-1), torch.tensor([1.0, 1.0]))
     torch.testing.assert_close((output_weights(0, logits) * logits).sum(-1), torch.tensor([-1.5, 3.0]))
+    torch.testing.assert_close((output_weights((0, 2), logits) * logits).sum(-1), torch.tensor([-1.0, 1.0]))

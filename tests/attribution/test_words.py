@@ -108,16 +108,16 @@ def test_masking_a_word_is_running_the_text_without_it(shared: Tiny, wordpiece: 
     for row, words in enumerate(found.words):
         for word in words:
             if word.word.special:
-                assert word.confidence_change is None
+                assert word.masked_confidence is None
                 continue
             ids = encoded["input_ids"].clone()
             ids[row, list(word.word.tokens)] = 4
             with torch.inference_mode():
                 logits = model(input_ids=ids, attention_mask=encoded["attention_mask"]).logits
             after = logits.softmax(-1)[row, found.predicted[row]]
-            assert word.confidence_change == pytest.approx(float(after - found.confidence[row]), abs=1e-5)
+            assert word.masked_confidence == pytest.approx(float(after), abs=1e-5)
     without = attribute_tokens(model, wordpiece, encoded, config, occlusion=False)
-    assert all(word.confidence_change is None for text in without.words for word in text)
+    assert all(word.masked_confidence is None for text in without.words for word in text)
 
 
 def test_choices_have_words_too(wordpiece: PreTrainedTokenizerFast, chooser: PreTrainedModel) -> None:

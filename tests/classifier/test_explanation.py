@@ -9,15 +9,23 @@ import torch
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
-from uatlite.attribution.words import attribute_tokens
+from uatlite.attribution.words import attribute_tokens, replacement_id
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.values import Choices
 
 Build = Callable[..., UncertaintyClassifier]
+Labelled = Callable[..., tuple[list[str], list[str]]]
 TEXT = "a1 a2 a30 a4 a5"
 RATES = DropoutRates(classifier=0.1)
+
+
+def contrast(found: Explanation) -> tuple[int, int]:
+    """The columns of the predicted class and of the next likely one."""
+    first, second = np.argsort(-np.array(list(found.prediction.probabilities.values())))[:2].tolist()
+    return first, second
 
 
 def test_the_prediction_is_that_of_predict(calibrated: UncertaintyClassifier) -> None:
@@ -34,12 +42,14 @@ def test_values_are_those_of_direct_calls(build: Build, config: object, text: ob
     parts = [text] if isinstance(text, str) else list(text)
     encoded = clf.tokenizer(*([part] for part in parts), return_tensors="pt")
     settings = clf.method.config
-    tokens = attribute_tokens(clf.model, clf.tokenizer, encoded, settings, output="margin")
-    assert found.words == pytest.approx([word for word in tokens.words[0] if not word.word.special])
+    tokens = attribute_tokens(clf.model, clf.tokenizer, encoded, settings, output=contrast(found))
+    expected = [word for word in tokens.words[0] if not word.word.special]
+    assert [word.share for word in found.words] == pytest.approx([word.share for word in expected])
+    assert [word.uncertainty for word in found.words] == pytest.approx([word.uncertainty for word in expected])
     assert [word.word.text for word in found.special_tokens] == ["[CLS]", *["[SEP]"] * len(parts)]
     assert [[word.word.text for word in run] for run in found.segments] == [part.split() for part in parts]
     assert [token.uncertainty for token in found.tokens] == pytest.approx(tokens.uncertainty[0].tolist())
-    layers = attribute(clf.model, encoded, settings, output="margin")
+    layers = attribute(clf.model, encoded, settings, output=contrast(found))
     assert [layer.contribution for layer in found.layers] == pytest.approx(layers.contributions[0].tolist())
     assert sum(layer.share for layer in found.layers) == pytest.approx(1)
     shift = attention_shift(clf.model, encoded, settings, sampled=clf.method.stochastic)
@@ -56,7 +66,7 @@ def test_sampled_estimators_carry_their_errors(build: Build, estimator: str) -> 
         clf.tokenizer([TEXT], return_tensors="pt"),
         UATConfig(rates=RATES),
         estimator=estimator,
-        output="margin",
+        output=contrast(found),
         samples=20,
     )
     assert [layer.contribution for layer in found.layers] == pytest.approx(direct.contributions[0].tolist())
@@ -64,7 +74,7 @@ def test_sampled_estimators_carry_their_errors(build: Build, estimator: str) -> 
     assert list(found.layers[1].components.values()) == pytest.approx(direct.components[0, 0].tolist())
     assert found.layers[0].components == {"embedding": found.layers[0].contribution}
     assert found.attention is None
-    assert all(word.confidence_change is None for word in found.words)
+    assert all(word.masked_confidence is None for word in found.words)
 
 
 def test_analytic_predicts_and_explains_in_one_pass(build: Build) -> None:
@@ -93,7 +103,7 @@ def test_questions_are_explained_option_by_option(build: Build) -> None:
     texts = [[word.word.text for word in run] for run in found.segments]
     assert texts == [["a1", "a2"], ["a3"], ["a1", "a2"], ["a4", "a5", "a6"]]
     assert found.prediction.label in ("A", "B")
-    assert found.chosen_sequence == "AB".index(found.quiet_label)
+    assert found.chosen_sequence == "AB".index(found.label)
     assert found.sequence_length == 8
     assert [token.place for token in found.tokens] == [*range(6), *range(8, 16)]
     assert found.attention.plain.shape[2] == 2
@@ -107,7 +117,9 @@ def test_it_is_plain_json(build: Build) -> None:
     assert plain["layers"][1]["components"]["attention"] == found.layers[1].components["attention"]
     difference = torch.tensor(plain["attention"]["difference"])  # (layers, heads, tokens, tokens)
     torch.testing.assert_close(difference, found.attention.difference[:, 0])
-    assert found.prediction.label in repr(found)
+    assert plain["summary"]["says"] == found.summary.says
+    assert plain["threshold"] is None  # no rule
+    assert repr(found).splitlines()[1] == str(found.summary)
 
 
 def test_what_cannot_be_explained(build: Build) -> None:
@@ -149,3 +161,46 @@ def test_the_band_is_that_of_drawn_margins(build: Build) -> None:
 
 def test_sampled_passes_have_no_band(build: Build) -> None:
     assert build(UATConfig(rates=RATES, samples=3)).explain(TEXT, occlusion=False, attention=False).band is None
+
+
+@pytest.mark.parametrize("method", ["analytic", "distilled", UATConfig(rates=RATES, samples=3)])
+def test_a_masked_word_has_the_confidence_of_predicting_without_it(
+    build: Build, labelled: Labelled, method: object
+) -> None:
+    clf = build(method).calibrate(*labelled(150))
+    found = clf.explain(TEXT, attention=False)
+    assert found.calibrated
+    words, embeddings = TEXT.split(), clf.model.get_input_embeddings().num_embeddings
+    mask = clf.tokenizer.convert_ids_to_tokens(replacement_id(clf.tokenizer, embeddings))
+    for place, word in enumerate(found.words):
+        masked = " ".join([*words[:place], mask, *words[place + 1 :]])
+        said = clf.predict([masked], check_shift=False)[0].probabilities[found.label]
+        assert word.masked_confidence == pytest.approx(said, abs=1e-5)
+
+
+def test_it_is_about_the_predicted_class_also_where_the_pass_without_dropout_says_another(build: Build) -> None:
+    """Few sampled passes at high rates, so that some texts get another class."""
+    rates = DropoutRates(embedding=0.5, attention=0.5, feed_forward=0.5, classifier=0.5)
+    clf = build(UATConfig(rates=rates, samples=2))
+    texts = [f"a{i} a{i + 1} a{2 * i}" for i in range(1, 40)]
+    explained = [clf.explain(text, occlusion=False, attention=False) for text in texts]
+    others = [found for found in explained if found.quiet_label != found.label]
+    assert others
+    for found in others:
+        assert found.label == found.prediction.label == clf.class_names[contrast(found)[0]]
+        encoded = clf.tokenizer([found.text], return_tensors="pt")
+        direct = attribute(clf.model, encoded, clf.method.config, output=contrast(found))
+        assert [layer.contribution for layer in found.layers] == pytest.approx(direct.contributions[0].tolist())
+
+
+def test_the_second_look_is_explained_where_it_decides(
+    build: Build, labelled: Labelled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uatlite.methods.distilled.FLOOR", -9.0)  # any read-out serves
+    clf = build("distilled:second_look=true").calibrate(*labelled(150), false_alarm=0.99)
+    found, said = clf.explain(TEXT, attention=False), clf.predict([TEXT], check_shift=False)[0]
+    assert said.out_of_scope
+    assert found.prediction.probabilities == pytest.approx(said.probabilities)
+    assert found.method == "analytic"
+    assert found.band is not None
+    assert found.band.probabilities[3] == pytest.approx(found.prediction.confidence)

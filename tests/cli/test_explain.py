@@ -22,7 +22,7 @@ def test_a_text_in_the_terminal(model_dir: Path, capsys: pytest.CaptureFixture[s
     assert run(model_dir, "w1 w2 w30", "--method", "analytic") == 0
     said = capsys.readouterr().out
     found = UncertaintyClassifier.from_pretrained(model_dir, method="analytic").explain("w1 w2 w30")
-    assert f"{found.prediction.label}, {found.prediction.confidence:.1%} sure" in said
+    assert " ".join(said.split()).startswith(str(found.summary))
     for name in ("w1", "w2", "w30", "[CLS]", "embeddings", "layer 1", "layer 2", "head"):
         assert name in said
     assert "\x1b" not in said  # no terminal, no colours
@@ -58,6 +58,7 @@ def test_a_question_with_options(
         (("",), "the text cannot be used: an empty text"),
         (("w1", "--method", "base"), "the method 'base' drops nothing"),
         (("w1", "--method", "mc-uniform:rate=0"), "every dropout rate is 0"),
+        (("w1", "--shade", "shares"), "--shade='shares' is not one of"),
         (("w1", "--estimator", "detla"), "estimator='detla' is not one of"),
         (("w1", "--pair", "w2", "--option", "w3"), "a pair has none"),
         (("w1", "--option", "w3", "--option", "w4"), "the model is not for multiple choice"),

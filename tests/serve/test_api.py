@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -96,7 +97,8 @@ def test_an_explanation_shows_all_sides(client: TestClient, classifier: Uncertai
     assert [len(reply["passes"]), len(reply["passes"][0])] == [4, 3]
     words = reply["segments"][0]
     assert [word["text"] for word in words] == ["a1", "a2", "a3"]
-    assert [word["change"] for word in words] == [word.confidence_change for word in expected.words]
+    assert [word["masked_confidence"] for word in words] == [word.masked_confidence for word in expected.words]
+    assert reply["summary"] == asdict(expected.summary)
     assert sum(layer["share"] for layer in reply["layers"]) == pytest.approx(1)
     attention = reply["attention"]
     assert attention["tokens"] == ["[CLS]", "a1", "a2", "a3", "[SEP]"]

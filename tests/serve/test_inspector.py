@@ -157,7 +157,7 @@ def test_the_keyboard_is_enough(tab: Any) -> None:
         tab.keyboard.type("a1 a2 a3")
     tab.wait_for_selector("#result[aria-busy=false] .verdict")
     tab.focus("#words .word")
-    assert "uncertainty" in tab.inner_text("#word-readout")
+    assert "of the variance" in tab.inner_text("#word-readout")
     tab.focus("#attention canvas")
     tab.keyboard.press("ArrowRight")
     assert tab.inner_text("#attention-readout").startswith("[CLS] → a1:")

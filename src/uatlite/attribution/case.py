@@ -13,6 +13,7 @@ dropout, so that every estimator and every pass uses the same y for a text, also
     predicted    logit of the predicted class minus the mean of the rest (default)
     margin       logit of the predicted class minus that of the runner-up
     an integer   logit of that class minus the mean of the rest
+    two integers logit of the first class minus that of the second
 
 With two classes all of them are the same up to sign.
 """
@@ -41,6 +42,8 @@ from uatlite.passes.engine import (
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import Noise, SiteCall, Texts
 
+Output = str | int | tuple[int, int]
+"""The name of an output, a class, or two classes."""
 MakeNoise = Callable[[Texts, range], Noise]
 """From the texts of a chunk and the passes of a block to the noise at their sites."""
 
@@ -246,12 +249,19 @@ def _margin(logits: Tensor) -> Tensor:
 OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {"predicted": _predicted, "margin": _margin}
 
 
-def output_weights(output: str | int, logits: Tensor) -> Tensor:
+def output_weights(output: Output, logits: Tensor) -> Tensor:
     """The weights w (batch, classes) of y for logits without dropout (batch, classes)."""
     classes = logits.shape[-1]
+    if isinstance(output, str):
+        check_choice("output", output, OUTPUTS)
+        return OUTPUTS[output](logits)
+    named = output if isinstance(output, tuple) else (output,)
+    if len(set(named)) != len(named) or any(isinstance(one, bool) or not 0 <= one < classes for one in named):
+        raise ConfigurationError(
+            f"output={output!r} is no class of this model, and no two of them; it has classes 0 to {classes - 1}."
+        )
     if isinstance(output, int):
-        if isinstance(output, bool) or not 0 <= output < classes:
-            raise ConfigurationError(f"output={output!r} is no class of this model; it has classes 0 to {classes - 1}.")
         return against_rest(torch.full((len(logits),), output, device=logits.device), classes)
-    check_choice("output", output, OUTPUTS)
-    return OUTPUTS[output](logits)
+    weights = torch.zeros_like(logits)
+    weights[:, output[0]], weights[:, output[1]] = 1.0, -1.0
+    return weights

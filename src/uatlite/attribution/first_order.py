@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from uatlite.attribution.case import Case, NoDropout, output_weights, part_index
+from uatlite.attribution.case import Case, NoDropout, Output, output_weights, part_index
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.passes.config import UATConfig
@@ -66,7 +66,7 @@ class Recorder(NoDropout):
         return values
 
 
-def first_order(case: Case, output: str | int) -> FirstOrder:
+def first_order(case: Case, output: Output) -> FirstOrder:
     """The first-order variance of y for each text, by part and by token."""
     keep_freed_memory()
     mask, layers = case.inputs["attention_mask"], case.view.layers
@@ -91,7 +91,7 @@ def first_order(case: Case, output: str | int) -> FirstOrder:
     return replace(whole, representation=in_order(read))
 
 
-def _chunk(case: Case, chunk: Chunk, output: str | int) -> FirstOrder:
+def _chunk(case: Case, chunk: Chunk, output: Output) -> FirstOrder:
     recorder = Recorder(case.config)
     # The graph is built even in a caller's inference mode. Only gradients with respect to the recorded values are
     # computed, so none is left on the parameters.

@@ -30,6 +30,7 @@ from uatlite.attribution.case import (
     Case,
     LayerPart,
     MakeNoise,
+    Output,
     components_of,
     layer_names,
     output_weights,
@@ -189,7 +190,7 @@ class Attribution:
     """Var(y) of each text by layer: embeddings, layers 1 .. L, head; and within a layer by component."""
 
     estimator: str
-    output: str | int
+    output: Output
     samples: int
     """sampled passes of each kind; 0 for the delta method"""
     predicted: Tensor
@@ -232,7 +233,7 @@ def attribute(
     config: UATConfig | None = None,
     *,
     estimator: str = "delta",
-    output: str | int = "predicted",
+    output: Output = "predicted",
     samples: int = 200,
     components: bool = True,
 ) -> Attribution:
@@ -242,8 +243,8 @@ def attribute(
     2·layers + 3 times `samples` passes) or 'isolated' (the paper's V^(l), each layer and component alone;
     3·layers + 3 times `samples` passes). Without `components` both take layers + 3 times `samples` passes.
 
-    `output` names y: 'predicted', 'margin' or a class. Of the configuration, `samples` and `masks` are not used, and
-    gates are set by the closed-form U; see `uatlite.attribution.case`.
+    `output` names y: 'predicted', 'margin', a class, or two classes. Of the configuration, `samples` and `masks` are
+    not used, and gates are set by the closed-form U; see `uatlite.attribution.case`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
@@ -260,11 +261,11 @@ def shares_of(contributions: Tensor) -> Tensor:
     return (contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
 
 
-def _delta(case: Case, output: str | int) -> Attribution:
+def _delta(case: Case, output: Output) -> Attribution:
     return replace(Propagation.of(first_order(case, output)).attribution(), output=output)
 
 
-def _sampled(case: Case, estimator: str, output: str | int, samples: int, split: bool) -> Attribution:
+def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
     quiet = without_noise(case)
     live = {LayerPart(call.layer, (call.site.component,)) for call in quiet.calls}
     found = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)

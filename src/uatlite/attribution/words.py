@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
-from uatlite.attribution.case import Case, without_noise
+from uatlite.attribution.case import Case, Output, without_noise
 from uatlite.attribution.first_order import first_order
 from uatlite.attribution.layers import Propagation
 from uatlite.errors import InputError
@@ -114,14 +113,14 @@ def attribute_tokens(
     encoded: Mapping[str, Tensor],
     config: UATConfig | None = None,
     *,
-    output: str | int = "predicted",
+    output: Output = "predicted",
     occlusion: bool = True,
 ) -> TokenAttribution:
     """Attribute uncertainty to tokens and words by one forward and one backward pass; the model is left untouched.
 
     A token's variance is the sum of its terms of the delta method; those of attention belong to the query token (see
     `uatlite.attribution.first_order`). With `occlusion`, one more forward pass per word, with all its pieces replaced
-    by the mask token, measures the change of the predicted class's probability.
+    by the mask token, measures the predicted class's probability without the word.
     """
     case = Case.of(model, encoded, config)
     return _attribute(case, tokenizer, encoded, Propagation.of(first_order(case, output)), occlusion)
@@ -155,21 +154,20 @@ def _attribute(
         masked = _masked_confidence(case, words, predicted, replacement_id(tokenizer, embeddings))
     texts = []
     for row, text in enumerate(words):
-        changes = [masked[row, i] - float(confidence[row]) if (row, i) in masked else None for i in range(len(text))]
         values = found.token_uncertainty[row].flatten(), found.tokens[row].flatten(), float(found.variance[row])
-        texts.append(tuple(_attributed(word, *values, change) for word, change in zip(text, changes, strict=True)))
+        texts.append(tuple(_attributed(word, *values, masked.get((row, i))) for i, word in enumerate(text)))
     return TokenAttribution(
         predicted, confidence, found.token_uncertainty, found.tokens, found.variance, words=tuple(texts)
     )
 
 
 def _attributed(
-    word: Word, uncertainty: Tensor, variance: Tensor, total: float, change: float | None
+    word: Word, uncertainty: Tensor, variance: Tensor, total: float, masked: float | None
 ) -> WordAttribution:
     """A word's values from those of all tokens (tokens,) of its text."""
     pieces = list(word.tokens)
     own = float(variance[pieces].sum())
-    return WordAttribution(word, float(uncertainty[pieces].mean()), own, own / total if total > 0 else 0.0, change)
+    return WordAttribution(word, float(uncertainty[pieces].mean()), own, own / total if total > 0 else 0.0, masked)
 
 
 def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
@@ -194,11 +192,19 @@ def _masked_confidence(
     places = [(row, i) for row, text in enumerate(words) for i, word in enumerate(text) if not word.special]
     if not places:
         return {}
-    rows = torch.tensor([row for row, _ in places], device=predicted.device)
-    inputs = {name: value[rows].clone() for name, value in case.inputs.items()}
-    flat = inputs["input_ids"].view(len(rows), -1)
-    for variant, (row, i) in enumerate(places):
-        flat[variant, list(words[row][i].tokens)] = replacement
+    rows = [row for row, _ in places]
+    inputs = masked_inputs(case.inputs, rows, [words[row][i] for row, i in places], replacement)
     logits = without_noise(replace(case, inputs=inputs)).logits
     confidence = logits.softmax(dim=-1).gather(1, predicted[rows, None])[:, 0]
     return dict(zip(places, confidence.tolist(), strict=True))
+
+
+def masked_inputs(
+    inputs: Mapping[str, Tensor], rows: Sequence[int], words: Sequence[Word], replacement: int
+) -> dict[str, Tensor]:
+    """Copies of rows of (batch, [choices,] tokens), each with all pieces of one word replaced: (words, ...)."""
+    copies = {name: value[list(rows)].clone() for name, value in inputs.items()}
+    flat = copies["input_ids"].view(len(rows), -1)
+    for copy, word in enumerate(words):
+        flat[copy, list(word.tokens)] = replacement
+    return copies

@@ -247,7 +247,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
 
         Words and layers take one forward and one backward pass, which with the method 'analytic' are the prediction's
         own; the estimators 'isolated' and 'total-variance' sample `samples` passes for each layer and component.
-        `occlusion` masks each word in turn, a forward pass each; `attention` compares it with and without modulation.
+        `occlusion` masks each word in turn, which costs as much as predicting so many texts; `attention` compares it
+        with and without modulation. Print the result, or see its `summary`, for the reason in plain sentences.
         """
         checked = check_text(text, chooses=self.chooses, options=self._options)
         return self.predictor().explain(

@@ -16,7 +16,7 @@ from uatlite.errors import CalibrationError, ModelError
 from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import margin_band, predictive
+from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
 from uatlite.values import Text
 
@@ -89,12 +89,16 @@ class Predictor:
                 "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was "
                 "exported from."
             )
-        from uatlite.classifier import explanation as explaining
+        from uatlite.classifier import explainer
 
-        asked = explaining.ExplanationOptions(**options)
-        reading = explaining.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
-        prediction, band = self.predictions([text], reading.outputs)[0], margin_band(reading.outputs, self.calibrator)
-        return explaining.explain(reading, prediction, asked, band)
+        asked = explainer.ExplanationOptions(**options)
+        reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
+        first = self.predictions([text], reading.outputs)
+        predictions = self._look_again(first)
+        if predictions is not first:
+            again = replace(self.settings, method=self.settings.method.second_look)
+            reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, again)
+        return explainer.explain(reading, predictions[0], asked, self.calibrator)
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
         """Predictions from what the method's passes say about the texts."""

@@ -251,6 +251,9 @@ def explain(
     output: Annotated[
         Path | None, Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
     ] = None,
+    shade: Annotated[
+        str, Option(help="What words are shaded by: share (of the variance), masking or uncertainty (U).")
+    ] = "share",
     estimator: Annotated[str, Option(help="How layers are compared: delta, isolated or total-variance.")] = "delta",
     method: shared.Method = None,
     uncalibrated: Annotated[bool, Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
@@ -259,11 +262,14 @@ def explain(
     layer: Annotated[int | None, shared.in_more(help="Layer of the attention maps, from 1; by default all.")] = None,
     head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
 ) -> None:
-    """Show where the uncertainty of one prediction comes from: its words, its layers, its attention."""
+    """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.errors import check_choice
     from uatlite.lab.report.explanation_files import check_target, terminal_view, write_explanation
+    from uatlite.lab.report.words import SHADINGS
     from uatlite.text.examples import as_text
 
+    check_choice("--shade", shade, SHADINGS)
     if output is not None:
         check_target(output)
     whole = as_text(text, pair, option or ())
@@ -274,8 +280,8 @@ def explain(
         )
         found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
         if output is not None:
-            write_explanation(found, output, layer=layer, head=head)
-    Console().print(terminal_view(found))
+            write_explanation(found, output, shading=shade, layer=layer, head=head)
+    Console().print(terminal_view(found, shading=shade))
     if output is not None:
         console.print(f"Wrote {output}")
 

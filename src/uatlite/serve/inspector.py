@@ -16,6 +16,7 @@ from uatlite.serve.schema import (
     ExplainedWord,
     ExplainResponse,
     ExplainSettings,
+    Sentences,
     UsedSettings,
 )
 from uatlite.trust.distribution import pass_probabilities, probabilities
@@ -39,7 +40,7 @@ class Inspection:
     text: Text
     settings: ExplainSettings
     masking: bool
-    """whether to mask each word in turn, a forward pass each"""
+    """whether to mask each word in turn, which costs as much as predicting a text for each word"""
 
 
 def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
@@ -50,6 +51,7 @@ def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
     before = probabilities(explanation.outputs, None)[0].tolist()
     each = pass_probabilities(explanation.outputs, predictor.calibrator)[:, 0]
     return ExplainResponse(
+        summary=Sentences.model_validate(asdict(explanation.summary)),
         answer=Answer.of(explanation.prediction),
         before=dict(zip(classes, before, strict=True)),
         passes=each[~np.isnan(each).any(axis=1)].tolist(),  # a text may need fewer passes than are allowed
@@ -97,7 +99,10 @@ def with_method(predictor: Predictor, method: Method) -> Predictor:
 
 def _word(word: WordAttribution) -> ExplainedWord:
     return ExplainedWord(
-        text=word.word.text, uncertainty=word.uncertainty, share=word.share, change=word.confidence_change
+        text=word.word.text,
+        uncertainty=word.uncertainty,
+        share=word.share,
+        masked_confidence=word.masked_confidence,
     )
 
 

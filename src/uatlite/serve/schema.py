@@ -143,7 +143,7 @@ class ExplainRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
     text: TextIn
     settings: ExplainSettings = ExplainSettings()
-    masking: Annotated[bool, Field(description="also mask each word in turn, a forward pass each")] = False
+    masking: Annotated[bool, Field(description="also mask each word in turn, at the cost of a text each")] = False
 
 
 class ExplainedWord(BaseModel):
@@ -152,7 +152,9 @@ class ExplainedWord(BaseModel):
     text: str
     uncertainty: float = Field(description="U: how much its embedding varies under dropout")
     share: float = Field(description="of the first-order variance of the margin")
-    change: float | None = Field(description="of the label's probability when the word is masked; null unless asked")
+    masked_confidence: float | None = Field(
+        description="the label's probability when the word is masked; null unless asked"
+    )
 
 
 class ExplainedLayer(BaseModel):
@@ -189,9 +191,18 @@ class Band(BaseModel):
     probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
 
 
+class Sentences(BaseModel):
+    """An explanation in plain words."""
+
+    says: str = Field(description="the label, and how sure the model is of it")
+    decision: str = Field(description="whether it is answered, and why")
+    doubt: str = Field(description="which words the uncertainty comes from, or that there is hardly any")
+
+
 class ExplainResponse(BaseModel):
     """The prediction, and where its uncertainty comes from."""
 
+    summary: Sentences
     answer: Answer
     before: dict[str, float] = Field(description="probabilities before calibration")
     passes: list[list[float]] = Field(

@@ -12,7 +12,14 @@ from rich.console import Console
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError
-from uatlite.lab.report.explanation_files import EXTENSIONS, check_target, write_explanation
+from uatlite.lab.report.explanation import shading_of
+from uatlite.lab.report.explanation_files import (
+    BACKGROUNDS,
+    COLD_BACKGROUNDS,
+    EXTENSIONS,
+    check_target,
+    write_explanation,
+)
 from uatlite.lab.report.explanation_files import terminal_view as render
 
 
@@ -51,9 +58,13 @@ def test_the_values_behind_the_figures_are_in_the_page(browser: Any, page: Path,
     tab = browser.new_page()
     tab.goto(page.as_uri())
     rows = tab.locator("tbody tr").all_inner_texts()
-    assert len(rows) == len(explanation.words) + len(explanation.special_tokens) + len(explanation.layers)
+    tokens = len(explanation.words) + len(explanation.special_tokens)
+    assert len(rows) == tokens + len(explanation.prediction.probabilities) + len(explanation.layers)
     for word, row in zip(explanation.words, rows, strict=False):
-        assert row.split("\t")[:2] == [word.word.text, f"{word.uncertainty:.3f}"]
+        values = [word.word.text, f"{word.share:.1%}", f"{word.masked_confidence:.1%}", f"{word.uncertainty:.3f}"]
+        assert row.split("\t") == values
+    likely = sorted(explanation.prediction.probabilities.items(), key=lambda one: -one[1])
+    assert [row.split("\t")[:2] for row in rows[tokens : tokens + 3]] == [[name, f"{p:.1%}"] for name, p in likely]
     links = tab.locator("figcaption a").evaluate_all("links => links.map(link => link.download)")
     assert links == ["layers.csv", "attention.csv"]
     assert "layer 1" in tab.locator("svg.figure desc").first.text_content()
@@ -71,7 +82,6 @@ def test_the_band_of_one_pass_is_drawn_and_said(
     said = f"Margin {band.margin:.2f} ± {band.spread:.2f} logits"
     assert said in tab.inner_text(".band")
     tab.close()
-    assert said in in_terminal(explanation)
     sampled = explainer("fast:samples=2").explain("film", occlusion=False)
     write_explanation(sampled, tmp_path / "sampled.html")
     assert sampled.band is None
@@ -83,7 +93,16 @@ def test_images(explanation: Explanation, tmp_path: Path) -> None:
         write_explanation(explanation, tmp_path / f"sheet{extension}", layer=1)
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
     drawn = "".join(ET.parse(tmp_path / "sheet.svg").getroot().itertext())
-    for text in ("$", "&", "unbearable", "<", "layer 1, mean over heads", "feed-forward", "with modulation"):
+    for text in (
+        explanation.summary.says,
+        "$",
+        "&",
+        "unbearable",
+        "<",
+        "layer 1, mean over heads",
+        "feed-forward",
+        "with modulation",
+    ):
         assert text in drawn
 
 
@@ -98,10 +117,10 @@ def test_other_extensions_are_refused_with_those_that_are_not() -> None:
     assert list(EXTENSIONS) == [".html", ".png", ".svg", ".json"]
 
 
-def in_terminal(explanation: Explanation, **terminal: Any) -> str:
+def in_terminal(explanation: Explanation, shading: str = "share", **terminal: Any) -> str:
     console = Console(width=100, **terminal)
     with console.capture() as captured:
-        console.print(render(explanation))
+        console.print(render(explanation, shading=shading))
     return captured.get()
 
 
@@ -111,15 +130,49 @@ def test_a_terminal_without_colours_still_tells_all(explanation: Explanation) ->
     assert str(explanation.prediction.label) in said
     for word in explanation.words:
         assert f"{word.uncertainty:.3f}" in said
+        assert f"{word.masked_confidence:.1%}" in said
+    for name, probability in explanation.prediction.probabilities.items():
+        assert f"{name} {probability:.1%}" in " ".join(said.split())
     for layer in explanation.layers:
         assert f"{layer.name}" in said
         assert f"{layer.share:.1%}" in said
 
 
-def test_a_terminal_with_colours_shades_the_most_uncertain_word(explanation: Explanation) -> None:
-    said = in_terminal(explanation, force_terminal=True, color_system="truecolor")
-    most = max(explanation.words, key=lambda word: word.uncertainty)
-    assert f"\x1b[30;48;2;226;123;69m{most.word.text}\x1b[0m" in said
+@pytest.mark.parametrize("by", ["share", "masking", "uncertainty"])
+def test_a_terminal_with_colours_shades_words_by_what_is_asked(explanation: Explanation, by: str) -> None:
+    said = in_terminal(explanation, by, force_terminal=True, color_system="truecolor")
+    shading = shading_of(explanation, by)
+    shades = {word: shading.shade(word) for word in explanation.words}
+    assert len(set(shades.values())) > 1
+    for word, shade in shades.items():
+        background = COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
+        if background is not None:
+            red, green, blue = bytes.fromhex(background[1:])
+            assert f"\x1b[30;48;2;{red};{green};{blue}m{word.word.text}\x1b[0m" in said
+
+
+def test_every_view_begins_with_the_sentences(browser: Any, page: Path, explanation: Explanation) -> None:
+    summary = explanation.summary
+    assert " ".join(in_terminal(explanation).split()).startswith(str(summary))
+    tab = browser.new_page()
+    tab.goto(page.as_uri())
+    assert tab.inner_text("h1") == summary.says
+    assert tab.inner_text(".lead") == f"{summary.decision} {summary.doubt}"
+    tab.close()
+    assert next(iter(explanation.to_dict())) == "summary"
+
+
+def test_of_a_long_text_the_terminal_tabulates_the_words_that_matter(
+    explainer: Callable[..., UncertaintyClassifier],
+) -> None:
+    found = explainer().explain("film so long " * 12, occlusion=False, attention=False)
+    assert len(found.words) == 36
+    said = in_terminal(found)
+    table = said[said.index("confidence if masked") :]
+    shares = sorted((word.share for word in found.words), reverse=True)
+    assert "12 other words" in table
+    assert f"{sum(shares[24:]):.1%}" in table
+    assert sum(line.startswith(("film ", "so ", "long ")) for line in table.splitlines()) == 24
 
 
 def test_sampled_estimators_show_their_errors(explainer: Callable[..., UncertaintyClassifier]) -> None:

@@ -17,7 +17,7 @@ from uatlite.lab.report.evaluation import as_line, examples_of, home_of, open_ev
 from uatlite.lab.report.figures import strokes
 from uatlite.lab.report.tables import legend, passes, scope_tables, set_tables
 from uatlite.lab.report.verdict import shown_verdict
-from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations, shade
+from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations
 from uatlite.text.write import make_directory, write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -72,7 +72,6 @@ def build_report(
         abstained=[(row, as_line(examples[row.id]) if row.id in examples else None) for row in shown],
         explanations=read_explanations(home / FILE) if (home / FILE).is_file() else (),
         css=style_sheet(),
-        shade=shade,
         reach=reach,
     )
     make_directory(directory / FIGURES)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
+from uatlite.classifier.summary import Comparison, listed
 from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, Record, figure_of, percent
-from uatlite.lab.report.words import HEAT, OPACITY, reach, shade
+from uatlite.lab.report.words import COLD, HEAT, OPACITY, Shading
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ COLOURS = dict(zip(LABELS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=
 LOWER, HIGHER = SERIES[0], WRONG
 LABELLED = 48
 """At most this many tokens are named on an axis; of a longer text, every second, third, … token is."""
+DIFFERS = 0.1
+"""By how much of the attributed variance the method's own may differ without a word."""
 CELLS = 64
 """A map of at most this many tokens has a path for each cell; a larger one is an image inside the SVG."""
 GAP = 2
@@ -110,39 +113,54 @@ def _which(layer: int | None, head: int | None) -> str:
     return f"{layers}, {'mean over heads' if head is None else f'head {head}'}"
 
 
+def shading_of(explanation: Explanation, by: str) -> Shading:
+    """How the words of an explanation are shaded: by their share, by masking or by their uncertainty."""
+    return Shading(explanation.words, explanation.prediction.confidence, by)
+
+
 def verdict(explanation: Explanation) -> str:
-    """'negative, 83.5% sure, and abstains'"""
+    """A title: 'negative, 83.5% sure, abstains'"""
     prediction = explanation.prediction
-    said = f"{prediction.label}, {prediction.confidence:.1%} sure"
+    said = f"{explanation.label}, {prediction.confidence:.1%} sure"
     if prediction.among.rule is None:
         return said
-    return f"{said}, and {'abstains' if prediction.abstain else 'answers'}"
+    return f"{said}, {'abstains' if prediction.abstain else 'answers'}"
 
 
-def spread(explanation: Explanation) -> str:
-    """How far the confidence reaches; empty for sampled passes."""
-    return "" if explanation.band is None else reach(explanation.band, str(explanation.prediction.label))
+def chances(explanation: Explanation) -> str:
+    """The probability of each class, the likeliest first, and the threshold."""
+    found = ", ".join(f"{name} {value:.1%}" for name, value in listed(explanation.prediction.probabilities))
+    compared = Comparison.of(explanation.prediction)
+    return f"Probabilities: {found}.{'' if compared is None else f' {threshold(compared)}'}"
+
+
+def threshold(compared: Comparison) -> str:
+    """What the rule compares: 'Threshold: logit margin above 1.134; here 0.402.'"""
+    at = {np.inf: "nothing is answered", -np.inf: "everything is answered"}
+    where = at.get(compared.threshold, f"answered above {compared.threshold:.4g}")
+    return f"Threshold of the {compared.name}: {where}; here {compared.value:.4g}."
 
 
 def sources(explanation: Explanation) -> str:
-    """The variance that the bars divide, and its estimator."""
-    found = explanation.attribution
+    """The variance that words and layers divide, and its estimator."""
+    found, band = explanation.attribution, explanation.band
+    total = float(found.total[0])
     error = "" if found.total_error is None else f" ± {float(found.total_error[0]):.3f}"
     how = HOW[found.estimator].format(samples=found.samples)
-    return f"Variance of the margin {float(found.total[0]):.3f}{error}; {found.estimator}: {how}."
+    said = f"Variance of the margin {total:.3f}{error}; {found.estimator}: {how}."
+    if band is None or abs(band.spread**2 - total) <= DIFFERS * total:
+        return said
+    return f"{said} For the prediction the method {explanation.method} puts it at {band.spread**2:.3f}."
 
 
 def masked(explanation: Explanation) -> str:
     """The effect of masking the word that matters most; empty where no word was masked."""
-    moved = [word for word in explanation.words if word.confidence_change is not None]
+    before = explanation.prediction.confidence
+    moved = [(word.masked_confidence, word) for word in explanation.words if word.masked_confidence is not None]
     if not moved:
         return ""
-    most = max(moved, key=lambda word: abs(word.confidence_change or 0.0))
-    before = explanation.quiet_confidence
-    return (
-        f"Without dropout it is {before:.1%} sure of {explanation.quiet_label}; "
-        f"with “{most.word.text}” masked, {before + (most.confidence_change or 0.0):.1%}."
-    )
+    after, most = max(moved, key=lambda one: abs(one[0] - before))
+    return f"With “{most.word.text}” masked it would be {after:.1%} sure of {explanation.label}, not {before:.1%}."
 
 
 def notes(explanation: Explanation) -> list[str]:
@@ -150,9 +168,8 @@ def notes(explanation: Explanation) -> list[str]:
     found = []
     if explanation.truncated_tokens:
         found.append(f"{explanation.truncated_tokens:,} tokens of the text were cut off and are not explained.")
-    among, row = explanation.prediction.among, explanation.prediction.row
-    if explanation.quiet_label != str(among.classes[int(among.predicted[row])]):
-        found.append(f"The pass without dropout, which is explained, says {explanation.quiet_label}.")
+    if explanation.quiet_label != explanation.label:
+        found.append(f"The pass without dropout that is attributed says {explanation.quiet_label}: the two are close.")
     return found
 
 
@@ -170,16 +187,16 @@ def draw_heatmaps(maps: Heatmaps) -> "Figure":
     return figure
 
 
-def draw_sheet(explanation: Explanation, maps: Heatmaps | None) -> "Figure":
-    """Words, layers and maps on one sheet."""
+def draw_sheet(explanation: Explanation, maps: Heatmaps | None, shading: Shading) -> "Figure":
+    """Sentences, words, layers and maps on one sheet."""
     from matplotlib.figure import Figure
 
     bars = LayerBars(explanation.layers)
-    lines = _lines(explanation)
-    heights = [0.9 + 0.3 * len(lines), 0.9 + 0.24 * len(bars.layers), *([MAPS] if maps else [])]
+    written = _written(explanation, shading)
+    heights = [written.height, 0.9 + 0.24 * len(bars.layers), *([MAPS] if maps else [])]
     figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
-    _written(parts[0], explanation, lines, heights[0])
+    _write(parts[0], written)
     _bars(parts[1].subplots(), bars)
     if maps is not None:
         _maps(parts[2].subplots(ncols=3), maps)
@@ -245,42 +262,66 @@ def _colour_map(*, signed: bool) -> Any:
     return LinearSegmentedColormap.from_list("attention", diverging if signed else rising)
 
 
-def _lines(explanation: Explanation, width: int = 110) -> list[list[tuple[str, int]]]:
+@dataclass(frozen=True)
+class Written:
+    """The text of a sheet, in lines."""
+
+    lead: list[str]
+    words: list[list[tuple[str, int]]]
+    """the words and their shades"""
+    small: list[str]
+
+    @property
+    def height(self) -> float:
+        """Inches."""
+        return 0.35 + 0.22 * len(self.lead) + 0.28 * len(self.words) + 0.16 * len(self.small)
+
+
+def _written(explanation: Explanation, shading: Shading) -> Written:
+    summary = explanation.summary
+    lead = [*wrap(summary.says, 95), *wrap(f"{summary.decision} {summary.doubt}", 112)]
+    said = [shading.caption(explanation.label), masked(explanation), chances(explanation)]
+    below = " ".join(one for one in [*said, sources(explanation), *notes(explanation)] if one)
+    return Written(lead, _lines(explanation, shading), wrap(below, 130))
+
+
+def _lines(explanation: Explanation, shading: Shading, width: int = 110) -> list[list[tuple[str, int]]]:
     """The words and their shades, in lines of at most `width` characters."""
     lines: list[list[tuple[str, int]]] = []
     for run in explanation.segments:
         lines.append([])
         used = 0
         for word in run:
-            text = _plain(word.word.text)
+            text = word.word.text
             if used and used + len(text) > width:
                 lines.append([])
                 used = 0
-            lines[-1].append((text, shade(word, explanation.words)))
+            lines[-1].append((text, shading.shade(word)))
             used += len(text) + GAP
     return lines
 
 
-def _written(figure: "SubFigure", explanation: Explanation, lines: list[list[tuple[str, int]]], height: float) -> None:
-    """The verdict, the shaded words, and the sentences below them."""
+def _write(figure: "SubFigure", written: Written) -> None:
+    """The first sentence in bold, the others, the shaded words, and the small print below them."""
     from matplotlib.colors import to_hex
 
-    unit = 1 / height
-    top = 1 - 0.22 * unit
-    figure.text(0.02, top, _plain(verdict(explanation)), fontsize=12, fontweight="bold", va="center")
-    red, green, blue = (channel / 255 for channel in HEAT)
-    for row, line in enumerate(lines):
+    unit = 1 / written.height
+    y = 1 - 0.2 * unit
+    for place, line in enumerate(written.lead):
+        weight: Any = {"fontsize": 10} if place else {"fontsize": 12, "fontweight": "bold"}
+        figure.text(0.02, y, _plain(line), va="center", **weight)
+        y -= 0.22 * unit
+    y -= 0.06 * unit
+    for words in written.words:
         x = 0.02
-        for text, dark in line:
-            background = to_hex((red, green, blue, OPACITY[dark]), keep_alpha=True)
+        for text, shade in words:
+            red, green, blue = (channel / 255 for channel in (COLD if shade < 0 else HEAT))
+            background = to_hex((red, green, blue, OPACITY[abs(shade)]), keep_alpha=True)
             box = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
-            figure.text(
-                x, top - (0.33 + 0.28 * row) * unit, text, family="monospace", fontsize=9, va="center", bbox=box
-            )
+            figure.text(x, y, _plain(text), family="monospace", fontsize=9, va="center", bbox=box)
             x += ADVANCE * (len(text) + GAP)
-    said = " ".join([spread(explanation), masked(explanation), sources(explanation), *notes(explanation)])
-    below = top - (0.33 + 0.28 * len(lines)) * unit
-    figure.text(0.02, below, "\n".join(wrap(_plain(said), 120)), fontsize=8, color=MUTED, va="top")
+        y -= 0.28 * unit
+    figure.text(0.02, y + 0.1 * unit, _plain("\n".join(written.small)), fontsize=8, color=MUTED, va="top")
 
 
 def _plain(text: str) -> str:

@@ -18,41 +18,51 @@ from rich.text import Text
 import uatlite
 from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.classifier.explanation import Explanation
+from uatlite.classifier.summary import Comparison, listed
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.lab.report.build import style_sheet, template
 from uatlite.lab.report.explanation import (
     LABELS,
     Heatmaps,
     LayerBars,
+    chances,
     draw_heatmaps,
     draw_layers,
     draw_sheet,
     masked,
     notes,
+    shading_of,
     sources,
-    spread,
+    threshold,
     verdict,
 )
 from uatlite.lab.report.figures import DPI, METADATA, RenderedFigure, render, themed
-from uatlite.lab.report.words import reach, shade
+from uatlite.lab.report.words import Shading, reach
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
 BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
+COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")
 """The background of a word of each shade; the text on it is black, readable on light and dark terminals."""
+TABULATED = 24
+"""Words of the table in a terminal; of a longer text, those with the largest shares."""
 WIDTH = 32
 MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
 """The character of each component in a bar, to tell them apart without colours."""
 COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
 
 
-def _html(explanation: Explanation, maps: Heatmaps | None) -> bytes:
+def _html(explanation: Explanation, maps: Heatmaps | None, shading: Shading) -> bytes:
     """The page; every text in it is escaped by the template engine and by matplotlib."""
+    compared = Comparison.of(explanation.prediction)
     html: str = template("explanation.html.j2").render(
         css=style_sheet(),
-        shade=shade,
+        shading=shading,
         reach=reach,
         explanation=explanation,
+        summary=explanation.summary,
+        likely=listed(explanation.prediction.probabilities),
+        threshold=compared and threshold(compared),
         version=uatlite.__version__,
         verdict=verdict(explanation),
         sources=sources(explanation),
@@ -82,20 +92,22 @@ def _heatmaps(maps: Heatmaps) -> RenderedFigure:
     return render("attention", "Attention with and without modulation", alt, maps, partial(draw_heatmaps, maps))
 
 
-def terminal_view(explanation: Explanation) -> RenderableType:
-    """The verdict, the shaded words, a table of words, and a bar for each layer."""
-    parts: list[RenderableType] = [Text(verdict(explanation), style="bold")]
-    parts += [Text(spread(explanation)), Text()] if explanation.band else [Text()]
-    parts += [_coloured(run, explanation.words) for run in explanation.segments]
-    parts += [Text(), _words(explanation), Text(masked(explanation)), Text()]
-    parts += [_layers(LayerBars(explanation.layers)), Text(sources(explanation), style="dim")]
-    return Group(*parts, *(Text(note, style="yellow") for note in notes(explanation)))
+def terminal_view(explanation: Explanation, *, shading: str = "share") -> RenderableType:
+    """The explanation in sentences, as coloured words and as tables; words are shaded by one of `SHADINGS`."""
+    summary, shades = explanation.summary, shading_of(explanation, shading)
+    parts: list[RenderableType] = [Text(summary.says, style="bold"), Text(f"{summary.decision} {summary.doubt}")]
+    parts += [Text(note, style="yellow") for note in notes(explanation)]
+    parts += [Text(), *(_coloured(run, shades) for run in explanation.segments)]
+    parts += [Text(shades.caption(explanation.label), style="dim"), Text(), _words(explanation)]
+    parts += [Text(one) for one in (masked(explanation), chances(explanation)) if one]
+    return Group(*parts, Text(), _layers(LayerBars(explanation.layers)), Text(sources(explanation), style="dim"))
 
 
-def _coloured(run: Sequence[WordAttribution], words: Sequence[WordAttribution]) -> Text:
+def _coloured(run: Sequence[WordAttribution], shading: Shading) -> Text:
     text = Text()
     for word in run:
-        background = BACKGROUNDS[shade(word, words)]
+        shade = shading.shade(word)
+        background = COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
         text.append(word.word.text, style=Style(color="black", bgcolor=background) if background else Style())
         text.append(" ")
     return text
@@ -104,12 +116,18 @@ def _coloured(run: Sequence[WordAttribution], words: Sequence[WordAttribution]) 
 def _words(explanation: Explanation) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("word", overflow="fold")
-    for heading in ("uncertainty U", "of the variance", "confidence if masked"):
+    for heading in ("of the variance", "confidence if masked", "uncertainty U"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for word in (*explanation.words, *explanation.special_tokens):
-        change = "" if word.confidence_change is None else f"{100 * word.confidence_change:+.1f} points"
+    shown = explanation.words
+    if len(shown) > TABULATED:
+        shown = tuple(sorted(shown, key=lambda word: -word.share)[:TABULATED])
+    for word in (*shown, *explanation.special_tokens):
+        after = "" if word.masked_confidence is None else f"{word.masked_confidence:.1%}"
         style = "dim" if word.word.special else ""
-        table.add_row(Text(word.word.text), f"{word.uncertainty:.3f}", f"{word.share:.1%}", change, style=style)
+        table.add_row(Text(word.word.text), f"{word.share:.1%}", after, f"{word.uncertainty:.3f}", style=style)
+    if left := len(explanation.words) - len(shown):
+        rest = sum(word.share for word in explanation.words) - sum(word.share for word in shown)
+        table.add_row(f"{left} other words", f"{rest:.1%}", "", "", style="dim")
     return table
 
 
@@ -129,20 +147,20 @@ def _layers(bars: LayerBars) -> Table:
     return table
 
 
-def _json(explanation: Explanation, maps: Heatmaps | None) -> bytes:
+def _json(explanation: Explanation, maps: Heatmaps | None, shading: Shading) -> bytes:
     return (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode()
 
 
-def _image(explanation: Explanation, maps: Heatmaps | None, kind: str) -> bytes:
+def _image(explanation: Explanation, maps: Heatmaps | None, shading: Shading, kind: str) -> bytes:
     content = io.BytesIO()
     with themed():
-        sheet = draw_sheet(explanation, maps)
+        sheet = draw_sheet(explanation, maps, shading)
         sheet.savefig(content, format=kind, dpi=DPI, facecolor="white", metadata=METADATA[kind])
     return content.getvalue()
 
 
 # extension -> the bytes of the file
-EXTENSIONS: dict[str, Callable[[Explanation, Heatmaps | None], bytes]] = {
+EXTENSIONS: dict[str, Callable[[Explanation, Heatmaps | None, Shading], bytes]] = {
     ".html": _html,
     ".png": partial(_image, kind="png"),
     ".svg": partial(_image, kind="svg"),
@@ -160,13 +178,20 @@ def check_target(path: Path) -> None:
 
 
 def write_explanation(
-    explanation: Explanation, path: Path, *, layer: int | None = None, head: int | None = None
+    explanation: Explanation,
+    path: Path,
+    *,
+    shading: str = "share",
+    layer: int | None = None,
+    head: int | None = None,
 ) -> None:
     """Write an explanation as HTML, PNG, SVG or JSON.
 
-    The maps of attention are those of a layer and a head, counted from 1; JSON has all of them.
+    Words are shaded by one of `SHADINGS`. The maps of attention are those of a layer and a head, counted from 1; JSON
+    has all of them.
     """
     check_target(path)
-    content = EXTENSIONS[path.suffix.lower()](explanation, Heatmaps.of(explanation, layer, head))
+    maps = Heatmaps.of(explanation, layer, head)
+    content = EXTENSIONS[path.suffix.lower()](explanation, maps, shading_of(explanation, shading))
     with atomic_file(path) as file:
         file.write(content)

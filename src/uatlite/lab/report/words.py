@@ -1,4 +1,4 @@
-"""Texts word by word: how dark each word is shaded, and the explained texts of a report as JSON beside it.
+"""Texts word by word: how each word is shaded, and the explained texts of a report as JSON beside it.
 
 Shades are the same on a page, in an image and in a terminal. Only `explain` runs the model.
 """
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uatlite.errors import DataError, ModelError, StoreError
+from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError, check_choice
 from uatlite.lab.report.abstention import Abstention
 from uatlite.lab.report.evaluation import Evaluation, examples_of
 from uatlite.text.write import write_text
@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     from uatlite.model.load import Checkpoint
 
 SHADES = 6
-HEAT = (200, 85, 30)
-"""The colour of the most uncertain word on a light background; `--heat` in the style sheet."""
+HEAT, COLD = (200, 85, 30), (31, 111, 180)
+"""The colours of the darkest words on a light background; `--heat` and `--cold` in the style sheet."""
 OPACITY = (0.0, 0.1, 0.2, 0.3, 0.42, 0.55)
-"""The opacity of each shade; `.s0` to `.s5` in the style sheet."""
+"""The opacity of each shade; `.s0` to `.s5` and `.c1` to `.c5` in the style sheet."""
+FAINT = 0.1
+"""Shares and changes up to this one are never shaded darkest, however small all others are."""
+SHADINGS = {
+    "share": "The darker a word, the larger its share of the variance.",
+    "masking": "Orange: without the word the model is less sure of {label}. Blue: without it, it is surer.",
+    "uncertainty": "The darker a word, the more its embedding moves under dropout (U), whatever the word means.",
+}
+"""What words are shaded by -> what their colours mean."""
 FILE = "explanations.json"
 EXPLAINED = 6
 """Texts that are explained: the least confident of those that were not answered."""
@@ -33,18 +41,45 @@ LONGEST = 64
 """At most this many tokens of a text are explained; the rest is cut off."""
 
 
-def shade(word: WordAttribution, words: Sequence[WordAttribution]) -> int:
-    """0 to SHADES - 1: where a word lies between the least and the most uncertain word of its text."""
-    values = [one.uncertainty for one in words]
-    low, high = min(values), max(values)
-    if high == low:
-        return 0
-    return round((SHADES - 1) * (word.uncertainty - low) / (high - low))
+@dataclass(frozen=True)
+class Shading:
+    """How the words of one text are shaded, compared with one another."""
+
+    words: tuple[WordAttribution, ...]
+    confidence: float
+    """in the predicted class, with every word"""
+    by: str = "share"
+
+    def __post_init__(self) -> None:
+        check_choice("shading", self.by, SHADINGS)
+        if self.by == "masking" and all(word.masked_confidence is None for word in self.words):
+            raise ConfigurationError("no word was masked, so none can be shaded by it; explain with occlusion=True.")
+
+    def shade(self, word: WordAttribution) -> int:
+        """0 to SHADES - 1, the darker the larger; below 0 for a word whose masking makes the model surer."""
+        values = [self._value(one) for one in self.words]
+        low = min(values) if self.by == "uncertainty" else 0.0
+        high = max(values) if self.by == "uncertainty" else max(FAINT, *(abs(value) for value in values))
+        return round((SHADES - 1) * (self._value(word) - low) / (high - low)) if high > low else 0
+
+    def style(self, word: WordAttribution) -> str:
+        """The class of a word in the style sheet."""
+        found = self.shade(word)
+        return f"c{-found}" if found < 0 else f"s{found}"
+
+    def caption(self, label: str) -> str:
+        """What the colours mean."""
+        return SHADINGS[self.by].format(label=label)
+
+    def _value(self, word: WordAttribution) -> float:
+        if self.by == "masking":
+            return 0.0 if word.masked_confidence is None else self.confidence - word.masked_confidence
+        return word.share if self.by == "share" else word.uncertainty
 
 
 @dataclass(frozen=True)
 class ExplainedText:
-    """One text. `confidence` is that of the pass without dropout, before any calibration."""
+    """One text. Its confidence, and that of its words, is before any calibration."""
 
     id: str
     predicted: str
@@ -53,6 +88,11 @@ class ExplainedText:
     words: tuple[WordAttribution, ...]
     band: MarginBand | None = None
     """how far that confidence reaches; None where it is not known"""
+
+    @property
+    def shading(self) -> Shading:
+        """By the share of the variance."""
+        return Shading(self.words, self.confidence)
 
 
 def reach(band: MarginBand, label: str) -> str:
@@ -138,11 +178,11 @@ def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Seque
         explanation = classifier.explain(example.text, attention=False)
         text = ExplainedText(
             id=example.id,
-            predicted=explanation.quiet_label,
+            predicted=explanation.label,
             gold=None if example.label is None else labels[example.label],
-            confidence=explanation.quiet_confidence,
+            confidence=explanation.prediction.confidence,
             words=explanation.words,
-            band=explanation.band if explanation.prediction.label == explanation.quiet_label else None,
+            band=explanation.band,
         )
         found.append(text)
     return tuple(found)

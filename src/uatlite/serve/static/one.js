@@ -30,7 +30,7 @@ export function startOne(served, { fault }) {
   }
   show(byId("examples"), ...(model.multiple_choice ? [] : EXAMPLES.map((text) => el("button", { type: "button", onclick: () => look(text) }, text.length > 24 ? `${text.slice(0, 22)} …` : text))));
   byId("add-pair").addEventListener("click", () => setPair(byId("second").hidden));
-  byId("colour").addEventListener("change", () => (byId("colour").value === "change" ? ask() : words()));
+  byId("colour").addEventListener("change", () => (byId("colour").value === "masking" ? ask() : words()));
   byId("layer").addEventListener("change", repaint);
   onThreshold(() => found && decide());
   if (model.multiple_choice) askOptions();
@@ -81,7 +81,7 @@ export async function ask() {
   const mine = under;
   byId("result").setAttribute("aria-busy", "true");
   try {
-    found = await post("explain", { text, settings: chosenSettings(), masking: byId("colour").value === "change" }, mine.signal);
+    found = await post("explain", { text, settings: chosenSettings(), masking: byId("colour").value === "masking" }, mine.signal);
     onFault(null);
     draw();
   } catch (error) {
@@ -111,18 +111,18 @@ function draw() {
 }
 
 function words() {
-  if (found) drawWords(byId("words"), byId("word-readout"), found.segments, byId("colour").value);
+  if (found) drawWords(byId("words"), byId("word-readout"), found, byId("colour").value);
 }
 
+// The sentences come first. The service's own sentence about the decision holds until the threshold is moved.
 function decide() {
-  const { answer, promised, passes, band, truncated_tokens: cut } = found;
+  const { answer, promised, passes, band, summary, truncated_tokens: cut } = found;
   const answered = answers(answer);
   const card = byId("decision");
   card.className = `card decision ${answered === null ? "open" : answered ? "" : "abstains"}`;
-  const name = threshold.score.replace("-", " ");
-  const compared = `${name[0].toUpperCase()}${name.slice(1)} ${number(answer.score)} is ${answer.score > threshold.value ? "above" : "not above"} the threshold ${number(threshold.value)}.`;
   const promise = model.rule && promised && !threshold.moved ? model.rule.promise : model.rule ? "No promise holds for these settings." : null;
   const reason = answered === false ? (answer.out_of_scope ? "out of scope" : "unsure") : answer.out_of_scope ? "out of scope" : null;
+  const decision = threshold.moved ? compared(answer, answered) : `${summary.decision}${answered === null ? " Move the threshold to see when it would abstain." : ""}`;
   const notes = [
     cut ? `${cut} tokens were cut off` : null,
     answer.label_set ? `label set {${answer.label_set.join(", ")}}` : null,
@@ -137,8 +137,7 @@ function decide() {
       reason ? el("span", { class: "badge warn reason" }, reason) : null,
       ...notes.map((note) => el("span", { class: "hint" }, note)),
     ),
-    answer.out_of_scope ? el("p", {}, `This is no text of the task: its scope p-value is ${number(answer.scope)}. No threshold answers it.`) : null,
-    el("p", {}, answered === null ? `It is ${percent(answer.confidence)} sure. Move the threshold to see when it would abstain.` : threshold.moved || threshold.served !== null ? compared : ""),
+    el("p", { class: "sentences" }, `${summary.says} ${decision} ${summary.doubt}`),
     promise ? el("p", { class: "promise" }, promise) : null,
   );
   const classes = Object.keys(answer.probabilities);
@@ -146,6 +145,13 @@ function decide() {
   [byId("passes-title").textContent, byId("passes-hint").textContent] = band ? BAND : DOTS;
   if (band) drawBand(byId("passes"), String(answer.label), band, line);
   else drawPasses(byId("passes"), classes, passes, answer.probabilities, line);
+}
+
+function compared(answer, answered) {
+  if (answer.out_of_scope) return `It abstains: the text is out of scope (p-value ${number(answer.scope)}), and no threshold answers it.`;
+  const [name, distance] = [threshold.score.replace("-", " "), Math.abs(answer.score - threshold.value)];
+  const where = answered ? `${number(distance)} above` : `${number(distance)} below`;
+  return `It would ${answered ? "answer" : "abstain"}: its ${name} of ${number(answer.score)} is ${where} the threshold of ${number(threshold.value)}.`;
 }
 
 function numbers(answer, passes) {

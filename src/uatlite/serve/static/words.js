@@ -4,12 +4,23 @@ import { el, number, percent, show } from "./dom.js";
 
 const STRONGEST = 68; // per cent of the heat colour in the ground of the strongest word
 
-export function drawWords(place, readout, segments, by) {
+const SHADINGS = {
+  share: { value: (word) => word.share, faint: 0.1, told: () => "The darker a word, the larger its share of the variance." },
+  masking: {
+    value: (word, sure) => (word.masked_confidence === null ? 0 : sure - word.masked_confidence),
+    faint: 0.1,
+    told: (label) => `Orange: without the word the model is less sure of ${label}. Blue: without it, it is surer.`,
+  },
+  uncertainty: { value: (word) => word.uncertainty, told: () => "The darker a word, the more its embedding moves under dropout (U), whatever the word means." },
+};
+
+export function drawWords(place, readout, { segments, answer }, by) {
+  const { value, faint, told } = SHADINGS[by];
   const all = segments.flat();
-  const known = all.some((word) => word[by] !== null);
-  const values = all.map((word) => word[by] ?? 0);
-  const [low, high] = by === "uncertainty" ? [Math.min(...values), Math.max(...values)] : [0, Math.max(...values.map(Math.abs))];
-  const tell = (word) => () => show(readout, describe(word));
+  const values = all.map((word) => value(word, answer.confidence));
+  // Shares and changes start at 0, and small ones stay pale; U has no such zero, so its words are compared.
+  const [low, high] = faint ? [0, Math.max(faint, ...values.map(Math.abs))] : [Math.min(...values), Math.max(...values)];
+  const tell = (word) => () => show(readout, describe(word, answer.label));
   show(
     place,
     ...segments.map((segment) =>
@@ -17,14 +28,14 @@ export function drawWords(place, readout, segments, by) {
         "p",
         { class: "words", role: "list" },
         ...segment.map((word) => {
-          const span = el("span", { class: "word", role: "listitem", tabindex: 0, "aria-label": describe(word), onmouseenter: tell(word), onfocus: tell(word) }, word.text);
-          if (known) span.style.background = colour(word[by] ?? 0, low, high);
+          const span = el("span", { class: "word", role: "listitem", tabindex: 0, "aria-label": describe(word, answer.label), onmouseenter: tell(word), onfocus: tell(word) }, word.text);
+          span.style.background = colour(value(word, answer.confidence), low, high);
           return span;
         }),
       ),
     ),
   );
-  show(readout, all.length ? "Point at a word, or move to it with Tab." : "");
+  show(readout, all.length ? `${told(answer.label)} Point at a word, or move to it with Tab.` : "");
 }
 
 function colour(value, low, high) {
@@ -32,7 +43,7 @@ function colour(value, low, high) {
   return `color-mix(in srgb, var(${value < 0 ? "--cold" : "--heat"}) ${(STRONGEST * Math.max(0, strength)).toFixed(0)}%, transparent)`;
 }
 
-function describe(word) {
-  const masked = word.change === null ? "" : `; masked, the label's probability changes by ${word.change >= 0 ? "+" : "−"}${percent(Math.abs(word.change))}`;
-  return `“${word.text}”: uncertainty ${number(word.uncertainty)}, ${percent(word.share)} of the variance${masked}`;
+function describe(word, label) {
+  const masked = word.masked_confidence === null ? "" : `; masked, the model would be ${percent(word.masked_confidence)} sure of ${label}`;
+  return `“${word.text}”: ${percent(word.share)} of the variance, uncertainty U ${number(word.uncertainty)}${masked}`;
 }

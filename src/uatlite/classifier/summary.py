@@ -1,0 +1,156 @@
+"""An explanation in plain sentences: what the model says and how sure it is, what is decided and why, and whose doubt.
+
+Every view of an explanation (terminal, page, image, JSON, service, `print`) begins with them.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uatlite.classifier.predictions import Prediction
+from uatlite.trust.rule import trust
+from uatlite.values import WordAttribution
+
+if TYPE_CHECKING:
+    from uatlite.classifier.explanation import Explanation
+
+CARRIES = 0.1
+"""A word with this share of the variance or more carries doubt."""
+NAMED = 3
+"""At most this many words are named."""
+NARROW = 0.05
+"""Where dropout moves the probability by no more than this, there is no doubt for words to carry."""
+SURE = 0.9
+"""From this confidence on, a narrow range means that there is hardly any uncertainty."""
+LISTED = 6
+"""At most this many classes are listed with their probabilities."""
+SCORE_NAMES = {"logit-margin": "logit margin", "mutual-information": "negative mutual information"} | {
+    name: f"negative {name}" for name in ("entropy", "variance")
+}
+"""Score of a rule -> its name for a reader, where that differs: a high score means trust, so some are negative."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The score of a text and the threshold that its predicted class must exceed."""
+
+    score: str
+    value: float
+    threshold: float
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> "Comparison | None":
+        """None where there is no rule to abstain by."""
+        rule, among, row = prediction.among.rule, prediction.among, prediction.row
+        if rule is None:
+            return None
+        threshold = rule.threshold if rule.thresholds is None else rule.thresholds[int(among.predicted[row])]
+        return cls(rule.score, float(trust(rule.score, among.predictive)[row]), threshold)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; an infinite threshold, which always or never answers, is None."""
+        threshold = self.threshold if math.isfinite(self.threshold) else None
+        return {"score": self.score, "value": self.value, "threshold": threshold}
+
+    @property
+    def name(self) -> str:
+        """The score's name for a reader."""
+        return SCORE_NAMES.get(self.score, self.score)
+
+    def describe(self) -> str:
+        """'its logit margin of 0.40 is 0.73 below the threshold of 1.13'"""
+        own = f"its {self.name} of {self._spelt(self.value)}"
+        distance = self.value - self.threshold
+        if distance == 0:
+            return f"{own} is not above the threshold, which is the same"
+        much = f"{100 * abs(distance):.1f} points" if self.score == "confidence" else self._spelt(abs(distance))
+        how = f"{much} {'above' if distance > 0 else 'below'}"
+        return f"{own} is {how} the threshold of {self._spelt(self.threshold)}"
+
+    def _spelt(self, value: float) -> str:
+        return f"{value:.1%}" if self.score == "confidence" else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Three sentences about one text."""
+
+    says: str
+    """the predicted class, and how sure of it the model is"""
+    decision: str
+    """whether it is answered, and why"""
+    doubt: str
+    """which words the uncertainty comes from, or that there is hardly any"""
+
+    @classmethod
+    def of(cls, explanation: "Explanation") -> "Summary":
+        """The sentences of an explanation."""
+        return cls(_says(explanation), _decision(explanation.prediction), _doubt(explanation))
+
+    def __str__(self) -> str:
+        return f"{self.says} {self.decision} {self.doubt}"
+
+
+def listed(probabilities: dict[str, float]) -> list[tuple[str, float]]:
+    """The classes and their probabilities, the likeliest first; of many classes the last entry sums up the rest."""
+    ranked = sorted(probabilities.items(), key=lambda one: -one[1])
+    if len(ranked) <= LISTED:
+        return ranked
+    rest = ranked[LISTED - 1 :]
+    return [*ranked[: LISTED - 1], (f"{len(rest)} others", sum(value for _, value in rest))]
+
+
+def carriers(words: tuple[WordAttribution, ...]) -> tuple[WordAttribution, ...]:
+    """The words that carry the doubt, the first with the largest share; none where it is spread over the text."""
+    ranked = sorted(words, key=lambda word: -word.share)
+    return tuple(word for word in ranked[:NAMED] if word.share >= CARRIES)
+
+
+def _says(explanation: "Explanation") -> str:
+    sure = f"The model says {explanation.label} and is {explanation.prediction.confidence:.1%} sure"
+    return f"{sure} (calibrated)." if explanation.calibrated else f"{sure}, by probabilities that were not calibrated."
+
+
+def _decision(prediction: Prediction) -> str:
+    outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if prediction.out_of_scope else ""
+    unlike = "unlike the calibration texts, so both label and confidence mean little"
+    compared, rule = Comparison.of(prediction), prediction.among.rule
+    if compared is None or rule is None:
+        return f"It has no rule to abstain by{f', but {outside}, {unlike}' if outside else ''}."
+    if outside:
+        return f"It abstains: {outside}, {unlike}."
+    if compared.threshold == math.inf:
+        return f"It abstains, as on every text{' with this label' if rule.per_class else ''}: nothing can be promised."
+    if compared.threshold == -math.inf:
+        return f"It answers, as every text{' with this label' if rule.per_class else ''}."
+    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}."
+
+
+def _doubt(explanation: "Explanation") -> str:
+    moved = _moved(explanation)
+    if explanation.interval is not None and explanation.interval[1] - explanation.interval[0] <= NARROW:
+        if explanation.prediction.confidence >= SURE:
+            return f"There is hardly any uncertainty: {moved}."
+        return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
+    reach = f"; {moved}" if moved else ""
+    found = carriers(explanation.words)
+    if not found:
+        rest = "it is spread over the text or belongs to the special tokens and the head"
+        return f"No word carries a tenth of the doubt: {rest}{reach}."
+    *others, last = [f"“{word.word.text}”" for word in found]
+    names = f"{', '.join(others)} and {last}" if others else last
+    share = sum(word.share for word in found)
+    most = "Most of the doubt" if share >= 0.5 else f"{share:.0%} of the doubt"
+    exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ""
+    return f"{most} comes from {names}{exactly}{reach}."
+
+
+def _moved(explanation: "Explanation") -> str:
+    """How far dropout moves the probability; empty where one pass cannot know."""
+    if explanation.interval is None:
+        return ""
+    low, high = explanation.interval
+    between = f"between {low:.1%} and {high:.1%}"
+    if explanation.band is None:
+        return f"the {explanation.prediction.passes} passes say {between}"
+    return f"under dropout the probability would be {between}"
