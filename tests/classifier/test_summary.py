@@ -22,12 +22,14 @@ RULE = AbstentionRule(
 )  # fmt: skip
 
 
-def predicted(margin: float, rule: AbstentionRule | None = RULE, p_value: float | None = None) -> Prediction:
-    """The second of two classes by a logit margin."""
+def predicted(
+    margin: float, rule: AbstentionRule | None = RULE, p_value: float | None = None, spread: float = 0.0
+) -> Prediction:
+    """The second of two classes by a logit margin, from two passes this far from it."""
     return Predictions(
         texts=("a text",),
         classes=("bad", "good"),
-        predictive=predict(np.array([[[0.0, margin]]])),
+        predictive=predict(np.array([[[0.0, margin - spread]], [[0.0, margin + spread]]])),
         passes=np.array([4]),
         rule=rule,
         scope=None if p_value is None else np.array([p_value]),
@@ -60,8 +62,16 @@ def test_what_it_says_and_how_sure() -> None:
             predicted(1.0, replace(RULE, score="confidence", threshold=0.9)),
             "It abstains: its confidence of 73.1% is 16.9 points below the threshold of 90.0%.",
         ),
-        (predicted(1.0, replace(RULE, threshold=math.inf)), "It abstains, as on every text: nothing can be promised."),
+        (
+            predicted(1.0, replace(RULE, threshold=math.inf)),
+            "It abstains, as on every text: the calibration rows can promise nothing.",
+        ),
         (predicted(1.0, replace(RULE, threshold=-math.inf)), "It answers, as every text."),
+        (
+            predicted(0.1, spread=2.0),
+            "It abstains: its logit margin of 0.10 is 1.40 below the threshold of 1.50; dropout is enough to change "
+            "its label.",
+        ),
         (predicted(1.0, None), "It has no rule to abstain by."),
         (
             predicted(9.0, RULE, 0.002),

@@ -1,6 +1,7 @@
 """The page in a real browser: type, see, move a slider, upload, read the result; no request to another host."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -239,17 +240,42 @@ def test_out_of_scope_is_a_reason_that_no_threshold_takes_back(one_pass_tab: Any
     alter(one_pass_tab, "**/explain", lambda body: body["answer"].update(outside))
     type_text(one_pass_tab, "a1 a2 a3")
     assert one_pass_tab.inner_text("#decision .reason") == "out of scope"
-    assert "0.002" in one_pass_tab.inner_text("#decision")
     assert "p-value, out of scope" in one_pass_tab.inner_text("#numbers")
     one_pass_tab.fill("#threshold", "0")
     assert "Abstain" in one_pass_tab.inner_text("#decision")
+    assert "out of scope (p-value 0.002), and no threshold answers it" in one_pass_tab.inner_text("#decision")
+
+
+def test_the_sentences_come_first(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
+    type_text(one_pass_tab, "a1 a2 a3")
+    assert one_pass_tab.inner_text("#decision .sentences") == str(one_pass.explain("a1 a2 a3").summary)
+
+
+def test_words_are_coloured_by_what_is_chosen(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
+    type_text(one_pass_tab, "a1 a2 a3")
+    found = one_pass.explain("a1 a2 a3")
+    values = {
+        "share": [word.share for word in found.words],
+        "uncertainty": [word.uncertainty for word in found.words],
+        "masking": [found.prediction.confidence - word.masked_confidence for word in found.words],
+    }
+    assert one_pass_tab.input_value("#colour") == "share"
+    for by, expected in values.items():
+        one_pass_tab.select_option("#colour", by)
+        one_pass_tab.wait_for_selector("#result[aria-busy=false] .verdict")
+        grounds = one_pass_tab.locator("#words .word").evaluate_all("words => words.map(word => word.style.background)")
+        strengths = [int(re.search(r"(\d+)%", ground).group(1)) for ground in grounds]
+        most = max(range(3), key=lambda place: abs(expected[place]))
+        assert strengths[most] == max(strengths) > 0
+        assert ("--cold" in grounds[most]) is (expected[most] < 0)
 
 
 def test_an_unsure_text_says_so(one_pass_tab: Any) -> None:
     alter(one_pass_tab, "**/explain", lambda body: body["answer"].update(out_of_scope=False, scope=0.5))
     type_text(one_pass_tab, "a1 a2 a3")
     one_pass_tab.fill("#threshold", one_pass_tab.get_attribute("#threshold", "max"))
-    assert one_pass_tab.inner_text("#decision .reason") == "unsure"
+    assert one_pass_tab.inner_text("#decision .reason") == "below the threshold"
+    assert "It would abstain: its logit margin of" in one_pass_tab.inner_text("#decision .sentences")
     one_pass_tab.fill("#threshold", one_pass_tab.get_attribute("#threshold", "min"))
     assert one_pass_tab.locator("#decision .reason").count() == 0
 

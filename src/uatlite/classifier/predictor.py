@@ -94,9 +94,9 @@ class Predictor:
         asked = explainer.ExplanationOptions(**options)
         reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
         first = self.predictions([text], reading.outputs)
-        predictions = self._look_again(first)
-        if predictions is not first:
-            again = replace(self.settings, method=self.settings.method.second_look)
+        predictions, second = self._look_again(first), self.settings.method.second_look
+        if second is not None and predictions is not first:
+            again = replace(self.settings, method=second)
             reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, again)
         return explainer.explain(reading, predictions[0], asked, self.calibrator)
 

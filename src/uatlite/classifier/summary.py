@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.reasons import DISAGREE, NO_PROMISE, OUT_OF_SCOPE
 from uatlite.trust.rule import trust
 from uatlite.values import WordAttribution
 
@@ -112,18 +113,20 @@ def _says(explanation: "Explanation") -> str:
 
 
 def _decision(prediction: Prediction) -> str:
-    outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if prediction.out_of_scope else ""
+    compared, rule, reason = Comparison.of(prediction), prediction.among.rule, prediction.reason
+    outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if reason == OUT_OF_SCOPE else ""
     unlike = "unlike the calibration texts, so both label and confidence mean little"
-    compared, rule = Comparison.of(prediction), prediction.among.rule
     if compared is None or rule is None:
         return f"It has no rule to abstain by{f', but {outside}, {unlike}' if outside else ''}."
     if outside:
         return f"It abstains: {outside}, {unlike}."
-    if compared.threshold == math.inf:
-        return f"It abstains, as on every text{' with this label' if rule.per_class else ''}: nothing can be promised."
+    every = f"every text{' with this label' if rule.per_class else ''}"
+    if reason == NO_PROMISE:
+        return f"It abstains, as on {every}: the calibration rows can promise nothing."
     if compared.threshold == -math.inf:
-        return f"It answers, as every text{' with this label' if rule.per_class else ''}."
-    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}."
+        return f"It answers, as {every}."
+    disagree = "; dropout is enough to change its label" if reason == DISAGREE else ""
+    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}{disagree}."
 
 
 def _doubt(explanation: "Explanation") -> str:

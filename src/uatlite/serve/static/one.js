@@ -121,7 +121,7 @@ function decide() {
   const card = byId("decision");
   card.className = `card decision ${answered === null ? "open" : answered ? "" : "abstains"}`;
   const promise = model.rule && promised && !threshold.moved ? model.rule.promise : model.rule ? "No promise holds for these settings." : null;
-  const reason = answered === false ? (answer.out_of_scope ? "out of scope" : "unsure") : answer.out_of_scope ? "out of scope" : null;
+  const reason = answer.out_of_scope ? "out of scope" : answered !== false ? null : threshold.moved ? "below the threshold" : answer.reason;
   const decision = threshold.moved ? compared(answer, answered) : `${summary.decision}${answered === null ? " Move the threshold to see when it would abstain." : ""}`;
   const notes = [
     cut ? `${cut} tokens were cut off` : null,
