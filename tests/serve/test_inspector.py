@@ -211,7 +211,7 @@ def test_upload_and_read_the_result(
     with tab.expect_download() as caught:
         tab.click("#download")
     rows = Path(caught.value.path()).read_text().splitlines()
-    assert rows[0].startswith("id,text,label,predicted_label,answered,reason,confidence,")
+    assert rows[0].startswith("id,text,label,predicted_label,answered,reason,above_threshold,cut_tokens,confidence,")
     tab.locator("#rows button.link").first.click()
     tab.wait_for_selector("#result[aria-busy=false] .verdict")
     assert tab.input_value("#text") == texts[shown[0] - 2]
@@ -292,6 +292,7 @@ def test_what_one_pass_cannot_know_is_a_dash(one_pass_tab: Any, tmp_path: Path) 
         for place, one in enumerate(body["predictions"]):
             one["uncertainty"] |= unknown
             one |= {"scope": [0.5, 0.001, 0.2][place], "out_of_scope": place == 1, "abstain": place == 1}
+            one |= {"reason": "out of scope" if place == 1 else "answered"}
 
     alter(one_pass_tab, "**/predict", outside)
     (tmp_path / "rows.csv").write_text("text\na1 a2\na3 a4\na5 a6\n")
@@ -310,7 +311,7 @@ def test_what_one_pass_cannot_know_is_a_dash(one_pass_tab: Any, tmp_path: Path) 
         one_pass_tab.click("#download")
     header, *rows = Path(caught.value.path()).read_text().splitlines()
     assert header.split(",")[3] == "reason"
-    assert [row.split(",")[3] for row in rows] == ["", "out of scope", ""]
+    assert [row.split(",")[3] for row in rows] == ["answered", "out of scope", "answered"]
 
 
 def test_the_menu_of_risks(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:

@@ -107,9 +107,15 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
     assert read_token(None) == TOKEN
     (tmp_path / "token").write_text(f"{TOKEN}-2\n")
     assert read_token(tmp_path / "token") == f"{TOKEN}-2"
-    for bad in ("", "short", "with space in the middle", "ä" * 20):
+    rules = {
+        "": "is empty",
+        "short": "has 5 characters, and a token has 16 or more",
+        "with space in the middle": "has spaces or characters other than printable ASCII",
+        "ä" * 20: "has spaces or characters other than printable ASCII",
+    }
+    for bad, rule in rules.items():
         (tmp_path / "token").write_text(bad, encoding="utf-8")
-        with pytest.raises(ConfigurationError, match="holds no token"):
+        with pytest.raises(ConfigurationError, match=rule):
             read_token(tmp_path / "token")
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_token(tmp_path / "none")

@@ -189,7 +189,7 @@ def evaluate(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     plan = Plan(
         contenders=parse_contenders(methods),
-        test=choose_set(task, data, text=text, text_pair=text_pair, label=label),
+        test=choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope),
         shifts=as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
         out_of_scope=choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),

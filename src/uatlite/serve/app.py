@@ -16,13 +16,22 @@ from starlette.types import ASGIApp
 from uatlite import __version__
 from uatlite.passes.config import GATES
 from uatlite.serve.counters import RequestCounter
-from uatlite.serve.http import OPEN, WORDS, BoundedBodies, Protection, Refusal, add_handlers, invalid, overloaded
+from uatlite.serve.http import (
+    OPEN,
+    WORDS,
+    BoundedBodies,
+    ErrorResponse,
+    Protection,
+    Refusal,
+    add_handlers,
+    invalid,
+    overloaded,
+)
 from uatlite.serve.inspector import Inspection
 from uatlite.serve.schema import (
     Answer,
     CurveRequest,
     CurveResponse,
-    ErrorResponse,
     ExplainRequest,
     ExplainResponse,
     PredictRequest,
@@ -38,7 +47,7 @@ Result = TypeVar("Result")
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": WORDS[status][1]}
-    for status in (401, 403, 408, 413, 421, 422, 500, 503, 504)
+    for status in (401, 403, 408, 413, 415, 421, 422, 500, 503, 504)
 }
 
 
@@ -123,12 +132,13 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 
     @api.get("/model", tags=["operate"])
     async def model() -> ServedModel:
-        """What is served: classes, method, what calibration promises, limits."""
-        return service.about()
+        """What is served: classes, method, what calibration promises, whether the latest texts have shifted, limits."""
+        return service.about(await service.traffic())
 
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counters in Prometheus's text format."""
+        """Counters, and the verdict on the latest texts, in Prometheus's text format."""
+        await service.traffic()
         return Response(service.counters.text(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -1,5 +1,6 @@
 """Counters of the service, which Prometheus reads at /metrics."""
 
+import math
 import time
 from collections.abc import Callable, Collection
 
@@ -7,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.serve.schema import Answer
+from uatlite.trust.shift import ShiftReport
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -31,6 +33,17 @@ class Counters:
         self._abstained = Counter("uatlite_abstained", "Texts not answered", registry=self.registry)
         self._outside = Counter("uatlite_out_of_scope", "Texts that are not of the task", registry=self.registry)
         self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
+        self._window = Gauge("uatlite_window_texts", "Latest texts in the window", registry=self.registry)
+        self._shift = Gauge(
+            "uatlite_shift", "Whether the window has shifted: 1, 0, NaN where that is unknown", registry=self.registry
+        )
+        self._shift_p_value = Gauge(
+            "uatlite_shift_p_value", "p-value of the window being like the calibration rows", registry=self.registry
+        )
+        self._window_outside = Gauge(
+            "uatlite_window_out_of_scope", "Share of the window that is out of scope", registry=self.registry
+        )
+        self.traffic(None)
 
     def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read on each request to /metrics."""
@@ -47,6 +60,13 @@ class Counters:
             self._abstained.inc(answer.abstain is True)
             self._outside.inc(answer.out_of_scope is True)
             self._passes.inc(answer.passes)
+
+    def traffic(self, report: ShiftReport | None) -> None:
+        """Set the verdict on the latest texts; NaN where it is not known."""
+        self._window.set(0 if report is None else report.rows)
+        found = (None,) * 3 if report is None else (report.shifted, report.p_value, report.out_of_scope)
+        for gauge, value in zip((self._shift, self._shift_p_value, self._window_outside), found, strict=True):
+            gauge.set(math.nan if value is None else float(value))
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that was answered or refused."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -26,6 +27,28 @@ from uatlite.errors import ConfigurationError
 
 LOG = logging.getLogger("uatlite.serve")
 
+
+class FieldError(BaseModel):
+    """What is wrong with a field."""
+
+    field: str
+    message: str
+
+
+class ErrorBody(BaseModel):
+    """Why the request was refused."""
+
+    code: str
+    message: str
+    fields: list[FieldError] = []
+
+
+class ErrorResponse(BaseModel):
+    """The body of every refusal."""
+
+    error: ErrorBody
+
+
 # status -> the code and the default message of a refusal
 WORDS: dict[int, tuple[str, str]] = {
     401: ("unauthorized", "A bearer token is needed: send the header 'Authorization: Bearer TOKEN'."),
@@ -34,6 +57,7 @@ WORDS: dict[int, tuple[str, str]] = {
     405: ("wrong-method", "This address does not accept this method; GET /openapi.json lists those it accepts."),
     408: ("slow-body", "The body did not arrive in time."),
     413: ("too-large", "The body is larger than this service accepts."),
+    415: ("wrong-type", "The body must be JSON and say so: send the header 'Content-Type: application/json'."),
     421: ("wrong-host", "This service does not accept that host name; start it with --allow-host NAME."),
     422: ("invalid", "The request is not valid."),
     499: ("gone", "The client left before it was answered."),
@@ -98,6 +122,9 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
+    about_body = any(one["loc"] == ("body",) for one in error.errors())
+    if about_body and "json" not in request.headers.get("content-type", "").casefold():
+        return answer(Refusal(415))
     return answer(Refusal(422, fields=[(field_of(one["loc"]), str(one["msg"])) for one in error.errors()]))
 
 
@@ -294,9 +321,10 @@ def read_token(file: Path | None) -> str | None:
         where = f"the token file {file}"
     if token is None:
         return None
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigurationError(
-            f"{where} holds no token: allowed are {SHORTEST_TOKEN} or more printable ASCII characters without spaces. "
-            "Make one: python -c 'import secrets; print(secrets.token_urlsafe())'"
-        )
-    return token
+    if len(token) < SHORTEST_TOKEN:
+        fault = f"has {len(token)} characters, and a token has {SHORTEST_TOKEN} or more" if token else "is empty"
+    elif not token.isascii() or not token.isprintable() or " " in token:
+        fault = "has spaces or characters other than printable ASCII, which a token may not have"
+    else:
+        return token
+    raise ConfigurationError(f"{where} {fault}. Make one: python -c 'import secrets; print(secrets.token_urlsafe())'")

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import REASONS, sentence
@@ -48,11 +48,17 @@ def text_of(given: TextIn) -> Text:
     return Choices(given.question, tuple(given.options)) if isinstance(given, Question) else given
 
 
+def _as_list(given: Any) -> Any:
+    return [given] if isinstance(given, str) else given
+
+
 class PredictRequest(BaseModel):
     """Texts to classify; a single one is a list of one."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["It is not bad at all."]}]})
-    texts: list[TextIn] = Field(min_length=1, description="texts, pairs [first, second], or questions with options")
+    texts: Annotated[list[TextIn], BeforeValidator(_as_list)] = Field(
+        min_length=1, description="texts, pairs [first, second], or questions with options; one string is a list of one"
+    )
 
 
 class Uncertainty(BaseModel):
@@ -115,6 +121,19 @@ class Shift(BaseModel):
     def of(cls, report: ShiftReport) -> "Shift":
         """The JSON of a shift report."""
         return cls(shifted=report.shifted, p_value=report.p_value, verdict=report.describe())
+
+
+class Traffic(Shift):
+    """Whether the latest texts of all requests, all together, are like the calibration rows."""
+
+    texts: int = Field(description="texts that were compared, the latest ones")
+    out_of_scope: float | None = Field(description="the share of them that is out of scope; null where not known")
+
+    @classmethod
+    def of(cls, report: ShiftReport) -> "Traffic":
+        """The JSON of the report on the latest texts."""
+        common = Shift.of(report).model_dump()
+        return cls(**common, texts=report.rows, out_of_scope=report.out_of_scope)
 
 
 class PredictResponse(BaseModel):
@@ -305,6 +324,7 @@ class ServedModel(BaseModel):
     rule: Rule | None
     menu: RiskMenu | None = Field(description="null where the calibration rows are too few")
     comparison: str | None = Field(description="with plain temperature scaling; null where that was not compared")
+    traffic: Traffic | None = Field(description="the latest texts served; null where there is nothing to compare with")
     limits: dict[str, int | float]
     version: str
 
@@ -330,24 +350,3 @@ class Status(BaseModel):
     """The state of the service."""
 
     status: str
-
-
-class FieldError(BaseModel):
-    """What is wrong with a field."""
-
-    field: str
-    message: str
-
-
-class ErrorBody(BaseModel):
-    """Why the request was refused."""
-
-    code: str
-    message: str
-    fields: list[FieldError] = []
-
-
-class ErrorResponse(BaseModel):
-    """The body of every refusal."""
-
-    error: ErrorBody

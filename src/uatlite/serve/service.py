@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from uatlite import __version__
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.predictions import MEASURES, Prediction
+from uatlite.classifier.predictions import Prediction
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
@@ -23,8 +22,8 @@ from uatlite.serve.batching import Batcher
 from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import Inspection, inspect, used_settings
-from uatlite.serve.schema import CurveResponse, ExplainResponse, RiskMenu, Rule, ServedModel, TextIn, text_of
-from uatlite.trust.rule import trust
+from uatlite.serve.schema import CurveResponse, ExplainResponse, RiskMenu, Rule, ServedModel, TextIn, Traffic, text_of
+from uatlite.serve.window import TrafficWindow, shift_values
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
 
@@ -89,6 +88,8 @@ class Service:
         self.shape = TextShape.of(classifier)
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
+        calibration = self.predictor.calibration
+        self.window = TrafficWindow(None if calibration is None else calibration.shift)
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
@@ -134,7 +135,9 @@ class Service:
 
     async def predict(self, texts: Sequence[Text]) -> list[Prediction]:
         """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
-        return await self._submit(self._texts, texts)
+        predictions = await self._submit(self._texts, texts)
+        self.window.add(predictions)
+        return predictions
 
     async def explain(self, inspection: Inspection) -> ExplainResponse:
         """The explanation of a checked text; raises a `Refusal` where the settings or the text do not allow it."""
@@ -148,14 +151,17 @@ class Service:
         calibration = self.predictor.calibration
         if calibration is None or calibration.shift is None:
             return None
-        columns = {name: np.array([getattr(one, name) for one in predictions], dtype=float) for name in MEASURES}
-        scores = trust(calibration.shift.score, SimpleNamespace(**columns))
-        scope = [one.scope for one in predictions if one.scope is not None]
         # An exact test takes milliseconds, which would block the event loop.
-        return await asyncio.to_thread(calibration.shift.check, scores, np.array(scope) if scope else None)
+        return await asyncio.to_thread(calibration.shift.check, *shift_values(calibration.shift, predictions))
 
-    def about(self) -> ServedModel:
-        """What is served: model, classes, method, calibration and limits."""
+    async def traffic(self) -> ShiftReport | None:
+        """Whether the latest texts of all requests are like the calibration rows; None where these are unknown."""
+        report = await asyncio.to_thread(self.window.report)
+        self.counters.traffic(report)
+        return report
+
+    def about(self, traffic: ShiftReport | None = None) -> ServedModel:
+        """What is served: model, classes, method, calibration, the verdict on the latest texts, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
         rule = None if calibration is None else calibration.rule
         menu = None if calibration is None else calibration.menu
@@ -172,6 +178,7 @@ class Service:
             rule=None if rule is None else Rule.of(rule),
             menu=None if menu is None else RiskMenu.of(menu),
             comparison=None if comparison is None else comparison.describe(),
+            traffic=None if traffic is None else Traffic.of(traffic),
             limits=asdict(self.limits),
             version=__version__,
         )

@@ -233,13 +233,30 @@ def _describe(source: str, part: Split, held: int, shared: int, chosen: int, see
     return f"{source}{share}{limit}"
 
 
-def check_source(task: str | None, data: object | None) -> None:
-    """Raise unless rows come from one place: a task by name, or the user's own file."""
+def check_source(task: str | None, data: object | None, **of_file: object) -> None:
+    """Raise unless rows come from one place: a task by name, or the user's own file.
+
+    `of_file` are options that only a file takes, by name; None where they were not given.
+    """
     if (task is None) == (data is None):
         raise ConfigurationError(
             f"Give either --task (one of {', '.join(TASKS)}) or --data FILE with your own rows"
             + (", not both." if task else ".")
         )
+    for name, value in of_file.items():
+        if task is not None and value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ConfigurationError(
+                f"{option} {value} is about --data FILE, and the rows come from the task {task}; leave {option} out."
+            )
+
+
+def unless_default(columns: Layout) -> dict[str, str | None]:
+    """The columns of a layout that a user chose, by the names of their options; None where they are the default."""
+    usual = Layout()
+    chosen = {"text": (columns.text, usual.text), "text_pair": (columns.pair, usual.pair)}
+    chosen["label"] = (columns.label or usual.label, usual.label)
+    return {name: None if value == default else value for name, (value, default) in chosen.items()}
 
 
 MOST_LABELS = 1000

@@ -195,6 +195,11 @@ def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
     for task, data in ((None, None), ("sst2", rows)):
         with pytest.raises(ConfigurationError, match=r"Give either --task .* or --data FILE"):
             choose_set(task, data, **columns)  # type: ignore[arg-type]
+    for chosen in ({"text": "body"}, {"text_pair": "second"}, {"label": "stars"}):
+        with pytest.raises(ConfigurationError, match=r"--(text|text-pair|label) \w+ is about --data FILE"):
+            choose_set("sst2", None, **{**columns, **chosen})  # type: ignore[arg-type]
+    texts = {**columns, "text": "body"}  # of the file out of scope
+    assert choose_set("sst2", None, **texts, out_of_scope="others.csv").split == "test"  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="split of sst2='tset'"):
         as_sets(["sst2/tset"])
     assert parse_metrics("all") == tuple(METRICS)

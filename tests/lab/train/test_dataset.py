@@ -102,3 +102,13 @@ def test_wrong_columns_files_and_shares_are_named(reviews: Path, tmp_path: Path)
     for task, data in ((None, None), ("sst2", reviews)):
         with pytest.raises(ConfigurationError, match="Give either --task"):
             training_data(task, data, LAYOUT)
+
+
+def test_options_of_a_file_with_a_task_are_an_error(tmp_path: Path) -> None:
+    for layout, options in (
+        (LAYOUT, {}),
+        (Layout(), {"validation": tmp_path}),
+        (Layout(), {"label_order": ("a", "b")}),
+    ):
+        with pytest.raises(ConfigurationError, match="is about --data FILE, and the rows come from the task sst2"):
+            training_data("sst2", None, layout, **options)

@@ -18,7 +18,7 @@ from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task
-from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file
+from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
 from uatlite.trust.auto import CALIBRATORS
 
 NO_CALIBRATOR = "none"
@@ -216,9 +216,21 @@ def parse_set(text: str) -> SetChoice:
     return SetChoice(find_task(name), split if slash else TEST)
 
 
-def choose_set(task: str | None, data: Path | None, *, text: str, text_pair: str | None, label: str) -> SetChoice:
-    """The set to evaluate: a task by name, or the user's file and its columns."""
-    check_source(task, data)
+def choose_set(
+    task: str | None,
+    data: Path | None,
+    *,
+    text: str,
+    text_pair: str | None,
+    label: str,
+    out_of_scope: str | None = None,
+) -> SetChoice:
+    """The set to evaluate: a task by name, or the user's file and its columns.
+
+    Columns with a task are an error, but for those of the texts where a file out of scope has them.
+    """
+    chosen = unless_default(Layout(text=text, pair=text_pair, label=label))
+    check_source(task, data, **(chosen if out_of_scope is None else {"label": chosen["label"]}))
     if data is not None:
         return SetChoice(task_from_file(data, text=text, text_pair=text_pair, label=label))
     return parse_set(str(task))

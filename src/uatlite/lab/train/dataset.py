@@ -16,7 +16,7 @@ from uatlite.scoring.blocks import LabelledRows, read_labelled
 from uatlite.text.examples import require_columns
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Kind, Layout
-from uatlite.text.tasks import check_source, labels_in, load, sample, take_share
+from uatlite.text.tasks import check_source, labels_in, load, sample, take_share, unless_default
 from uatlite.text.write import row_writer
 from uatlite.values import Choices, Dataset, Example, strings
 
@@ -71,7 +71,8 @@ def training_data(
 
     Early stopping watches the calibration split of a task.
     """
-    check_source(task, data)
+    only = {name: options.get(name) for name in ("validation", "label_order")}
+    check_source(task, data, **unless_default(layout), **only)
     if data is not None:
         return file_data(data, layout, limit=limit, seed=seed, early_stopping=early_stopping, **options)
     validation = load(str(task), "calibration", data_dir) if early_stopping else None

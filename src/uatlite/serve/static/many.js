@@ -23,8 +23,8 @@ const ORDERS = {
   wrong: ["surest errors", (a, b) => Number(a.right !== false) - Number(b.right !== false) || b.answer.score - a.answer.score],
   file: ["order of the file", (a, b) => a.line - b.line],
 };
-const COLUMNS = ["label", "answered", "reason", "confidence", "score", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance", "scope", "out_of_scope", "passes"];
-const [OUTSIDE, UNSURE] = ["out of scope", "unsure"]; // as the service names its reasons
+const COLUMNS = ["label", "answered", "reason", "above_threshold", "cut_tokens", "confidence", "score", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance", "scope", "out_of_scope", "passes"];
+const [OUTSIDE, BELOW, CUT, ANSWERED] = ["out of scope", "below the threshold", "cut", "answered"]; // as the service names its reasons
 
 let model = null;
 let hooks = {};
@@ -231,13 +231,14 @@ function tableRow({ line, text, answer, truth: gold, right }, labelled, scoped) 
     el("td", { class: "number" }, percent(answer.confidence)),
     el("td", { class: "number" }, measured(answer.uncertainty.mutual_information)),
     scoped ? el("td", { class: "number" }, measured(answer.scope)) : null,
-    el("td", {}, answered === null ? "–" : answered ? "answer" : "review", outside ? el("span", { class: "badge warn" }, outside) : null, reason === UNSURE ? el("small", { class: "hint" }, ` ${reason}`) : null),
+    el("td", {}, answered === null ? "–" : answered ? "answer" : "review", outside ? el("span", { class: "badge warn" }, outside) : null, [OUTSIDE, ANSWERED].includes(reason) ? null : el("small", { class: "hint" }, ` ${threshold.moved ? reason : answer.why}`)),
   );
 }
 
-// Why a row is not answered, also where the threshold was moved.
+// Why a row is answered or not: as the service says until the threshold is moved.
 function reasonOf(answer) {
-  return answers(answer) !== false ? null : answer.out_of_scope ? OUTSIDE : UNSURE;
+  if (!threshold.moved) return answer.reason;
+  return answer.out_of_scope ? OUTSIDE : answers(answer) === false ? BELOW : answer.cut_tokens ? CUT : ANSWERED;
 }
 
 function download() {
@@ -246,7 +247,7 @@ function download() {
   const body = [...scored]
     .sort(ORDERS.file[1])
     .map(({ row, answer }) => {
-      const flat = { ...answer, ...answer.uncertainty, answered: answers(answer), reason: reasonOf(answer) };
+      const flat = { ...answer, ...answer.uncertainty, answered: answers(answer), reason: reasonOf(answer), ...(threshold.moved ? { above_threshold: answer.score - threshold.value } : {}) };
       return [...table.header.map((_, column) => row[column]), ...COLUMNS.map((name) => flat[name]), ...classes.map((name) => answer.probabilities[name])];
     });
   const text = format([[...table.header, ...own, ...classes.map((name) => `p_${name}`)], ...body]);
