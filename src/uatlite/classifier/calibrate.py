@@ -22,6 +22,7 @@ from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict
 from uatlite.trust.calibrators import Calibrator, Temperature
 from uatlite.trust.distribution import fit_calibrator, predictive
 from uatlite.trust.gaussians import ScopeFit
+from uatlite.trust.kept_rows import KeptRows
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.per_class import target_risk_per_class
@@ -111,6 +112,8 @@ class Calibration:
     """which risks can be promised; None where the rows are too few"""
     comparison: Comparison | None = None
     """with plain temperature scaling; None where that was chosen, or where the rows are too few"""
+    kept: KeptRows | None = None
+    """the calibration rows, for a later update"""
 
     def describe(self) -> list[str]:
         """What was learned and what is promised, a sentence each."""
@@ -161,7 +164,8 @@ class Calibration:
         """The arrays of the method, the scope and the summary of calibration rows, by name."""
         shift = {} if self.shift is None else self.shift.to_arrays()
         scope = {} if self.scope is None else self.scope.to_arrays()
-        return {**self.settings.method.to_arrays(), **scope, **shift}
+        kept = {} if self.kept is None else self.kept.to_arrays()
+        return {**self.settings.method.to_arrays(), **scope, **shift, **kept}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "Calibration":
@@ -181,6 +185,7 @@ class Calibration:
                 scope=Scope.from_arrays(state["scope"], arrays) if state.get("scope") else None,
                 menu=Menu.from_dict(state["menu"]) if state.get("menu") else None,
                 comparison=Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
+                kept=KeptRows.from_arrays(arrays),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
@@ -242,6 +247,7 @@ def calibrate(
         scope=scope,
         menu=_menu(learned.basis, found, labels, inside, name, options),
         comparison=_comparison(learned, calibrator, labels, options.seed),
+        kept=KeptRows.of(outputs, labels),
     )
 
 

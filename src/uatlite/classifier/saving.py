@@ -3,8 +3,9 @@
 config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without uatlite
 uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
-uatlite.safetensors    the summary of the calibration rows, the scope, and the read-out of the method
+uatlite.safetensors    the summary of the calibration rows, their logits and labels, the scope, the method's read-out
 README.md              the model card: what it is, how to use it, what was measured, what is promised
+history.jsonl, versions/      later versions that recheck made (versions.py)
 """
 
 import json
@@ -21,6 +22,7 @@ from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CONFIDENCE, Figures
 from uatlite.classifier.settings import Settings
+from uatlite.classifier.versions import HISTORY, Event, append, current_home, history, new_version, now
 from uatlite.errors import CalibrationError, DataError, ModelError
 from uatlite.text.files import file_beside
 
@@ -52,6 +54,8 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
     """Raise where something is there already that may not be written over."""
     if directory.is_file():
         raise ModelError(f"{directory} is a file; give a directory.")
+    if (directory / HISTORY).exists():
+        raise DataError(f"{directory} has versions, which are not overwritten; give another directory.")
     if directory.is_dir() and any(directory.iterdir()) and not overwrite:
         raise DataError(
             f"{directory} is not empty; give another directory, or write into it: overwrite=True, on the command line "
@@ -83,8 +87,12 @@ def write(
 
 
 def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
-    calibration = classifier.calibration_
     classifier.runtime.save(directory)
+    _write_state(classifier, directory, evaluation)
+
+
+def _write_state(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
+    calibration = classifier.calibration_
     state = {
         "format": FORMAT,
         "uatlite": __version__,
@@ -101,8 +109,17 @@ def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluatio
     (directory / CARD).write_text(model_card(classifier, evaluation), encoding="utf-8")
 
 
+def write_version(classifier: "UncertaintyClassifier", directory: Path, note: str) -> Event:
+    """Write the calibration as a new version beside those of a directory, and use it from now on."""
+    parent = history(directory)[-1].version
+    with new_version(directory) as (place, number):
+        _write_state(classifier, place, None)
+    return append(directory, Event(number[0], now(), "update", parent, note))
+
+
 def read(name: str | Path) -> Stored:
     """What was saved beside the model in a directory or on the hub; nothing for a plain model."""
+    name = current_home(name)
     path = file_beside(name, STATE)
     if path is None:
         return Stored()

@@ -7,7 +7,7 @@ import typer
 from uatlite import __version__
 from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
 from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
-from uatlite.cli.loop import WATCH_EXAMPLES, watch
+from uatlite.cli.loop import WATCH_EXAMPLES, history, pick, recheck, watch
 from uatlite.cli.product import calibrate, explain, predict, serve, sites
 from uatlite.cli.review import review
 
@@ -25,6 +25,9 @@ app.command()(predict)
 app.command()(review)
 app.command()(explain)
 app.command(epilog=WATCH_EXAMPLES)(watch)
+app.command()(pick)
+app.command()(recheck)
+app.command()(history)
 app.command(epilog=EVALUATE_EXAMPLES)(evaluate)
 app.command()(report)
 app.command(epilog=REPRODUCE_EXAMPLES)(reproduce)

@@ -1,10 +1,10 @@
-"""The commands of the loop in production: watch the rows that are scored, and know when they have changed."""
+"""The commands of the loop in production: watch scored rows, pick rows to label, recheck the promise, list versions."""
 
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Exit, Option
+from typer import Argument, Exit, Option, echo
 
 from uatlite.cli import options as shared
 
@@ -87,3 +87,113 @@ def _look(console: "Console", watching: "Watch", scored: str) -> "WatchState":
 def _print(console: "Console", state: "WatchState", *, new: int | None) -> None:
     for line in state.describe(new):
         console.print(line)
+
+
+def pick(
+    scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep text).")],
+    output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV, Parquet, or JSON by --as.")],
+    budget: Annotated[int, Option(help="How many rows to label.")] = 100,
+    random_share: Annotated[
+        float, Option(help="Share drawn at random from the answers; the others are doubtful or out of scope.")
+    ] = 0.75,
+    of: Annotated[str, Option(help="What is drawn from at random: answers, or all rows.")] = "answers",
+    as_: Annotated[str | None, Option("--as", help="label-studio or argilla: the JSON that these import.")] = None,
+    errors: Annotated[
+        bool, Option("--errors", help="Instead: rows of a labelled file that are probably mislabelled.")
+    ] = False,
+    label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
+    seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id.")] = "id",
+    format: shared.Format = None,
+) -> None:
+    """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
+    from uatlite.scoring import pick as picking
+    from uatlite.text.schema import Layout
+    from uatlite.text.write import row_writer
+
+    console = shared.messages()
+    if errors:
+        found = picking.suspects(scored, label, format=format)
+        with row_writer(output) as write:
+            for row in found:
+                write(row)
+        console.print(f"Wrote {output}: {len(found):,} rows are probably mislabelled, the surest first.")
+        return
+    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id)
+    rows = picking.read_scored(scored, layout, format=format)
+    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
+    picking.write_picked(output, picked, as_)
+    for line in picking.describe(picked, len(rows)):
+        console.print(line)
+    console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
+
+
+def recheck(
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    labelled: Annotated[str, Argument(help=f"Rows of today with labels, as pick chose them. {shared.INPUT_HELP}")],
+    update: Annotated[
+        bool, Option("--update", help="Make a new promise from these rows: a new version beside the old one.")
+    ] = False,
+    target_risk: Annotated[float | None, Option(help="Check this risk instead of the promised one.")] = None,
+    scored: Annotated[
+        str | None, Option(help="Scored rows of today, unlabelled: where a search starts, and what shift is told by.")
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of folds and splits.")] = 0,
+    strict: shared.Strict = False,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    label: shared.Label = "label",
+    format: shared.Format = None,
+) -> None:
+    """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
+    from uatlite.classifier import recheck as checking
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.saving import write_version
+    from uatlite.scoring.blocks import read_labelled
+    from uatlite.scoring.pick import current_scores, inclusion_of
+    from uatlite.text.schema import Layout
+
+    console = shared.messages()
+    classifier = UncertaintyClassifier.from_pretrained(directory)
+    layout = Layout(
+        text=text, pair=text_pair, options=options, label=label, codes=classifier.class_names, meta=("inclusion",)
+    )
+    rows = read_labelled(labelled, layout, classifier.class_names, format=format, strict=strict)
+    with console.status(f"Scoring {len(rows.texts):,} rows …"):
+        now = checking.read_now(classifier, rows.texts, rows.labels, inclusion_of(rows.meta))
+    calibration = classifier.calibration_
+    assert calibration is not None
+    assert calibration.rule is not None
+    result = checking.recheck(now, calibration.rule, target=target_risk)
+    if rows.rejects:
+        first = rows.rejects[0]
+        console.print(f"{len(rows.rejects):,} rows left out; the first: line {first.line}, {first.reason}.")
+    for line in result.describe():
+        console.print(line)
+    if not update:
+        return
+    others = None if scored is None else current_scores(scored, calibration.rule.score)
+    classifier.calibration_ = checking.update(calibration, now, current_scores=others, seed=seed)
+    event = write_version(classifier, directory, " ".join(result.describe()[1:2]))
+    for line in (*classifier.calibration_.describe(), event.describe()):
+        console.print(line)
+    console.print(f"Version {event.version} is in use; go back with: uatlite history {directory} --use {event.parent}")
+
+
+def history(
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    use: Annotated[int | None, Option(help="Go back to the version of this number.")] = None,
+) -> None:
+    """List the versions of a classifier, or go back to one; nothing is overwritten."""
+    from uatlite.classifier import versions
+
+    if use is not None:
+        versions.go_back(directory, use)
+    events = versions.history(directory)
+    for event in events:
+        echo(event.describe())
+    echo(f"Version {events[-1].version} is in use.")

@@ -5,9 +5,9 @@ A block is what is in memory at once. Its digest tells a resumed run whether its
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from uatlite.classifier.classifier import UncertaintyClassifier
@@ -153,6 +153,8 @@ class LabelledRows:
     texts: list[Text]
     labels: list[int]
     rejects: list[Reject]
+    meta: list[Mapping[str, object]] = field(default_factory=list)
+    """the layout's `meta` columns of each row"""
 
     def write_rejects(self, path: Path) -> None:
         """List the rejected rows with line and reason; no file where there are none."""
@@ -172,6 +174,7 @@ def read_labelled(
     texts: list[Text] = []
     labels: list[int] = []
     rejects: list[Reject] = []
+    meta: list[Mapping[str, object]] = []
     for item in read_examples(source, layout, classes, format=format):
         if isinstance(item, Reject):
             if strict:
@@ -180,6 +183,7 @@ def read_labelled(
         elif item.label is not None:
             texts.append(item.text)
             labels.append(item.label)
+            meta.append(item.meta)
     if not texts:
         first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
         known = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
@@ -187,7 +191,7 @@ def read_labelled(
             f"{source} has no usable row ({len(rejects)} rejected{first}). The model's classes are {known}; if the "
             "data use other names for them, give these in the model's order: --label-order a,b"
         )
-    return LabelledRows(texts, labels, rejects)
+    return LabelledRows(texts, labels, rejects, meta)
 
 
 def read_texts(source: str, layout: Layout, *, format: str | None = None, strict: bool = False) -> list[Text]:

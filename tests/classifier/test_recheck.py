@@ -1,0 +1,186 @@
+"""The promise checked by labels of today: verdicts, the new promise, the blend of old and new rows, the versions."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uatlite.classifier import versions
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.recheck import LabelledNow, blended, read_now, recheck, renewed_rule, thinned, update
+from uatlite.classifier.saving import write_version
+from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
+from uatlite.predictive import PassLogits
+from uatlite.trust.calibrators import Temperature
+from uatlite.trust.kept_rows import KeptRows
+from uatlite.trust.promise import target_risk
+
+
+def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Scores uniform on [0, 1], and errors with P(wrong | s) = (1 - s)/2: the risk above t is (1 - t)/4."""
+    scores = rng.random(rows)
+    return scores, rng.random(rows) < (1 - scores) / 2
+
+
+Labelled = Callable[..., tuple[list[str], list[str]]]
+
+
+def columns_of(classifier: UncertaintyClassifier, labels: list[str]) -> np.ndarray:
+    return np.array([classifier.class_names.index(label) for label in labels])
+
+
+@pytest.fixture
+def now(calibrated: UncertaintyClassifier, labelled: Labelled) -> LabelledNow:
+    texts, labels = labelled(200, seed=5)
+    return read_now(calibrated, texts, columns_of(calibrated, labels))
+
+
+def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
+    rule = calibrated.calibration_.rule
+    found = recheck(now, rule)
+    ((_, interval),) = found.now
+    assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & now.wrong).sum())
+    assert found.coverage == pytest.approx(now.answered.mean())
+    assert interval.exact
+    assert recheck(now, rule, target=0.99).verdict == "holds"
+    assert recheck(now, rule, target=0.01).verdict == "broken"
+    assert "The promise is broken" in recheck(now, rule, target=0.01).describe()[-1]
+    near = recheck(now, rule, target=round(interval.risk + 0.03, 3))
+    assert near.verdict == "cannot tell yet"
+    assert (near.labels_needed or 0) > interval.rows
+    assert "labelled answers in all would tell" in near.describe()[-1]
+
+
+def test_without_a_promise_or_an_answer_it_says_so(
+    build: Callable[..., UncertaintyClassifier], calibrated: UncertaintyClassifier, now: LabelledNow
+) -> None:
+    with pytest.raises(CalibrationError, match="no promise to check"):
+        read_now(build(), ["a1"], [0])
+    rule = calibrated.calibration_.rule
+    with pytest.raises(ConfigurationError, match="promises no risk"):
+        recheck(now, replace(rule, kind="coverage"))
+    nobody = replace(now, predictions=replace(now.predictions, rule=replace(rule, threshold=np.inf)))
+    with pytest.raises(CalibrationError, match="none of the 200 labelled rows is answered"):
+        recheck(nobody, rule)
+
+
+def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
+    """Errors are more frequent than at calibration, P(wrong | s) = 0.65 (1 - s), and 100 answers are labelled."""
+    rng = np.random.default_rng(0)
+    scores, wrong = draw_scores(2000, rng)
+    old = target_risk(scores, wrong, 0.15)
+    broken = promised = 0
+    for seed in range(300):
+        new = old.threshold + (1 - old.threshold) * rng.random(100)
+        rule = renewed_rule(
+            old, new, rng.random(100) < 0.65 * (1 - new), answers_only=True, reference=scores, seed=seed
+        )
+        assert rule.threshold >= old.threshold
+        promised += rule.promised
+        broken += rule.promised and 0.65 * (1 - rule.threshold) / 2 > 0.15
+    assert promised > 30
+    assert broken <= 300 * 0.05
+
+
+def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.random(500)
+    old = target_risk(scores, rng.random(500) < (1 - scores) / 2, 0.1)
+    fine = old.threshold + (1 - old.threshold) * rng.random(200)
+    right = np.zeros(200, dtype=bool)
+    assert renewed_rule(old, fine, right, answers_only=True).threshold == old.threshold
+    assert renewed_rule(old, fine, right, answers_only=False).threshold == -np.inf
+
+
+def test_thinned_rows_are_drawn_at_one_rate() -> None:
+    inclusion = np.repeat([0.1, 0.4, 1.0], 4000)
+    kept = thinned(inclusion, inclusion < 1, seed=0)
+    rates = inclusion.reshape(3, -1).mean(axis=1) * kept.reshape(3, -1).mean(axis=1)
+    assert rates == pytest.approx([0.1, 0.1, 0.1], abs=0.02)
+    assert thinned(None, np.ones(5, dtype=bool), seed=0).all()
+
+
+def test_old_rows_count_as_far_as_they_fit() -> None:
+    def kept(count: int, seed: int, overconfidence: float) -> KeptRows:
+        rng = np.random.default_rng(seed)
+        true = rng.normal(0, 1.5, (count, 3))
+        cumulated = np.exp(true).cumsum(axis=1) / np.exp(true).sum(axis=1, keepdims=True)
+        labels = (rng.random(count)[:, None] > cumulated[:, :-1]).sum(axis=1)
+        return KeptRows(overconfidence * true, labels, None)
+
+    old, everything = kept(2000, 0, 2.0), np.ones(400, dtype=bool)
+    before = Temperature().fit(old.logits, old.labels)
+    same, far = kept(400, 1, 2.0), kept(400, 2, 8.0)
+    stays, _ = blended(before, old, PassLogits(same.logits[None]), same.labels, everything, 0)
+    moves, said = blended(before, old, PassLogits(far.logits[None]), far.labels, everything, 0)
+    assert stays.temperature_ == pytest.approx(2.0, abs=0.3)
+    assert moves.temperature_ > 6.0
+    assert "new rows alone" in said or "16-fold" in said
+    few, told = blended(before, None, PassLogits(far.logits[None, :1]), far.labels[:1], everything[:1], 0)
+    assert few is before
+    assert "too few" in told
+
+
+def test_an_update_is_a_version_beside_the_old_one(
+    calibrated: UncertaintyClassifier, now: LabelledNow, tmp_path: Path, texts_of: Callable[..., list[str]]
+) -> None:
+    directory = tmp_path / "clf"
+    calibrated.save_pretrained(directory)
+    files = {path.name: path.read_bytes() for path in directory.iterdir()}
+    old = calibrated.calibration_
+    assert old.kept is not None
+    calibrated.calibration_ = new = update(old, now)
+    assert new.rule is not None
+    assert new.rule.rows < 200  # a few give the start, or are out of scope
+    assert len(new.kept.labels) == len(old.kept.labels) + 200
+    event = write_version(calibrated, directory, "risk 40%")
+    assert (event.version, event.parent) == (2, 1)
+    assert {name: (directory / name).read_bytes() for name in files} == files
+    again = UncertaintyClassifier.from_pretrained(directory)
+    assert again.calibration_.rule == new.rule
+    some = texts_of(20, seed=9)
+    assert (again.predict_proba(some) == calibrated.predict_proba(some)).all()
+    versions.go_back(directory, 1)
+    back = UncertaintyClassifier.from_pretrained(directory)
+    assert back.calibration_.rule == old.rule
+    assert back.calibration_.kept.logits == pytest.approx(old.kept.logits, abs=1e-5)
+    assert write_version(calibrated, directory, "").version == 3
+    assert [one.version for one in versions.history(directory)] == [1, 2, 1, 3]
+    with pytest.raises(DataError, match="has versions, which are not overwritten"):
+        calibrated.save_pretrained(directory, overwrite=True)
+
+
+def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
+    old = calibrated.calibration_
+    with pytest.raises(ConfigurationError, match="renews one target risk"):
+        update(replace(old, rule=replace(old.rule, kind="coverage")), now)
+
+
+def test_the_history_survives_a_kill_and_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not a saved classifier"):
+        versions.history(tmp_path)
+    (tmp_path / "uatlite.json").write_text("{}")
+    assert [one.version for one in versions.history(tmp_path)] == [1]
+    with pytest.raises(DataError, match=r"no version 4; there are 1\."):
+        versions.go_back(tmp_path, 4)
+    with pytest.raises(DataError, match="in use already"):
+        versions.go_back(tmp_path, 1)
+    versions.append(tmp_path, versions.Event(2, "2026-01-01", "update", 1))
+    path = tmp_path / versions.HISTORY
+    path.write_text(path.read_text() + '{"version": 3, "at"')  # a process was killed while it wrote
+    assert versions.current_home(tmp_path) == tmp_path / "versions" / "2"
+    with pytest.raises(StoreError, match="cut off"):
+        versions.append(tmp_path, versions.Event(3, "", "update", 2))
+    path.write_text("nonsense\n")
+    with pytest.raises(StoreError, match="is broken"):
+        versions.history(tmp_path)
+
+
+def test_two_processes_get_two_numbers(tmp_path: Path) -> None:
+    with versions.new_version(tmp_path) as (first, one), versions.new_version(tmp_path) as (second, two):
+        (first / "a").write_text("1")
+        (second / "a").write_text("2")
+    assert sorted(one + two) == [2, 3]
+    assert sorted(path.name for path in (tmp_path / versions.VERSIONS).iterdir()) == ["2", "3"]

@@ -1,0 +1,164 @@
+"""Which rows are picked, with which probabilities, and the files that labelling tools import."""
+
+import csv
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from uatlite.errors import ConfigurationError, DataError
+from uatlite.scoring.pick import (
+    DOUBTFUL,
+    OUTSIDE,
+    RANDOM,
+    ScoredRow,
+    current_scores,
+    inclusion_of,
+    pick,
+    read_scored,
+    suspects,
+    text_vectors,
+    write_picked,
+)
+from uatlite.text.schema import Layout
+from uatlite.values import Choices
+
+
+def scored(rows: int = 200) -> list[ScoredRow]:
+    """Rows of which 120 are answered, 20 out of scope and 60 doubtful, each with words of its own."""
+    made = []
+    for place in range(rows):
+        outside, answered = place < 20, place >= 80
+        text = f"w{place} v{place} u{place}"
+        made.append(ScoredRow(f"r{place}", text, "good", place / rows, answered, outside, place / 1000))
+    return made
+
+
+def test_parts_probabilities_and_reasons() -> None:
+    picked = pick(scored(), 40, seed=3)
+    assert Counter(one.reason for one in picked) == {RANDOM: 30, DOUBTFUL: 5, OUTSIDE: 5}
+    for one in picked:
+        assert one.inclusion == (30 / 120 if one.reason == RANDOM else 1.0)
+        assert one.row.answered == (one.reason == RANDOM)
+        assert one.row.outside == (one.reason == OUTSIDE)
+    assert len({one.row.id for one in picked}) == 40
+    assert picked == pick(scored(), 40, seed=3) != pick(scored(), 40, seed=4)
+
+
+def test_every_answer_is_drawn_as_often_as_its_probability_says() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(600):
+        counts.update(one.row.id for one in pick(scored(), 40, random_share=0.75, seed=seed) if one.reason == RANDOM)
+    assert len(counts) == 120
+    deviation = (np.array(list(counts.values())) - 150) / np.sqrt(600 * 0.25 * 0.75)
+    assert np.abs(deviation).max() < 4.5
+
+
+def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates() -> None:
+    rows = [replace(row, text="the same text again") if row.id in ("r20", "r21", "r22") else row for row in scored()]
+    doubtful = [one.row for one in pick(rows, 40) if one.reason == DOUBTFUL]
+    assert sum(row.text == "the same text again" for row in doubtful) == 1
+    assert max(row.confidence for row in doubtful) <= sorted(row.confidence for row in rows[20:])[24]
+    same = [replace(row, text="all the same words here") for row in scored()]
+    assert Counter(one.reason for one in pick(same, 40)) == {RANDOM: 38, DOUBTFUL: 1, OUTSIDE: 1}
+
+
+def test_few_rows_all_rows_and_no_decisions() -> None:
+    everything = pick(scored(), 500)
+    assert {one.inclusion for one in everything} == {1.0}
+    plain = pick(scored(), 50, random_share=1.0, of="all")
+    assert {(one.reason, one.inclusion) for one in plain} == {(RANDOM, 0.25)}
+    undecided = [replace(row, answered=True, outside=False) for row in scored()]
+    picked = pick(undecided, 40)
+    assert Counter(one.reason for one in picked) == {RANDOM: 30, DOUBTFUL: 10}
+    assert {one.inclusion for one in picked if one.reason == RANDOM} == {30 / 190}
+    with pytest.raises(ConfigurationError, match="budget=0"):
+        pick(scored(), 0)
+    with pytest.raises(ConfigurationError, match="of='answer'"):
+        pick(scored(), 5, of="answer")
+
+
+def test_vectors_of_the_same_words_are_the_same() -> None:
+    one, again, other, pair, question = text_vectors(
+        ["a good film", "A good film!", "bad", ("a good", "film"), Choices("a", ("good", "film"))]
+    )
+    assert one @ again == pytest.approx(1.0)
+    assert one @ other == 0.0
+    assert one @ pair > 0.5
+    assert one @ question > 0.3
+
+
+FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
+
+
+def test_files_for_people_and_for_tools(tmp_path: Path) -> None:
+    picked = pick(scored(), 8)
+    for name in ("rows.jsonl", "rows.csv"):
+        write_picked(tmp_path / name, picked)
+    lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert set(lines[0]) == FIELDS
+    assert all(line["label"] == "" for line in lines)
+    with open(tmp_path / "rows.csv", newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == [line["id"] for line in lines]
+    write_picked(tmp_path / "tasks.json", picked, "label-studio")
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    # Label Studio: a list of tasks, each with the object `data`; no prediction, which annotators would follow
+    assert [set(task) for task in tasks] == [{"data"}] * 8
+    assert set(tasks[0]["data"]) == {"id", "text", "reason", "inclusion"}
+    write_picked(tmp_path / "records.json", picked, "argilla")
+    records = json.loads((tmp_path / "records.json").read_text())
+    # Argilla, Dataset.records.from_json: fields and metadata are objects, suggestions and responses by question
+    assert set(records[0]) == {"id", "fields", "metadata", "suggestions", "responses", "vectors"}
+    assert records[0]["fields"] == {"text": lines[0]["text"]}
+    assert records[0]["metadata"] == {"reason": lines[0]["reason"], "inclusion": lines[0]["inclusion"]}
+    with pytest.raises(ConfigurationError, match="format='prodigy' is not one of: label-studio, argilla"):
+        write_picked(tmp_path / "x.json", picked, "prodigy")
+
+
+def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
+    columns = {"id": "7", "text": "a film", "label": "good", "abstain": True, "confidence": 0.6, "logit_margin": 1.5}
+    columns |= {"scope": 0.001, "out_of_scope": True}
+    (tmp_path / "a.jsonl").write_text(json.dumps(columns) + "\n")
+    names = ",".join(columns)
+    (tmp_path / "b.csv").write_text(f"{names}\n7,a film,good,true,0.6,1.5,0.001,true\n")
+    read = [read_scored(str(tmp_path / name), Layout(label=None)) for name in ("a.jsonl", "b.csv")]
+    assert read[0] == read[1] == [ScoredRow("7", "a film", "good", 0.6, False, True, 0.001)]
+    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "confidence": 0.6}) + "\n")
+    with pytest.raises(DataError, match=r"no column 'text'.*--keep text"):
+        read_scored(str(tmp_path / "c.jsonl"), Layout(label=None))
+    (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
+    with pytest.raises(DataError, match="no column confidence"):
+        read_scored(str(tmp_path / "d.jsonl"), Layout(label=None))
+    (tmp_path / "e.jsonl").write_text(json.dumps(columns | {"out_of_scope": False}) + "\n")
+    assert current_scores(str(tmp_path / "e.jsonl"), "logit-margin").tolist() == [1.5]
+    with pytest.raises(DataError, match="no column entropy"):
+        current_scores(str(tmp_path / "e.jsonl"), "entropy")
+
+
+def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:
+    assert inclusion_of([{}, {"inclusion": ""}]) is None
+    found = inclusion_of([{"inclusion": "0.25"}, {"inclusion": 1}])
+    assert found is not None
+    assert found.tolist() == [0.25, 1.0]
+    with pytest.raises(DataError, match="1 of 2 labelled rows have no inclusion"):
+        inclusion_of([{"inclusion": 0.1}, {}])
+    with pytest.raises(DataError, match="'often', where a number"):
+        inclusion_of([{"inclusion": "often"}])
+
+
+def test_rows_that_are_probably_mislabelled(tmp_path: Path) -> None:
+    path = tmp_path / "scored.jsonl"
+    rows = [{"id": str(i), "input_label": "good" if i % 2 else "bad"} for i in range(40)]
+    for row in rows:
+        right = 0.9 if row["id"] != "7" else 0.02
+        good = right if row["input_label"] == "good" else 1 - right
+        row |= {"p_bad": 1 - good, "p_good": good}  # type: ignore[dict-item]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    (found,) = suspects(str(path), "input_label")
+    assert (found["id"], found["input_label"], found["suggested"]) == ("7", "good", "bad")
+    assert found["p_given"] == pytest.approx(0.02)
+    with pytest.raises(DataError, match=r"no row with a column 'stars'.*--keep label"):
+        suspects(str(path), "stars")
