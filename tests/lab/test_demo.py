@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,13 +110,21 @@ def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
     first: tuple[run.Demo, Listed, Path], settings: Settings, tmp_path: Path
 ) -> None:
     _, display, directory = first
-    shown = abstain(open_evaluation(directory), "uat+ts", target=settings.target_risk)
-    run.calibrate(load_checkpoint(directory / "model"), "uat+ts", tmp_path, settings, display)
-    saved = UncertaintyClassifier.from_pretrained(tmp_path).calibration_
-    assert shown is not None
+    settings = replace(settings, target_risk=0.4)  # which so few rows can promise
+    run.calibrate(load_checkpoint(directory / "model"), "base+ts", tmp_path, settings, display)
+    classifier = UncertaintyClassifier.from_pretrained(tmp_path)
+    saved = classifier.calibration_
     assert saved is not None
     assert saved.rule is not None
+    assert saved.rule.promised
+    shown = abstain(open_evaluation(directory), "base+ts", target=settings.target_risk, scope=saved.scope)
+    assert shown is not None
+    assert (saved.rule.rows, saved.rule.errors) == (shown.rule.rows, shown.rule.errors)
     assert saved.rule.threshold == pytest.approx(shown.rule.threshold, rel=1e-6)
+    test = load(settings.task, "test")
+    abstained = classifier.predict(test.texts, check_shift=False).abstain
+    ids = {example.id for example, left in zip(test.examples, abstained, strict=True) if left}
+    assert {row.id for row in shown.abstained} == ids
 
 
 def test_a_second_run_repeats_no_step(

@@ -235,7 +235,7 @@ def report(
     ] = None,
     method: Annotated[
         str | None,
-        Option(help="Method whose abstentions are shown, as in uat+ts; by default the best on calibration rows."),
+        Option(help="Method whose abstentions are shown, as in uat+ts; by default the verdict's."),
     ] = None,
     target_risk: Annotated[float, Option(help="Share of wrong answers that abstention aims at.")] = 0.1,
     data_dir: shared.DataDir = None,

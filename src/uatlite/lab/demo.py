@@ -54,7 +54,7 @@ class DemoSettings:
     recipe: Recipe = DEMO
     methods: str = "base,ts,mc,uat,uat+ts,analytic+its,distilled+its"
     contender: str | None = "distilled+its"
-    """what becomes the classifier; None takes the one with the lowest NLL"""
+    """what becomes the classifier; None takes the one that the verdict recommends"""
     max_length: int = 64
     target_risk: float = 0.15
     """what a few hundred calibration rows can promise for a model that is wrong on one sentence in five"""
@@ -92,15 +92,20 @@ def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings |
     results = evaluate(checkpoint, settings.plan, Store(directory / "store"), display)
     write_results(results, directory)
     evaluation = open_evaluation(directory)
-    chosen = abstain(evaluation, settings.contender, target=settings.target_risk)
+    contender = settings.contender or (results.verdict.recommended if results.verdict else results.contenders[0])
+    calibrate(checkpoint, contender, directory / "classifier", settings, display)
+    saved = UncertaintyClassifier.from_pretrained(directory / "classifier").calibration_
+    assert saved is not None
+    chosen = abstain(evaluation, contender, target=settings.target_risk, scope=saved.scope)
     assert chosen is not None  # the plan calibrates, so the store has calibration rows
-    calibrate(checkpoint, chosen.contender, directory / "classifier", settings, display)
     display.begin("explaining", 1)
     test = load(settings.task, TEST)
     examples = {example.id: example for example in test.examples}
     explain_least_sure(checkpoint, chosen, examples, test.labels, directory / FILE)
     display.begin("drawing the report", 1)
-    report = build_report(directory, directory, contender=chosen.contender, target_risk=settings.target_risk)
+    report = build_report(
+        directory, directory, contender=contender, target_risk=settings.target_risk, scope=saved.scope
+    )
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
 
 

@@ -167,7 +167,7 @@ def fixed_point(series: Floats) -> Floats:
 
 
 SHIFT: dict[str, tuple[float, float]] = {"delta_ece": (-1.0, 1.0), "robustness_score": (0.5, 0.5)}
-"""The two robustness scores as weights of the in-domain and the shifted ECE. Of both, lower is better."""
+"""The two robustness scores as weights of the in-domain and the shifted ECE. Of the second, lower is better."""
 
 
 def delta_ece(

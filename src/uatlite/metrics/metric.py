@@ -27,11 +27,11 @@ class Metric(Generic[Options]):
     `prepare` does the work that all resamples of the same rows share, and returns the statistic. `truth` is None for
     metrics that are means or smooth functions of means: their bootstrap interval is that of percentiles. Metrics
     with an upward bias (calibration errors) name the quantity that they estimate, as it is in the sample; their
-    interval is pivotal. See `bootstrap`.
+    interval is pivotal. See `bootstrap`. `better` is None where neither direction is better by itself.
     """
 
     prepare: Callable[Concatenate[Rows, Options], Statistic]
-    better: Better
+    better: Better | None
     truth: Callable[Concatenate[Rows, Options], Statistic] | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Metric(Generic[Options]):
 
 
 def metric(
-    better: Better, *, pivotal: bool = False, truth: "Metric[Any] | None" = None
+    better: Better | None, *, pivotal: bool = False, truth: "Metric[Any] | None" = None
 ) -> Callable[[Callable[Concatenate[Rows, Options], Statistic]], Metric[Options]]:
     """Turn a function of rows into a metric; `pivotal` ones are their own truth unless another is named."""
 

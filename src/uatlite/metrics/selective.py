@@ -88,13 +88,13 @@ def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
     return statistic
 
 
-@metric("higher")
+@metric(None)
 def coverage_at(rows: Rows, tau: float) -> Statistic:
     """Cov@τ: the share of rows with confidence > τ."""
     return mean_of(admitted_at(rows, tau))
 
 
-@metric("higher")
+@metric(None)
 def accuracy_at(rows: Rows, tau: float) -> Statistic:
     """Acc@τ: the accuracy of the rows with confidence > τ; NaN where there is none."""
     admitted = admitted_at(rows, tau)
@@ -105,7 +105,7 @@ def accuracy_at(rows: Rows, tau: float) -> Statistic:
     return statistic
 
 
-@metric("higher")
+@metric(None)
 def count_at(rows: Rows, tau: float) -> Statistic:
     """N@τ: the number of rows with confidence > τ."""
     admitted = admitted_at(rows, tau)

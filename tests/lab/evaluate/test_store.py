@@ -60,6 +60,7 @@ def make_piece(rows: list[int], *, variance: bool = False) -> Piece:
         logits=(places[None, :, None] + parts).astype(np.float32),
         margin_variance=places.astype(np.float32) / 7 if variance else None,
         seconds=0.5,
+        representations=(places[:, None] + np.array([0.25, 0.5])).astype(np.float32) if variance else None,
     )
 
 
@@ -87,8 +88,10 @@ def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: li
     np.testing.assert_array_equal(predictions.labels, expected.labels)
     np.testing.assert_array_equal(predictions.logits, expected.logits)
     assert (predictions.margin_variance is None) != variance
+    assert (predictions.representations is None) != variance
     if variance:
         np.testing.assert_array_equal(predictions.margin_variance, expected.margin_variance)
+        np.testing.assert_array_equal(predictions.representations, expected.representations)
     assert predictions.seconds == 1.5
     assert predictions.provenance == make_provenance()
 

@@ -46,10 +46,16 @@ def write_run(store: Store, contender: Contender, task: str, split: str, rows: i
     sure = 4.0 if method.name == "base" else 2.2
     passes = generator.normal(sure * signal, 0.4 if method.stochastic else 0.0, size=(method.passes, rows))
     logits = np.stack([-passes / 2, passes / 2], axis=2).astype(np.float32)
+    read = None
+    if method.name == "base":  # four units; every fiftieth row is far from the others
+        far = np.where(np.arange(rows) % 50 == 7, 9.0, 0.0)[:, None]
+        read = (generator.normal(size=(rows, 4)) + signal[:, None] + far).astype(np.float32)
     run = store.begin(provenance(contender, task, split, rows))
     for number, places in enumerate(run.plan(range(rows))):
         ids = tuple(f"{task}-{split}-{place}" for place in places)
-        run.write(number, Piece(places, ids, labels[places].astype(np.int32), logits[:, places], None, seconds=0.1))
+        own = None if read is None else read[places]
+        values = (places, ids, labels[places].astype(np.int32), logits[:, places], None)
+        run.write(number, Piece(*values, seconds=0.1, representations=own))
     run.finish()
     return run.read()
 
@@ -57,8 +63,8 @@ def write_run(store: Store, contender: Contender, task: str, split: str, rows: i
 def provenance(contender: Contender, task: str, split: str, rows: int) -> Provenance:
     method = contender.method
     recipe = RunRecipe(
-        model="0" * 64, data="d", tokens="t", task=task, split=split, perturbation=None, method=method.to_dict(),
-        seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
+        model="0" * 64, data=f"{task}/{split}", tokens="t", task=task, split=split, perturbation=None,
+        method=method.to_dict(), seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
     )  # fmt: skip
     return Provenance(
         recipe=recipe, method=method.name, passes=method.passes, model="a/model", source=f"{rows} drawn rows",
@@ -71,8 +77,10 @@ def write_evaluation(directory: Path) -> Path:
     """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
     store = Store(directory / "store")
     fitted: dict[str, list[Calibrator | None]] = {}
+    calibration_runs: dict[str, tuple[str, ...]] = {}
     for contender in CONTENDERS:
         rows = write_run(store, contender, "toy", "calibration", 400)
+        calibration_runs[contender.method.name] = (rows.provenance.recipe.key,)
         fitted[contender.name] = [fit_calibrator(contender.calibrator, rows) if contender.calibrated else None]
     scored: list[SetScores] = []
     first = None
@@ -104,7 +112,7 @@ def write_evaluation(directory: Path) -> Path:
         },
         metrics=METRICS, resampling=HOW, sets=tuple(scored),
         calibrators={name: tuple(one.to_dict() for one in seeds if one) for name, seeds in fitted.items()},
-        versions=about.versions,
+        versions=about.versions, calibration_runs=calibration_runs,
     )  # fmt: skip
     write_results(results, directory)
     write_explanations(EXPLANATIONS, directory / FILE)
@@ -137,9 +145,12 @@ def opened(evaluation: Path) -> Evaluation:
 @pytest.fixture(scope="session")
 def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of it, with a text for every second row; drawing takes seconds, so it is drawn once."""
-    known = {f"toy-test-{place}": Example(f"toy-test-{place}", ("a <premise>", "so")) for place in range(0, 300, 2)}
+    known = {
+        f"toy-test-{place}": Example(f"toy-test-{place}", ("a <premise>", "so"), None, {"shown": f"no. <{place}>"})
+        for place in range(0, 300, 2)
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "examples_of", lambda provenance, data_dir: known)
+        patch.setattr(Evaluation, "examples", lambda evaluation, data_dir: known)
         return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
 
 

@@ -7,25 +7,75 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, StoreError
-from uatlite.lab.report.abstention import _parts, abstain, findings
+from uatlite.lab.evaluate.store import StoredPredictions
+from uatlite.lab.report.abstention import abstain, findings
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.verdict import headline
+from uatlite.trust.promise import target_risk
+from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.scope import Scope, fit_scope
+from uatlite.values import Floats
 
 
-def test_the_counts_agree_with_the_rows(opened: Evaluation) -> None:
-    found = abstain(opened, "base", target=0.15)
+def margins(rows: StoredPredictions) -> Floats:
+    """Of two classes: how far the mean logits are apart."""
+    mean = rows.logits.mean(axis=0, dtype=float)
+    return np.abs(mean[:, 1] - mean[:, 0])
+
+
+def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[AbstentionRule, Scope]:
+    """All calibration rows in scope decide, by their raw margins: the product's rule, step by step."""
+    rows, plain = opened.calibration_rows(method), opened.calibration_rows("base")
+    assert rows is not None
+    assert plain is not None
+    scope = fit_scope(None, plain.representations, rows.logits.mean(axis=0, dtype=float))
+    assert scope.inside is not None
+    wrong = rows.logits.mean(axis=0, dtype=float).argmax(axis=1) != rows.labels
+    decides = margins(rows)[scope.inside], wrong[scope.inside]
+    return target_risk(*decides, 0.15, score="logit-margin"), scope
+
+
+@pytest.mark.parametrize("contender", ["base", "uat+ts"])
+def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> None:
+    found, method = abstain(opened, contender, target=0.15), contender.partition("+")[0]
     assert found is not None
+    rule, scope = calibrated_by_hand(opened, method)
+    assert found.rule == rule
+    assert np.isfinite(rule.threshold)
+    assert rule.rows < 400  # those out of scope do not decide
+    rows = opened.predictions(method, "toy/test")
+    mean, plain = rows.logits.mean(axis=0, dtype=float), opened.predictions("base", "toy/test")
+    outside = scope.out_of_scope(scope.p_values(plain.representations, mean))
+    answers, wrong = (margins(rows) > rule.threshold) & ~outside, mean.argmax(axis=1) != rows.labels
     first, shifted = found.sets
-    outcome = opened.outcomes("toy/test")["base"]  # it has no calibrator, so these are the very probabilities
-    answers = outcome.probabilities.max(axis=1) > found.rule.threshold
-    wrong = outcome.probabilities.argmax(axis=1) != outcome.labels
-    assert (first.answered, first.wrong, first.wrong_without) == (answers.sum(), (answers & wrong).sum(), wrong.sum())
-    assert len(found.abstained) == first.rows - first.answered
+    assert outside.sum() > 0
+    assert (first.answered, first.wrong, first.wrong_without, first.out_of_scope) == (
+        answers.sum(), (answers & wrong).sum(), wrong.sum(), outside.sum()
+    )  # fmt: skip
     assert first.risk < first.risk_without
     assert shifted.name == "toy-shifted/test"
-    confidences = [row.confidence for row in found.abstained]
-    assert confidences == sorted(confidences)
-    assert max(confidences) <= found.rule.threshold
+    least = np.argsort(margins(rows), kind="stable")
+    assert [row.id for row in found.abstained] == [rows.ids[row] for row in least if not answers[row]]
+    assert {row.id for row in found.abstained if row.out_of_scope} == {rows.ids[row] for row in np.flatnonzero(outside)}
+
+
+def test_a_given_scope_is_used(opened: Evaluation) -> None:
+    _, scope = calibrated_by_hand(opened, "base")
+    strict = replace(scope, false_alarm=0.2)
+    own, given = abstain(opened, "base"), abstain(opened, "base", scope=strict)
+    assert own is not None
+    assert given is not None
+    assert given.sets[0].out_of_scope > own.sets[0].out_of_scope
+    assert given.rule.rows < own.rule.rows
+
+
+def test_without_representations_nothing_is_out_of_scope(opened: Evaluation) -> None:
+    plain = {key: run for key, run in opened.runs.items() if run.provenance.method != "base"}
+    found = abstain(replace(opened, runs=plain), "uat+ts")
+    assert found is not None
+    assert found.scope is None
+    assert found.rule.rows == 400 - 40  # a tenth says where the search starts
+    assert found.sets[0].out_of_scope == 0
 
 
 def test_abstained_rows_carry_their_own_ids_and_labels(opened: Evaluation) -> None:
@@ -36,35 +86,31 @@ def test_abstained_rows_carry_their_own_ids_and_labels(opened: Evaluation) -> No
     assert all(("negative", "positive")[gold[row.id]] == row.gold for row in found.abstained)
 
 
-def test_without_a_name_the_fitting_rows_choose_by_nll(opened: Evaluation) -> None:
+def test_without_a_name_it_is_the_one_that_the_verdict_recommends(opened: Evaluation) -> None:
     found = abstain(opened)
     assert found is not None
-    assert found.contender != "base"  # twice as sure as it may be
+    assert opened.results.verdict is not None
+    assert found.contender == opened.results.verdict.recommended
 
 
-def test_rows_that_fit_do_not_decide(opened: Evaluation) -> None:
-    parts = _parts(opened, opened.contenders[0])
-    assert parts is not None
-    assert not set(parts[0].ids) & set(parts[1].ids)
-    assert len(parts[0].ids) + len(parts[1].ids) == 400
-
-
-def test_the_menu_is_by_the_raw_margin_of_the_deciding_rows(opened: Evaluation) -> None:
-    found = abstain(opened, "uat+ts")
-    parts = _parts(opened, next(one for one in opened.contenders if one.name == "uat+ts"))
+def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(opened: Evaluation) -> None:
+    names = tuple(name.replace("base+ts", "base+isotonic") for name in opened.results.contenders)
+    calibrators = {**opened.results.calibrators, "base+isotonic": ()}
+    about = {name: opened.results.methods[name.replace("isotonic", "ts")] for name in names}
+    sets = tuple(replace(one, scores={}) for one in opened.results.sets)
+    results = replace(opened.results, contenders=names, calibrators=calibrators, methods=about, sets=sets, metrics=())
+    found = abstain(replace(opened, results=results), "base+isotonic", target=0.15)
     assert found is not None
-    assert parts is not None
-    rows = parts[1]
-    mean = rows.logits.mean(axis=0, dtype=float)
-    margins, wrong = np.abs(mean[:, 1] - mean[:, 0]), mean.argmax(axis=1) != rows.labels
-    curve = found.menu.curve
-    assert (found.menu.score, found.menu.rows) == ("logit-margin", len(rows.ids))
-    for threshold, coverage, risk in zip(curve.thresholds, curve.coverages, curve.risks, strict=True):
-        answered = margins > threshold
-        assert coverage == pytest.approx(answered.mean())
-        assert risk == pytest.approx(wrong[answered].mean())
-    for line in found.menu.lines:
-        assert line.rule is None or (margins > line.rule.threshold).mean() == pytest.approx(line.rule.coverage)
+    assert found.menu is None
+    assert 0.6 * 400 < found.rule.rows < 0.7 * 400
+
+
+def test_the_menu_is_by_the_same_rows_as_the_rule(opened: Evaluation) -> None:
+    found = abstain(opened, "uat+ts", target=0.15)
+    assert found is not None
+    assert found.menu is not None
+    assert (found.menu.score, found.menu.rows) == ("logit-margin", found.rule.rows)
+    assert found.menu.rule(0.15) == found.rule
 
 
 def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:
@@ -79,8 +125,7 @@ def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -
 def test_an_unknown_contender_and_a_store_without_calibration_rows(opened: Evaluation) -> None:
     with pytest.raises(ConfigurationError, match="contender='uta' is not one of: base"):
         abstain(opened, "uta")
-    tested = {key: run for key, run in opened.runs.items() if run.provenance.recipe.split == "test"}
-    assert abstain(replace(opened, runs=tested)) is None
+    assert abstain(replace(opened, results=replace(opened.results, calibration_runs={}))) is None
 
 
 def test_a_run_that_the_store_lost_is_named(evaluation: Path, tmp_path: Path) -> None:

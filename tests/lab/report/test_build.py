@@ -1,13 +1,17 @@
 """The page as text: whole in itself, escaped, and with everything behind it on the disk."""
 
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.report import build
 from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of
+from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row
 from uatlite.lab.report.verdict import shown_verdict
+from uatlite.text.tasks import task_from_file
 from uatlite.values import Example
 
 
@@ -81,6 +85,7 @@ def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation) -> N
 def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation) -> None:
     abstention = abstain(opened)
     assert abstention is not None
+    assert abstention.menu is not None
     html = page.read_text(encoding="utf-8")
     table = html.split("<caption>The menu of risks</caption>")[1].split("</table>")[0]
     rows = table.split("<tr>")[2:]
@@ -116,3 +121,15 @@ def test_texts_are_shown_where_they_are_known_and_ids_elsewhere(page: Path) -> N
 
 def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
     assert examples_of(opened.predictions("base", "toy/test").provenance) == {}
+
+
+def test_own_rows_have_their_texts_and_ids(page: Path, opened: Evaluation, tmp_path: Path) -> None:
+    shown = r"<p>a &lt;premise&gt; ⏵ so</p>\n<p class=\"verdict\"><span>no. &lt;\d+&gt;</span>"
+    assert re.search(shown, page.read_text(encoding="utf-8"))
+    lines = [{"id": f"toy-test-{place}", "body": f"text {place}", "stars": place % 2} for place in range(300)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    own = OwnFile.of(task_from_file(tmp_path / "mine.jsonl", text="body", label="stars"))
+    examples = replace(opened, results=replace(opened.results, own_file=own)).examples()
+    assert {row.id for row in abstain(opened).abstained} <= set(examples)  # type: ignore[union-attr]
+    assert (as_line(examples["toy-test-3"]), name_of_row(examples["toy-test-3"])) == ("text 3", "toy-test-3")
+    assert name_of_row(Example("x", "a text of a task")) is None

@@ -15,7 +15,6 @@ from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.compare import Resampling, Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
-from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
 from uatlite.trust import distribution
@@ -27,13 +26,10 @@ HEADLINE = (
 )  # fmt: skip
 """The metrics that are scored by default."""
 
-# Coverage and accuracy at a fixed threshold trade against each other: an overconfident model admits the most rows, an
-# underconfident one only the easiest. And ΔECE is low for a model that is badly calibrated in domain already. Alone,
-# none of them has a better direction.
-_NEITHER = ("coverage@", "count@", "accuracy@", "delta_ece")
 DIRECTIONS: dict[str, Better | None] = {
-    **{name: None if name.startswith(_NEITHER) else metric.better for name, metric in METRICS.items()},
-    **{name: None if name.startswith(_NEITHER) else "lower" for name in SHIFT},
+    **{name: metric.better for name, metric in METRICS.items()},
+    "delta_ece": None,  # it is low for a model that is badly calibrated in domain already
+    "robustness_score": "lower",
     "auroc": "higher",
     "aupr": "higher",
     "fpr95": "lower",

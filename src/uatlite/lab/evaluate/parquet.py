@@ -8,6 +8,7 @@
 | logits | list of lists of float | (passes, classes); the valid passes of the row |
 | passes | int32 or null | passes that were run, where the method decides row by row |
 | margin_variance | float or null | from methods that compute it without sampling |
+| representation | list of float | what the head reads; only of methods with one pass |
 """
 
 import hashlib
@@ -43,6 +44,8 @@ class Piece:
     """(rows,): valid passes per row, where rows differ"""
     spent: NDArray[np.int32] | None = None
     """(rows,): passes that were run per row, where the method decides row by row"""
+    representations: NDArray[np.float32] | None = None
+    """(rows, units): what the head reads, from methods with one pass"""
 
     def trimmed(self) -> "Piece":
         """Without passes that no row has, and without counts where all rows have the same number."""
@@ -59,7 +62,7 @@ class Piece:
         for values in (self.rows, self.labels, self.logits, self.margin_variance):
             digest.update(b"none" if values is None else str(values.shape).encode())
             digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
-        for numbers in (self.counts, self.spent):  # absent ones add nothing, as in older pieces
+        for numbers in (self.counts, self.spent, self.representations):  # absent ones add nothing, as in older pieces
             digest.update(b"" if numbers is None else np.ascontiguousarray(numbers).tobytes())
         return digest.hexdigest()
 
@@ -78,6 +81,10 @@ def write_piece(file: IO[bytes], piece: Piece) -> None:
             "passes": _column(pa, piece.spent, len(piece.ids), pa.int32()),
         }
     )
+    if piece.representations is not None:
+        flat = pa.array(np.ascontiguousarray(piece.representations).reshape(-1), pa.float32())
+        units = pa.FixedSizeListArray.from_arrays(flat, piece.representations.shape[1])
+        table = table.append_column("representation", units)
     notes = {"uatlite.checksum": piece.checksum, "uatlite.seconds": repr(piece.seconds)}
     pq.write_table(table.replace_schema_metadata(notes), file, compression="zstd")
 
@@ -110,7 +117,16 @@ def _piece(table: Any) -> Piece:
         seconds=float(table.schema.metadata[b"uatlite.seconds"]),
         counts=counts,
         spent=_values(table, "passes"),
+        representations=_representations(table),
     )
+
+
+def _representations(table: Any) -> NDArray[np.float32] | None:
+    if "representation" not in table.column_names:
+        return None
+    column = table["representation"].combine_chunks()
+    units: NDArray[np.float32] = column.flatten().to_numpy().reshape(len(column), -1)
+    return units
 
 
 def _nested(pa: Any, values: NDArray[np.float32], counts: NDArray[np.int64] | None) -> Any:

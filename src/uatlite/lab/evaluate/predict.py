@@ -198,6 +198,7 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     seconds = time.perf_counter() - started
     spent = found.counts if found.spent is None else found.spent
     variance = prepared.left_out[method.name][rows] if method.name in prepared.left_out else found.given_variance
+    read = found.representations if method.passes == 1 else None
     examples = [prepared.dataset.examples[row] for row in rows]
     labels = [NO_LABEL if example.label is None else example.label for example in examples]
     return Piece(
@@ -209,4 +210,5 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
         seconds=seconds,
         counts=found.counts,
         spent=None if spent is None else spent.astype(np.int32),
+        representations=None if read is None else read.astype(np.float32),
     )

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from uatlite.lab.evaluate.compare import Resampling, Score, Scores
+from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.bootstrap import Interval
 
@@ -74,6 +75,10 @@ class Results:
     versions: Mapping[str, str]
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""
+    own_file: OwnFile | None = None
+    """the user's file that the first set is from; None for a task"""
+    calibration_runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()
     """methods with their natural calibrators that were left out, though the method itself is a contender"""
 
@@ -87,6 +92,7 @@ class Results:
         """Plain JSON values; an undefined score is null."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         values["resampling"] = asdict(self.resampling)
+        values["own_file"] = self.own_file and self.own_file.to_dict()
         values["verdict"] = self.verdict and self.verdict.to_dict()
         values["sets"] = [_tables_to_dict(one, _TABLES) for one in self.sets]
         outside = values.pop("out_of_scope")
@@ -106,6 +112,8 @@ class Results:
                 "resampling": Resampling(**values["resampling"]),
                 "sets": tuple(SetScores(**_tables_from_dict(one, _TABLES)) for one in values["sets"]),
                 "out_of_scope": None if outside is None else OutOfScope(**_tables_from_dict(outside, _SCOPE_TABLES)),
+                "own_file": OwnFile(**values["own_file"]) if values["own_file"] else None,
+                "calibration_runs": _keys(values["calibration_runs"]),
                 "suggested": tuple(values["suggested"]),
                 "calibrators": {name: tuple(states) for name, states in values["calibrators"].items()},
             }
@@ -122,7 +130,11 @@ def _tables_to_dict(one: SetScores | OutOfScope, tables: Sequence[str]) -> dict[
 
 def _tables_from_dict(values: Mapping[str, Any], tables: Sequence[str]) -> dict[str, Any]:
     scores = {table: _each_score(values[table], _score_from_dict) for table in tables}
-    return {**values, **scores, "runs": {method: tuple(keys) for method, keys in values["runs"].items()}}
+    return {**values, **scores, "runs": _keys(values["runs"])}
+
+
+def _keys(runs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    return {method: tuple(keys) for method, keys in runs.items()}
 
 
 def _each_score(table: Mapping[str, Mapping[str, Any]], change: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:

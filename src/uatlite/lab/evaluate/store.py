@@ -139,12 +139,15 @@ class StoredPredictions:
     """(rows,): valid passes per row, where rows differ"""
     spent: NDArray[np.int64] | None = None
     """(rows,): passes that were run per row, where the method decides row by row"""
+    representations: NDArray[np.float32] | None = None
+    """(rows, units): what the head reads; None unless the method has one pass"""
 
     @property
     def passes(self) -> PassLogits:
         """The logits as calibrators take them, in double precision."""
         variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)
-        return PassLogits(self.logits.astype(np.float64), variance, self.counts)
+        read = None if self.representations is None else self.representations.astype(np.float64)
+        return PassLogits(self.logits.astype(np.float64), variance, self.counts, read)
 
     def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
         """Only the rows at these places."""
@@ -160,6 +163,7 @@ class StoredPredictions:
             margin_variance=taken(self.margin_variance),
             counts=taken(self.counts),
             spent=taken(self.spent),
+            representations=taken(self.representations),
         )
 
 
@@ -227,6 +231,7 @@ class StoredRun:
             seconds=sum(piece.seconds for piece in pieces),
             counts=counts,
             spent=_join([piece.spent for piece in pieces]),
+            representations=_join([piece.representations for piece in pieces]),
         )
         return joined.take(order)
 

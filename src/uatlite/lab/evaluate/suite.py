@@ -16,6 +16,7 @@ from uatlite.lab.evaluate.out_of_scope import (
     score_found,
 )
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_detection, score_set, score_shift
+from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan, SetChoice
 from uatlite.lab.evaluate.predict import Models, Prepared, learn, predict, prepare, remaining
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
@@ -110,6 +111,8 @@ def evaluate(
         },
         versions=next(iter(runs.values()))[0].provenance.versions,
         out_of_scope=mixed,
+        own_file=OwnFile.of(plan.test.task),
+        calibration_runs={name: _run_keys(seeds) for (name, other), seeds in runs.items() if other == calibration},
         suggested=plan.suggested,
     )
 
@@ -205,7 +208,7 @@ def score_all(
             scores=score_set(outcomes, plan.metrics, plan.resampling, display.advance),
             shift=score_shift(in_domain, outcomes, plan.resampling) if scored else {},
             detection={} if apart else score_detection(outcomes, plan.resampling),
-            runs={method: tuple(run.provenance.recipe.key for run in seeds) for method, seeds in of_set.items()},
+            runs={method: _run_keys(seeds) for method, seeds in of_set.items()},
         )
         scored.append(one)
     return scored
@@ -256,8 +259,12 @@ def score_outside(
         detection=detection,
         in_scope=alone,
         mixture=together,
-        runs={c.method.name: tuple(run.provenance.recipe.key for run in of_outside[c.name]) for c in plan.contenders},
+        runs={c.method.name: _run_keys(of_outside[c.name]) for c in plan.contenders},
     )
+
+
+def _run_keys(runs: Sequence[StoredPredictions]) -> tuple[str, ...]:
+    return tuple(run.provenance.recipe.key for run in runs)
 
 
 def _about(contender: Contender, method: Method, runs: Sequence[StoredPredictions]) -> dict[str, Any]:

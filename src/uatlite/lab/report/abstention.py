@@ -1,28 +1,33 @@
-"""Abstention in a report: a rule from the calibration rows, its outcome on each set, and the findings in sentences.
+"""Abstention in a report: what a classifier calibrated on the calibration rows would do, and the findings in sentences.
 
-The calibration rows are split as `UncertaintyClassifier.calibrate` splits them. A third fits the calibrators and, where
-no contender is named, chooses the one with the lowest NLL. The other rows set the threshold. They had no part in either
-choice, so the rule's promise holds, and a classifier calibrated on the same rows has the same threshold.
+The rule is that of `UncertaintyClassifier.calibrate`. All calibration rows in scope decide it, by the margin of the
+logits, which no label has fitted. A calibrator that may change a prediction needs rows of its own: a third fits it and
+the others decide. A text is answered if it is in scope and its margin is above the threshold.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uatlite.errors import ConfigurationError, check_choice
+from uatlite.errors import check_choice
 from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.verdict import headline
-from uatlite.metrics.accuracy import nll
+from uatlite.predictive import margin
+from uatlite.trust.auto import CALIBRATORS
+from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.rule import RAW_SCORE, AbstentionRule
+from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
 from uatlite.values import Floats
 
 TARGET_RISK = 0.1
+
+Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +41,8 @@ class RuleOutcome:
     """wrong answers"""
     wrong_without: int
     """wrong answers without the rule, with every row answered"""
+    out_of_scope: int
+    """rows that are not answered because they are out of scope"""
 
     @property
     def coverage(self) -> float:
@@ -59,6 +66,7 @@ class AbstainedRow:
     predicted: str
     gold: str
     confidence: float
+    out_of_scope: bool
 
     @property
     def right(self) -> bool:
@@ -71,74 +79,136 @@ class Abstention:
 
     contender: str
     rule: AbstentionRule
+    scope: Scope | None
+    """None where the rows are too few, or where the store does not have what the scope reads"""
     sets: tuple[RuleOutcome, ...]
     abstained: tuple[AbstainedRow, ...]
-    """rows of the first set, the least confident first"""
-    menu: Menu
-    """the risks that the same rows can promise, by the raw margin of the logits"""
+    """rows of the first set, the smallest margin first"""
+    menu: Menu | None
+    """the risks that the same rows can promise; None where a calibrator that may change a prediction takes some"""
 
 
-def abstain(evaluation: Evaluation, contender: str | None = None, *, target: float = TARGET_RISK) -> Abstention | None:
-    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows."""
-    parts = {one.name: _parts(evaluation, one) for one in evaluation.contenders}
-    known = {name: pair for name, pair in parts.items() if pair is not None}
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """The rows of a stored run whose gold label the model knows, as the rule sees them."""
+
+    stored: StoredPredictions
+    outcome: Outcome
+    margins: Floats
+    """(rows,): the largest logit minus the second, before calibration"""
+    inside: Marks
+    """(rows,): in scope"""
+
+    @property
+    def wrong(self) -> Marks:
+        return np.asarray(self.outcome.rows.correct == 0)
+
+    def answers(self, rule: AbstentionRule) -> Marks:
+        return rule.answers(self.margins) & self.inside
+
+
+def abstain(
+    evaluation: Evaluation,
+    contender: str | None = None,
+    *,
+    target: float = TARGET_RISK,
+    scope: Scope | None = None,
+) -> Abstention | None:
+    """The rule for a target risk and its outcome on every set; None where the store has no calibration rows.
+
+    Without a name the contender is the one that the verdict recommends: the test rows chose it, so the calibration rows
+    decide the promise alone. `scope` is that of a calibrated classifier; without it the calibration rows give one.
+    """
+    names = [one.name for one in evaluation.contenders]
     if contender is not None:
-        check_choice("contender", contender, parts)
-    if not known:
+        check_choice("contender", contender, names)
+    verdict = evaluation.results.verdict
+    chosen = contender or (names[0] if verdict is None else verdict.recommended)
+    asked = next(one for one in evaluation.contenders if one.name == chosen)
+    stored = evaluation.calibration_rows(asked.method.name)
+    if stored is None:
         return None
-    calibrators = {
-        one.name: fit_calibrator(one.calibrator, known[one.name][0]) if one.calibrated else None
-        for one in evaluation.contenders
-        if one.name in known
+    stored = _known(evaluation, stored)
+    scope, inside = _scope(stored, scope)
+    # Where no row fits anything that the rule is about, every row decides.
+    free = CALIBRATORS[asked.calibrator].keeps_argmax
+    fitting = np.zeros(len(stored.ids), dtype=np.bool_) if free else fitting_rows(len(stored.ids))
+    calibrator = evaluation.calibrators[chosen]
+    if not free:
+        calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
+    rows = _Seen(stored, outcome_of(stored, calibrator), _margins(stored), inside)
+    on = {
+        one.name: _seen(_known(evaluation, evaluation.predictions(asked.method.name, one.name)), calibrator, scope)
+        for one in evaluation.results.sets
     }
-    fitting = {name: outcome_of(parts[0], calibrators[name]) for name, parts in known.items()}
-    chosen = contender or min(known, key=lambda name: nll(fitting[name].probabilities, fitting[name].labels))
-    if chosen not in known:
-        raise ConfigurationError(f"{chosen} has no predictions of calibration rows; choose one of {', '.join(known)}.")
-    deciding = outcome_of(known[chosen][1], calibrators[chosen]).rows
-    rule = target_risk(deciding.confidence, deciding.correct == 0, target, reference=fitting[chosen].rows.confidence)
-    menu = risk_menu(
-        _margins(known[chosen][1]), deciding.correct == 0, score=RAW_SCORE, reference=_margins(known[chosen][0])
-    )
-    method = next(one.method.name for one in evaluation.contenders if one.name == chosen)
-    on = {one.name: evaluation.predictions(method, one.name) for one in evaluation.results.sets}
-    outcomes = {name: outcome_of(rows, calibrators[chosen]) for name, rows in on.items()}
-    first = evaluation.results.sets[0].name
+    rule = _rule(rows, fitting, target)
     return Abstention(
         contender=chosen,
         rule=rule,
-        sets=tuple(_rule_outcome(name, outcome, rule) for name, outcome in outcomes.items()),
-        abstained=_abstained(on[first], outcomes[first], rule),
-        menu=menu,
+        scope=scope,
+        sets=tuple(_rule_outcome(name, seen, rule) for name, seen in on.items()),
+        abstained=_abstained(on[evaluation.results.sets[0].name], rule),
+        menu=_menu(rows) if free else None,
     )
 
 
-def _parts(evaluation: Evaluation, contender: Contender) -> tuple[StoredPredictions, StoredPredictions] | None:
-    rows = evaluation.calibration_rows(contender.method.name)
-    if rows is None:
-        return None
-    fitting = fitting_rows(len(rows.ids))
-    return rows.take(np.flatnonzero(fitting)), rows.take(np.flatnonzero(~fitting))
+def _known(evaluation: Evaluation, stored: StoredPredictions) -> StoredPredictions:
+    """The rows with a gold label that the model knows, and what the head reads of them."""
+    return evaluation.with_representations(stored).take(np.flatnonzero(class_indices(stored) >= 0))
+
+
+def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None, Marks]:
+    """The scope by these calibration rows, or the given one; and which of the rows are inside."""
+    passes, everything = stored.passes, np.ones(len(stored.ids), dtype=np.bool_)
+    if passes.representations is None or len(stored.ids) < CALIBRATION_ROWS:
+        return None, everything
+    if given is not None:
+        strange = given.nonconformity(passes.representations, passes.mean_logits)
+        return given, in_scope(strange, given.false_alarm)
+    scope = fit_scope(None, passes.representations, passes.mean_logits)
+    return scope, everything if scope.inside is None else scope.inside
+
+
+def _seen(stored: StoredPredictions, calibrator: Calibrator | None, scope: Scope | None) -> _Seen:
+    passes, inside = stored.passes, np.ones(len(stored.ids), dtype=np.bool_)
+    if scope is not None and passes.representations is not None:
+        inside = ~scope.out_of_scope(scope.p_values(passes.representations, passes.mean_logits))
+    return _Seen(stored, outcome_of(stored, calibrator), _margins(stored), inside)
 
 
 def _margins(stored: StoredPredictions) -> Floats:
-    """The largest logit minus the second, before calibration: (rows of the outcome,)."""
-    ranked = np.sort(stored.passes.mean_logits[class_indices(stored) >= 0], axis=1)
-    return np.asarray(ranked[:, -1] - ranked[:, -2])
+    return margin(stored.passes.mean_logits)
 
 
-def _rule_outcome(name: str, outcome: Outcome, rule: AbstentionRule) -> RuleOutcome:
-    answers, wrong = rule.answers(outcome.rows.confidence), outcome.rows.correct == 0
-    return RuleOutcome(name, len(wrong), int(answers.sum()), int((answers & wrong).sum()), int(wrong.sum()))
+def _rule(rows: _Seen, fitting: Marks, target: float) -> AbstentionRule:
+    deciding = rows.inside & ~fitting
+    reference = rows.margins[rows.inside & fitting] if fitting.any() else None
+    return target_risk(rows.margins[deciding], rows.wrong[deciding], target, score=RAW_SCORE, reference=reference)
 
 
-def _abstained(stored: StoredPredictions, outcome: Outcome, rule: AbstentionRule) -> tuple[AbstainedRow, ...]:
-    rows, classes = outcome.rows, stored.provenance.classes
-    ids = [stored.ids[place] for place in np.flatnonzero(class_indices(stored) >= 0)]  # the rows of the outcome
-    answers = rule.answers(rows.confidence)
+def _menu(rows: _Seen) -> Menu | None:
+    if rows.inside.sum() < CALIBRATION_ROWS:
+        return None
+    return risk_menu(rows.margins[rows.inside], rows.wrong[rows.inside], score=RAW_SCORE)
+
+
+def _rule_outcome(name: str, rows: _Seen, rule: AbstentionRule) -> RuleOutcome:
+    answers, wrong = rows.answers(rule), rows.wrong
+    counts = (len(wrong), answers.sum(), (answers & wrong).sum(), wrong.sum(), (~rows.inside).sum())
+    return RuleOutcome(name, *map(int, counts))
+
+
+def _abstained(rows: _Seen, rule: AbstentionRule) -> tuple[AbstainedRow, ...]:
+    found, classes, answers = rows.outcome.rows, rows.stored.provenance.classes, rows.answers(rule)
     return tuple(
-        AbstainedRow(ids[row], classes[rows.predicted[row]], classes[rows.labels[row]], float(rows.confidence[row]))
-        for row in np.argsort(rows.confidence, kind="stable")
+        AbstainedRow(
+            id=rows.stored.ids[row],
+            predicted=classes[found.predicted[row]],
+            gold=classes[found.labels[row]],
+            confidence=float(found.confidence[row]),
+            out_of_scope=not rows.inside[row],
+        )
+        for row in np.argsort(rows.margins, kind="stable")
         if not answers[row]
     )
 

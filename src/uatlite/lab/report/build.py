@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from uatlite.errors import MissingDependency
-from uatlite.lab.report.abstention import TARGET_RISK, abstain, findings
+from uatlite.lab.report.abstention import TARGET_RISK, AbstainedRow, abstain, findings
 from uatlite.lab.report.charts import figures_of, menu_figure
-from uatlite.lab.report.evaluation import as_line, examples_of, home_of, open_evaluation
+from uatlite.lab.report.evaluation import as_line, home_of, name_of_row, open_evaluation
 from uatlite.lab.report.figures import strokes
 from uatlite.lab.report.tables import legend, passes, scope_tables, set_tables
 from uatlite.lab.report.verdict import shown_verdict
 from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations
 from uatlite.text.write import make_directory, write_text
+from uatlite.trust.scope import Scope
+from uatlite.values import Example
 
 TEMPLATES = Path(__file__).parent / "templates"
 PAGE, FIGURES = "report.html", "figures"
@@ -36,25 +38,27 @@ def build_report(
     target_risk: float = TARGET_RISK,
     data_dir: str | Path | None = None,
     model: str | Path | None = None,
+    scope: Scope | None = None,
     title: str = "When not to trust this classifier",
 ) -> Path:
     """Write the report of an evaluation and return the path of its page.
 
     With `model`, the evaluated one, a few texts are explained word by word and kept in `explanations.json` beside the
-    results. Where that file exists they are shown without a model. The rest of the report never needs one.
+    results. Where that file exists they are shown without a model. The rest of the report never needs one. `scope` is
+    that of a calibrated classifier; without it the calibration rows say what is in scope.
     """
     directory, home = Path(directory), home_of(evaluation)
     opened = open_evaluation(home)
     results = opened.results
-    abstention = abstain(opened, contender, target=target_risk)
+    abstention = abstain(opened, contender, target=target_risk, scope=scope)
     if model is not None and abstention is not None:
         explain_stored(opened, abstention, model, home / FILE, data_dir)
     figures = [figures_of(opened, one) for one in results.sets]
     menu = None
-    if abstention is not None:
+    if abstention is not None and abstention.menu is not None:
         menu = menu_figure(abstention.menu, abstention.contender, strokes(opened.contenders)[abstention.contender])
     first = results.sets[0]
-    examples = examples_of(opened.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
+    examples = opened.examples(data_dir)
     shown = () if abstention is None else abstention.abstained[:SHOWN]
     metrics = [metric for metric in results.metrics if metric not in FILES_ONLY]
     tables = {one.name: set_tables(results, one, metrics) for one in results.sets}
@@ -69,7 +73,7 @@ def build_report(
         legend=legend(results),
         abstention=abstention,
         menu=menu,
-        abstained=[(row, as_line(examples[row.id]) if row.id in examples else None) for row in shown],
+        abstained=[_shown_row(row, examples.get(row.id)) for row in shown],
         explanations=read_explanations(home / FILE) if (home / FILE).is_file() else (),
         css=style_sheet(),
         reach=reach,
@@ -79,6 +83,11 @@ def build_report(
         figure.write(directory / FIGURES)
     write_text(directory / PAGE, html)
     return directory / PAGE
+
+
+def _shown_row(row: AbstainedRow, example: Example | None) -> tuple[AbstainedRow, str | None, str | None]:
+    """A row, its text and its name; None where they are not known."""
+    return (row, None, None) if example is None else (row, as_line(example), name_of_row(example))
 
 
 def style_sheet() -> str:

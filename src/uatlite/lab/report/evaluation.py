@@ -7,13 +7,13 @@ The store has no texts. They are loaded again by task and split, and matched by 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION, Contender, parse_contender
+from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
 from uatlite.lab.report.result_files import read_results
@@ -24,6 +24,8 @@ from uatlite.trust.calibrators import Calibrator
 from uatlite.values import Example, strings
 
 RESULTS, STORE = "results.json", "store"
+BASE = "base"
+"""The method that runs the plain pass."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +60,28 @@ class Evaluation:
         }
 
     def calibration_rows(self, method: str) -> StoredPredictions | None:
-        """The stored predictions of a method on the calibration split; None where nothing was fitted on it."""
-        about = self.predictions(method, self.results.sets[0].name).provenance.recipe
-        for key, run in self.runs.items():
-            recipe = run.provenance.recipe
-            of_same = (recipe.model, recipe.task, recipe.method, recipe.seed)
-            if recipe.split == CALIBRATION and of_same == (about.model, about.task, about.method, about.seed):
-                return self._read(key)
-        return None
+        """The stored predictions of a method on the calibration rows; None where nothing was fitted."""
+        keys = self.results.calibration_runs.get(method)
+        return self._read(keys[0]) if keys else None
+
+    def with_representations(self, rows: StoredPredictions) -> StoredPredictions:
+        """The rows with what the head reads of them: by the method itself, or by the plain pass over the same rows.
+
+        They have none where neither is stored.
+        """
+        recipe = rows.provenance.recipe
+        for key, run in self.runs.items() if rows.representations is None else ():
+            plain = run.provenance.recipe
+            if run.provenance.method == BASE and (plain.model, plain.data) == (recipe.model, recipe.data):
+                return replace(rows, representations=self._read(key).representations)
+        return rows
+
+    def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
+        """The examples of the first set by id, from the task or the user's file; empty where they are not found."""
+        if self.results.own_file is not None:
+            return self.results.own_file.examples(data_dir)
+        first = self.results.sets[0]
+        return examples_of(self.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
 
     def _read(self, key: str) -> StoredPredictions:
         if key not in self.runs:
@@ -91,7 +107,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
 
 
 def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
-    """The examples of a stored run by id; empty for a file of the user, or where the data are not found."""
+    """The examples of a stored run of a task by id; empty where the data are not found."""
     recipe = provenance.recipe
     if recipe.task not in TASKS or recipe.perturbation is not None:
         return {}
@@ -104,3 +120,9 @@ def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> d
 def as_line(example: Example) -> str:
     """A text on one line; the parts of a pair or a question follow each other."""
     return " ⏵ ".join(" ".join(part.split()) for part in strings(example.text))
+
+
+def name_of_row(example: Example) -> str | None:
+    """What the user calls a row of their own file: its id, or its place; None for a row of a task."""
+    shown = example.meta.get("shown")
+    return None if shown is None else str(shown)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError, check_choice
 from uatlite.lab.report.abstention import Abstention
-from uatlite.lab.report.evaluation import Evaluation, examples_of
+from uatlite.lab.report.evaluation import Evaluation
 from uatlite.text.write import write_text
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Choices, Example, Word, WordAttribution
@@ -136,7 +136,7 @@ def explain_stored(
     """Explain the least confident texts of an evaluation with the evaluated model, and write them to `file`."""
     first = evaluation.results.sets[0]
     about = evaluation.predictions(next(iter(first.runs)), first.name).provenance
-    examples = examples_of(about, data_dir)
+    examples = evaluation.examples(data_dir)
     if not examples:
         raise DataError(f"the texts of {first.name} were not found, so none can be explained; give --data-dir DIR.")
     from uatlite.model.load import load_checkpoint  # imports torch, which the rest of a report does not need
