@@ -234,6 +234,12 @@ def softmax(logits: Floats) -> Floats:
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
+def log_softmax(logits: Floats) -> Floats:
+    """The logarithm of `softmax`, exact also where that is 0."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
 def entropy(probabilities: Floats) -> Floats:
     """-sum_c p_c log p_c over the last axis (..., classes), in nats, with 0 log 0 = 0."""
     logs = np.log(probabilities, where=probabilities > 0, out=np.zeros_like(probabilities))

@@ -96,7 +96,7 @@ _DRIVER = """
 import sys
 from functools import partial
 from pathlib import Path
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.text.schema import Layout
 from uatlite.scoring import Job
 from uatlite.scoring.on_ray import Cluster, score_file

@@ -312,7 +312,7 @@ import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from uatlite.classifier import UncertaintyClassifier
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.scoring import Job, blocks, score_file
 blocks.blocks.__defaults__ = (int(sys.argv[4]), blocks.BLOCK_CHARACTERS)
 classifier = UncertaintyClassifier.from_pretrained(sys.argv[1])

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
+from scipy.stats import ks_2samp, mannwhitneyu
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.shift import ShiftReference, scope_test, summarise
+from uatlite.trust.shift import ShiftReference, mann_whitney, scope_test, score_test, summarise
 
 
 def draw(rows, units, rng):
@@ -105,3 +105,26 @@ def test_p_values_are_compared_as_the_nonconformities_would_be():
     strange = scope.nonconformity(new, new[:, :2])
     expected = mannwhitneyu(strange, scope.nonconformities, alternative="two-sided", method="asymptotic").pvalue
     assert scope_test(scope.p_values(new, new[:, :2]), 150) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("new", "rows"), [(20, 50), (50, 20), (128, 300)])
+@pytest.mark.parametrize("moved", [0.0, 0.4, 2.0])
+@pytest.mark.parametrize("digits", [1, 8])
+def test_both_tests_are_scipys(new: int, rows: int, moved: float, digits: int) -> None:
+    """With ties (one digit) and without, at p-values from near 1 to very small."""
+    generator = np.random.default_rng(new)
+    a, b = generator.normal(moved, 1, new).round(digits), generator.normal(0, 1, rows).round(digits)
+    assert score_test(a, b) == pytest.approx(ks_2samp(a, b, method="exact").pvalue, rel=1e-9)
+    assert mann_whitney(a, b) == pytest.approx(mannwhitneyu(a, b, method="asymptotic").pvalue, rel=1e-9)
+
+
+def test_equal_samples_have_the_p_value_1() -> None:
+    same = np.full(30, 0.5)
+    assert score_test(same, same) == 1.0
+    assert mann_whitney(same, same) == 1.0
+
+
+def test_a_long_run_is_near_the_asymptotic_law() -> None:
+    generator = np.random.default_rng(1)
+    a, b = generator.normal(0.1, 1, 4000), generator.normal(0, 1, 300)
+    assert score_test(a, b) == pytest.approx(ks_2samp(a, b, method="asymp").pvalue, rel=0.05)

@@ -14,13 +14,14 @@ from uatlite.classifier import saving
 from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.calibrate import Calibration, CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
+from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import Config, Settings, method_of, tokenizer_fingerprint
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency
 from uatlite.methods.method import TOLERANCE, Method
 from uatlite.model.architectures import check_classifier, unwrap
 from uatlite.model.tokens import most_tokens
@@ -30,9 +31,11 @@ from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Floats, Text
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel
 
     from uatlite.classifier.explanation import Explanation
+    from uatlite.model.load import Checkpoint
+    from uatlite.model.tokens import Tokenizer
 
 
 class UncertaintyClassifier(ScikitLearnMixin):
@@ -46,8 +49,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
 
     def __init__(
         self,
-        model: "PreTrainedModel",
-        tokenizer: "PreTrainedTokenizerBase",
+        model: "PreTrainedModel | OnnxRuntime",
+        tokenizer: "Tokenizer",
         config: Config = None,
         *,
         seed: int | None = None,
@@ -63,7 +66,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
         self.windows = windows
         self.indices = indices
         self.calibration_: Calibration | None = None
-        check_classifier(unwrap(model))
+        if not isinstance(model, OnnxRuntime):
+            check_classifier(unwrap(model))
         method_of(config, seed, self.runtime.method)  # a bad one is an error now and not at the first text
 
     @classmethod
@@ -79,25 +83,32 @@ class UncertaintyClassifier(ScikitLearnMixin):
     ) -> Self:
         """A classifier from a directory or a hub id, with its calibration where one was saved with it.
 
+        An exported classifier (`uatlite export`) runs without PyTorch.
+
         `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
         `calibrated=False` leaves aside what was saved, to calibrate anew.
         """
         if config is not None and method is not None:
             raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
-        from uatlite.model.load import load_checkpoint
-
-        checkpoint = load_checkpoint(name, device=device)
-        stored = saving.read(name) if calibrated else saving.Stored()
+        found: Checkpoint | OnnxRuntime
+        if is_exported(name):
+            stored = saving.read(name)
+            found = load_exported(name, stored.options.get("config"))
+            stored = stored if calibrated else saving.Stored()
+        else:
+            found = _load_checkpoint(name, device)
+            stored = saving.read(name) if calibrated else saving.Stored()
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
-        classifier = cls(checkpoint.model, checkpoint.tokenizer, **{**stored.options, **given})
-        stored.check_model(checkpoint.hash if stored.calibration else "", str(name))
+        model = found if isinstance(found, OnnxRuntime) else found.model
+        classifier = cls(model, found.tokenizer, **{**stored.options, **given})
+        stored.check_model(found.hash if stored.calibration else "", str(name))
         classifier.calibration_ = stored.calibration
         return classifier
 
     @property
     def runtime(self) -> Runtime:
         """What computes the passes."""
-        return TorchRuntime(self.model, self.tokenizer)
+        return self.model if isinstance(self.model, OnnxRuntime) else TorchRuntime(self.model, self.tokenizer)
 
     @property
     def method(self) -> Method:
@@ -210,6 +221,8 @@ class UncertaintyClassifier(ScikitLearnMixin):
 
     def rename_classes(self, names: Sequence[str]) -> Self:
         """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
+        if isinstance(self.model, OnnxRuntime):
+            raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
         known = len(self.class_names)
         if self.chooses or len(names) != known or len(set(names)) != known:
             raise ConfigurationError(
@@ -299,6 +312,14 @@ class UncertaintyClassifier(ScikitLearnMixin):
     def _options(self) -> int | None:
         """How many options a question must have; None where any number will do."""
         return len(self.class_names) if self.chooses and self.calibration_ is not None else None
+
+
+def _load_checkpoint(name: str | Path, device: str | None) -> "Checkpoint":
+    try:
+        from uatlite.model.load import load_checkpoint
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "torch") from error
+    return load_checkpoint(name, device=device)
 
 
 def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from uatlite.classifier.runtime import outputs_of, run_batch
+from uatlite.classifier.runtime import TorchRuntime, outputs_of, run_batch
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method
 from uatlite.model.architectures import unwrap
@@ -51,7 +51,9 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
 
 def as_model(classifier: "UncertaintyClassifier") -> PreTrainedModel:
     """The classifier's model under its method and calibrator, for `pipeline("text-classification", model=...)`."""
-    model = unwrap(classifier.model)
+    if not isinstance(classifier.runtime, TorchRuntime):
+        raise ModelError("a pipeline takes a PyTorch model, and this one is exported; use the checkpoint.")
+    model = unwrap(classifier.runtime.model)
     predictor = classifier.predictor()
     # The pipeline looks up the *name* of the class in its table of sequence classifiers and warns where it is missing.
     kind = type(type(model).__name__, (CalibratedModel,), {})

@@ -21,6 +21,7 @@ from safetensors.numpy import load_file, save_file
 from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CONFIDENCE, Figures
+from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
 from uatlite.classifier.versions import HISTORY, Event, append, current_home, history, new_version, now
 from uatlite.errors import CalibrationError, DataError, ModelError
@@ -102,7 +103,7 @@ def _write_state(classifier: "UncertaintyClassifier", directory: Path, evaluatio
         "calibration": None if calibration is None else calibration.to_dict(),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    arrays = {} if calibration is None else calibration.to_arrays()
+    arrays = classifier.settings.method.to_arrays() if calibration is None else calibration.to_arrays()
     (directory / ARRAYS).unlink(missing_ok=True)
     if arrays:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, directory / ARRAYS)
@@ -132,7 +133,7 @@ def read(name: str | Path) -> Stored:
             )
         stored = state["calibration"]
         calibration = None if stored is None else Calibration.from_dict(stored, _arrays(name, stored))
-        settings = Settings.from_dict(state["settings"]) if calibration is None else calibration.settings
+        settings = calibration.settings if calibration is not None else _settings(name, state["settings"])
         options = {
             "config": settings.method,
             "seed": settings.seed,
@@ -143,6 +144,12 @@ def read(name: str | Path) -> Stored:
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
     return Stored(options, calibration)
+
+
+def _settings(name: str | Path, stored: Mapping[str, Any]) -> Settings:
+    """The settings of a classifier without calibration; its method may have learned something all the same."""
+    settings, path = Settings.from_dict(stored), file_beside(name, ARRAYS)
+    return settings if path is None else settings.with_arrays(load_file(path))
 
 
 def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,7 +183,7 @@ def push(
 
 _CARD = """\
 ---
-library_name: transformers
+library_name: {library}
 pipeline_tag: text-classification
 tags:
 - uatlite
@@ -197,7 +204,7 @@ pred = clf.predict(["a text"])
 pred.labels, pred.confidence, pred.mutual_information{abstain_attribute}
 ```
 
-transformers alone loads it too, as the plain model without calibration{plain_abstains}.
+{loads}
 
 - Model: {model}, {classes} classes: {names}
 - Method: `{method}` ({summary}), seed {seed}
@@ -222,11 +229,18 @@ def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) 
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
+    plain = isinstance(classifier.runtime, TorchRuntime)
+    loads = (
+        "transformers alone loads it too, as the plain model without calibration"
+        if plain
+        else "These are ONNX graphs; pip install 'uatlite[onnx]' runs them without PyTorch."
+    )
     return _CARD.format(
         title=f"{architecture} with uncertainty",
         abstains=" and abstains where it should not answer" if rule else "",
         abstain_attribute=", pred.abstain" if rule else "",
-        plain_abstains=" and abstention" if rule else "",
+        loads=loads + (" and abstention." if rule else ".") if plain else loads,
+        library="transformers" if plain else "uatlite",
         model=architecture,
         classes=len(names),
         names=", ".join(names[:12]) + (", …" if len(names) > 12 else ""),

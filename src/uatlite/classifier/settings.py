@@ -86,6 +86,8 @@ def method_of(config: Config, seed: int | None, own: Method | str | None) -> Met
         raise ConfigurationError(
             f"config={config!r:.80} is not a UATConfig, a method or its spelling; there are {', '.join(METHODS)}."
         )
+    if isinstance(own, Method) and own.untuned() == method:
+        method = own  # with what it learned
     return method if seed is None else method.seeded(seed)
 
 

@@ -8,6 +8,10 @@ from uatlite.errors import MissingDependency, UATLiteError
 
 DEBUG = "--debug"
 WRONG_USE = 2
+EXTRAS = dict.fromkeys(("torch", "transformers", "scipy", "sklearn"), "torch") | dict.fromkeys(
+    ("pandas", "datasets"), "data"
+)
+"""What brings the libraries that an installation for deployment leaves out."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,10 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _quieten_transformers()
     try:
         _app()(args=[argument for argument in given if argument != DEBUG], prog_name="uatlite")
-    except UATLiteError as error:
-        if debug:
+    except (UATLiteError, ModuleNotFoundError) as error:
+        extra = EXTRAS.get(str(getattr(error, "name", "")).partition(".")[0])
+        known = isinstance(error, UATLiteError)
+        if debug or not (known or extra):
             raise
-        sys.stderr.write(f"Error: {error}\n")
+        said = error if known else MissingDependency(str(error.name), str(extra))  # type: ignore[union-attr]
+        sys.stderr.write(f"Error: {said}\n")
         sys.exit(WRONG_USE)
 
 

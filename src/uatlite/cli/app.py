@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from uatlite import __version__
+from uatlite.cli.deploy import export
 from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
 from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
 from uatlite.cli.loop import WATCH_EXAMPLES, history, pick, recheck, watch
@@ -23,6 +24,7 @@ app.command()(demo)
 app.command()(calibrate)
 app.command()(predict)
 app.command()(review)
+app.command()(export)
 app.command()(explain)
 app.command(epilog=WATCH_EXAMPLES)(watch)
 app.command()(pick)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.methods.cascade import SECONDS, Second
@@ -115,6 +114,8 @@ def fit_read_out(features: Floats, variance: Floats, own: int) -> tuple[ReadOut,
     With standardised X = USVᵀ and centred y, ridge regression predicts Hy with H = U·S²/(S² + α)·Uᵀ + 1/n, and the
     prediction for row i without it is y_i - (y_i - ŷ_i)/(1 - H_ii): every penalty costs one product.
     """
+    from scipy.stats import spearmanr
+
     y = np.log(variance + OFFSET)
     centre, scale = features.mean(axis=0), features.std(axis=0)
     scale = np.where(scale > 1e-9 * np.abs(scale).max(), scale, np.inf)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.passes.config import RATES, UATConfig, change, differences, spelling
+from uatlite.predictive import PassLogits
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +30,9 @@ class Deterministic(MethodDefaults):
 
     def to_dict(self) -> dict[str, Any]:
         return {"method": self.name}
+
+    def read_from(self, plain: PassLogits) -> PassLogits | None:
+        return plain
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """The model's own logits (1, batch, classes), and what its head reads (batch, units)."""

@@ -11,11 +11,9 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq, minimize, minimize_scalar
-from scipy.special import log_softmax
 
 from uatlite.errors import CalibrationError, InputError
-from uatlite.predictive import PROBIT, softmax, widened
+from uatlite.predictive import PROBIT, log_softmax, softmax, widened
 from uatlite.values import Floats, Integers, check_array, check_labels, check_logits
 
 
@@ -185,6 +183,8 @@ def best_temperature(logits: Floats, labels: Integers) -> float:
         return TEMPERATURE_BOUNDS[1]
     if slope(sharpest) <= 0:
         return TEMPERATURE_BOUNDS[0]
+    from scipy.optimize import brentq  # only fitting needs scipy
+
     return math.exp(-brentq(slope, flattest, sharpest, xtol=1e-12))
 
 
@@ -232,13 +232,15 @@ def best_widening(logits: Floats, labels: Integers, variance: Floats) -> float:
 
     def profile(widening: float) -> float:
         scaled = logits * widened(variance, widening)[:, None]
-        losses = -log_softmax(scaled / best_temperature(scaled, labels), axis=1)[rows, labels]
+        losses = -log_softmax(scaled / best_temperature(scaled, labels))[rows, labels]
         return float(losses.mean() + math.log1p(widening * PROBIT * spread) / len(rows))
 
     grid = [step / (PROBIT * spread) for step in WIDENINGS]
     losses = [profile(widening) for widening in grid]
     best = int(np.argmin(losses))
     valley = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    from scipy.optimize import minimize_scalar
+
     found = minimize_scalar(profile, bounds=valley, method="bounded", options={"xatol": 1e-9 * valley[1]})
     loss, widening = min((losses[best], grid[best]), (float(found.fun), float(found.x)))
     # A gain of the size of rounding does not count: then a is 0 and the result is exactly temperature scaling.
@@ -294,7 +296,7 @@ def fit_weights(logits: Floats, labels: Integers, prior: float) -> tuple[Floats,
 
     def loss(parameters: Floats) -> tuple[float, Floats]:
         weights, biases = parameters[:classes], parameters[classes:]
-        log_chances = log_softmax(logits * weights + biases, axis=1)
+        log_chances = log_softmax(logits * weights + biases)
         pull = parameters - neutral
         value = -(members * log_chances).sum() / rows + 0.5 * ridge * pull @ pull
         excess = (np.exp(log_chances) - members) / rows
@@ -302,6 +304,8 @@ def fit_weights(logits: Floats, labels: Integers, prior: float) -> tuple[Floats,
 
     neutral = np.concatenate([np.ones(classes), np.zeros(classes)])
     options = {"gtol": 1e-10, "ftol": 1e-15, "maxiter": 2000, "maxfun": 20_000}
+    from scipy.optimize import minimize
+
     found = minimize(loss, neutral, jac=True, method="L-BFGS-B", options=options)
     return found.x[:classes], found.x[classes:]
 

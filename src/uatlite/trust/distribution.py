@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from uatlite.predictive import (
     PassLogits,
@@ -92,7 +92,7 @@ def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, sha
         return None
     rows, predicted = np.arange(len(logits)), _apply(calibrator, logits, variance).argmax(axis=1)
     step = margin_direction(logits) * np.sqrt(variance)[:, None]
-    moved = (logits + deviate * step for deviate in norm.ppf(shares))
+    moved = (logits + deviate * step for deviate in (NormalDist().inv_cdf(share) for share in shares))
     return np.stack([_apply(calibrator, one, variance)[rows, predicted] for one in moved])
 
 

@@ -1,11 +1,11 @@
 """Gaussians with one shrunk covariance, fitted on rows that stream by, and the distance of new rows from them."""
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from uatlite.errors import CalibrationError, InputError
 from uatlite.values import Floats, Integers, check_array, check_labels
@@ -99,19 +99,17 @@ class ScopeFit:
 
     def add(self, representations: ArrayLike, predicted: ArrayLike) -> None:
         """Add a batch: representations (rows, units) and the classes that the model predicts (rows,)."""
-        import torch
-
         x = check_units(representations, self.units)
         classes = check_labels(predicted, rows=len(x), classes=len(self._counts))
         if not len(x):
             return
         if self._origin is None:
             self._origin = x.mean(axis=0)
-        sums, scatter = torch.from_numpy(self._sums), torch.from_numpy(self._scatter)
         for start in range(0, len(x), BLOCK):
-            block = torch.from_numpy(x[start : start + BLOCK] - self._origin)
-            sums.index_add_(0, torch.from_numpy(classes[start : start + BLOCK]), block)
-            scatter.addmm_(block.T, block)
+            block = x[start : start + BLOCK] - self._origin
+            np.add.at(self._sums, classes[start : start + BLOCK], block)
+            turned = np.ascontiguousarray(block.T)
+            self._scatter += product(turned, turned)
         self._counts += np.bincount(classes, minlength=len(self._counts))
 
     def merge(self, other: "ScopeFit") -> None:
@@ -168,22 +166,23 @@ def shrink(covariance: Floats, rows: int) -> tuple[Floats, float]:
 def inverse_factor(covariance: Floats) -> Floats:
     """L⁻¹ of the lower Cholesky factor LLᵀ = covariance."""
     try:
-        factor = cholesky(covariance, lower=True)
-    except LinAlgError as error:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError as error:
         raise CalibrationError(
             "the covariance of the representations is not positive definite; check that the texts differ."
         ) from error
-    return np.asarray(solve_triangular(factor, np.eye(len(factor)), lower=True))
+    return np.asarray(np.tril(np.linalg.inv(factor)))
 
 
 def product(rows: Floats, matrix: Floats) -> Floats:
     """rows @ matrixᵀ, (rows, units) and (k, units) → (rows, k).
 
-    With torch, because its threads are those that run the model: numpy's keep all cores busy for some 50 ms after a
-    call, and the next batch would run at half speed.
+    With torch where it runs the model, because the threads are then the same: numpy's keep all cores busy for some
+    50 ms after a call, and the next batch would run at half speed.
     """
-    import torch
-
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return np.asarray(rows @ matrix.T)
     return np.asarray(torch.from_numpy(np.ascontiguousarray(rows)) @ torch.from_numpy(matrix).T)
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
 
 from uatlite.errors import InputError, check_choice
 from uatlite.trust.rule import StoredDecision, conformal_rank
@@ -80,6 +79,8 @@ def label_sets(
     The threshold is the k-th smallest nonconformity of the true labels, k = ceil((rows+1)·coverage); +inf if
     k > rows. The rows must not be those that fitted the calibrator.
     """
+    from scipy.stats import beta
+
     check_choice("method", method, NONCONFORMITY)
     check_share("coverage", coverage)
     p = check_probabilities(probabilities)

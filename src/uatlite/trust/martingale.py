@@ -12,6 +12,7 @@ M is a nonnegative martingale that begins at 1. By Ville's inequality P(M is eve
 docs/reference/watch.md.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,7 +20,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import betaln, gammaln, logsumexp
 
 from uatlite.errors import StoreError
 from uatlite.values import Floats, Integers
@@ -116,7 +116,7 @@ class Evidence:
     @property
     def log_martingale(self) -> float:
         """log M, 0 at the start."""
-        return float(np.logaddexp(log_waiting(self.rows), logsumexp(self.capital)))
+        return float(np.logaddexp(log_waiting(self.rows), np.logaddexp.reduce(self.capital)))
 
     def after(self, cells: RankCells, found: Integers, uniforms: Floats) -> "EvidencePath":
         """The evidence after each of some more rows, by their cells and their uniform numbers: (rows,) each."""
@@ -176,7 +176,9 @@ class EvidencePath:
     def log_martingale(self) -> Floats:
         """(rows,): log M after each row."""
         times = self.begin.rows + 1 + np.arange(len(self.found))
-        return np.logaddexp(log_waiting(times), logsumexp(self.capital, axis=1)) if len(times) else np.zeros(0)
+        return (
+            np.logaddexp(log_waiting(times), np.logaddexp.reduce(self.capital, axis=1)) if len(times) else np.zeros(0)
+        )
 
     def at(self, row: int) -> Evidence:
         """The evidence after the row of this number."""
@@ -190,11 +192,16 @@ class EvidencePath:
         return self.at(len(self.found) - 1) if len(self.found) else self.begin
 
 
+log_gamma = np.vectorize(math.lgamma, otypes=[np.float64])
+
+
 def log_factors(ranks: Floats) -> Floats:
     """The logarithm of each bet's Beta density at each rank: (rows,) → (rows, bets)."""
     u = np.clip(ranks, 1e-12, 1.0 - 1e-12)[:, None]
     a, b = np.array(list(BETS.values())).T
-    return np.asarray((a - 1.0) * np.log(u) + (b - 1.0) * np.log1p(-u) - betaln(a, b))
+    return np.asarray(
+        (a - 1.0) * np.log(u) + (b - 1.0) * np.log1p(-u) - (log_gamma(a) + log_gamma(b) - log_gamma(a + b))
+    )
 
 
 def log_waiting(rows: ArrayLike) -> Floats:
@@ -203,7 +210,7 @@ def log_waiting(rows: ArrayLike) -> Floats:
     (1 - START)·Π (1 - ½/(i + SLOWNESS)) over i = 1..rows - 1, by gamma functions.
     """
     t, c = np.maximum(np.asarray(rows, dtype=np.float64) - 1.0, 0.0), SLOWNESS
-    gone = gammaln(t + c + 0.5) - gammaln(t + c + 1.0) + gammaln(c + 1.0) - gammaln(c + 0.5)
+    gone = log_gamma(t + c + 0.5) - log_gamma(t + c + 1.0) + log_gamma(c + 1.0) - log_gamma(c + 0.5)
     return np.asarray(np.log(1.0 - START) + gone)
 
 

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta
 
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.trust.promise import RISKS, promise_at, rows_needed, starting_scores
@@ -137,6 +136,7 @@ def risk_curve(scores: Floats, wrong: NDArray[np.bool_], confidence: float) -> R
 
     Given the (k+1)-th highest score, the k rows above it are a sample of all rows above it, so the interval is exact.
     """
+
     ranked = np.sort(scores)[::-1]
     errors = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
     wanted = np.ceil(np.arange(1, CURVE_POINTS + 1) * len(scores) / CURVE_POINTS).astype(np.int64)
@@ -154,6 +154,8 @@ def risk_curve(scores: Floats, wrong: NDArray[np.bool_], confidence: float) -> R
 
 def exact_interval(found: ArrayLike, rows: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
     """The interval of Clopper and Pearson for a share of which `found` of `rows` rows were seen, elementwise."""
+    from scipy.stats import beta
+
     k, n, tail = np.asarray(found), np.asarray(rows), (1.0 - confidence) / 2.0
     low = np.where(k == 0, 0.0, beta.ppf(tail, np.maximum(k, 1), n - k + 1))
     return low, np.where(k == n, 1.0, beta.ppf(1.0 - tail, k + 1, np.maximum(n - k, 1)))

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.trust.martingale import BETS, Evidence, RankCells, uniforms
@@ -147,7 +146,7 @@ class Monitor:
     def log_martingale(self) -> float:
         """log M; an alarm is raised once M is 1 / bound or more."""
         each = [evidence.log_martingale for evidence in self.evidence.values()]
-        return float(logsumexp(each) - np.log(len(each)))
+        return float(np.logaddexp.reduce(each) - np.log(len(each)))
 
     def after(self, reference: Reference, scores: ArrayLike, scope: ArrayLike | None) -> tuple["Monitor", Floats]:
         """The monitor after some more rows, and log M after each of them: (rows,) each → (rows,)."""
@@ -163,7 +162,7 @@ class Monitor:
             )
             for name, evidence in self.evidence.items()
         }
-        logs = logsumexp([path.log_martingale for path in paths.values()], axis=0) - np.log(len(paths))
+        logs = np.logaddexp.reduce([path.log_martingale for path in paths.values()], axis=0) - np.log(len(paths))
         alarm = self.alarm
         over = np.flatnonzero(logs >= -np.log(self.bound))
         if alarm is None and len(over):

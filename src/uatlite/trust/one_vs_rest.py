@@ -9,11 +9,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax, logsumexp
 
 from uatlite.errors import ConfigurationError
-from uatlite.predictive import softmax
+from uatlite.predictive import log_softmax, softmax
 from uatlite.trust.calibrators import Learned, check_fit, membership, vector
 from uatlite.values import Floats, check_logits
 
@@ -24,15 +22,20 @@ def log_odds(logits: Floats) -> Floats:
     Unlike the raw logit it does not change when a row's logits are shifted, unlike p_k it does not saturate,
     and for two classes it is the margin.
     """
-    logs = log_softmax(logits, axis=1)
+    logs = log_softmax(logits)
     top = logits.argmax(axis=1)[:, None]
     others = logs.copy()
     np.put_along_axis(others, top, -np.inf, axis=1)
     # 1 - p_k loses all digits as p_k nears 1, which only the top class can: for that one the others are summed.
     odds = logs - np.log1p(-np.minimum(np.exp(logs), 0.5))
-    at_top = np.take_along_axis(logs, top, axis=1) - logsumexp(others, axis=1, keepdims=True)
+    at_top = np.take_along_axis(logs, top, axis=1) - np.logaddexp.reduce(others, axis=1, keepdims=True)
     np.put_along_axis(odds, top, at_top, axis=1)
     return np.asarray(odds)
+
+
+def log_expit(x: Floats) -> Floats:
+    """log(1 / (1 + e^-x))"""
+    return np.asarray(-np.logaddexp(0.0, -x))
 
 
 class OneVsRest(Learned, ABC):
@@ -76,6 +79,9 @@ class Platt(OneVsRest):
 
         The targets are (N₊+1)/(N₊+2) and 1/(N₋+2) in place of 1 and 0, so A stays finite on separable rows.
         """
+        from scipy.optimize import minimize
+        from scipy.special import expit
+
         count = positive.sum()
         targets = np.where(positive > 0, (count + 1) / (count + 2), 1 / (len(positive) - count + 2))
         scale = float(np.abs(feature).max()) or 1.0  # the search sees numbers of order one

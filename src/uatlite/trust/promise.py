@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binom
 
 from uatlite.errors import InputError
 from uatlite.trust.rule import (
@@ -160,6 +159,8 @@ def needed_share(rows: int, others: float, target: float, level: float, errors: 
 @lru_cache(maxsize=1024)
 def least_answers(errors: int, target: float, level: float) -> int:
     """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level."""
+    from scipy.stats import binom
+
     low, high = errors, errors + 1
     while binom.cdf(errors, high, target) > level:
         low, high = high, 2 * high
@@ -181,6 +182,8 @@ def lowest_in_sequence(scores: Floats, wrong: NDArray[np.bool_], target: float, 
     Each search goes from its start to the next start: if it gets there, it passes its level on, else the level is lost
     (the fallback procedure of Wiens, 2003). Answers change only at scores that occur, so only these are tested.
     """
+    from scipy.stats import binom
+
     order = np.argsort(-scores, kind="stable")
     # With the k highest answered: below[k] is the lowest threshold that does it, p_values[k] its test.
     below = np.append(scores[order], -math.inf)
@@ -244,6 +247,8 @@ def rows_needed(scores: Floats, wrong: NDArray[np.bool_], target: float, confide
 
     The fewest rows with which a search passes its start with probability 0.8, if the risk there is the observed one.
     """
+    from scipy.stats import binom
+
     observed = np.cumsum(wrong[np.argsort(-scores, kind="stable")]) / np.arange(1, len(scores) + 1)
     steps = np.ceil(len(scores) * 1.05 ** np.arange(1, math.log(max(MOST_ROWS / len(scores), 1.06), 1.05)))
     runs = [

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import beta, binom
 
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
 from uatlite.values import Floats, Integers, check_labels, check_scores, check_share
@@ -238,6 +237,8 @@ def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
 
     For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
     """
+    from scipy.stats import beta
+
     if errors >= answered:
         return 1.0
     return float(beta.ppf(confidence, errors + 1, answered - errors))
@@ -248,6 +249,8 @@ def allowed_errors(answered: ArrayLike, target: float, confidence: ArrayLike) ->
 
     The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
     """
+    from scipy.stats import binom
+
     trials = np.asarray(answered, dtype=np.int64)
     level = 1.0 - np.asarray(confidence)
     most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level

@@ -13,8 +13,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
-from scipy.stats import false_discovery_control
 
 from uatlite.errors import CalibrationError, InputError
 from uatlite.trust.gaussians import Gaussians, ScopeFit, check_units
@@ -33,7 +31,7 @@ def energy(logits: Floats) -> Floats:
 
     l̄ is the mean over classes. With two classes this is a function of the largest probability.
     """
-    return -np.asarray(logsumexp(logits - logits.mean(axis=1, keepdims=True), axis=1))
+    return -np.asarray(np.logaddexp.reduce(logits - logits.mean(axis=1, keepdims=True), axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +218,9 @@ def benjamini_hochberg(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     p = check_scores(p_values)
     if not len(p):
         return np.zeros(0, dtype=np.bool_)
-    return np.asarray(false_discovery_control(p, method="bh") <= rate)
+    order = np.argsort(p)
+    below = np.flatnonzero(p[order] <= rate * np.arange(1, len(p) + 1) / len(p))
+    return np.asarray(p <= p[order[below[-1]]] if len(below) else np.zeros(len(p), dtype=np.bool_))
 
 
 def chance_in_scope(p_values: ArrayLike, *, share: float = 0.05) -> Floats:

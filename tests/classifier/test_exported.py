@@ -1,0 +1,248 @@
+"""An exported classifier gives what the PyTorch one gives, in an environment without torch and transformers."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier import exported as onnx
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.export import compared, export
+from uatlite.classifier.exported import MANIFEST, Manifest, load_exported, multiplies_int8
+from uatlite.classifier.run import run
+from uatlite.errors import ConfigurationError, ModelError
+from uatlite.methods.one_pass import BASE
+
+Tiny = Callable[..., PreTrainedModel]
+Texts = Callable[..., list[str]]
+
+BLOCKED = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "sklearn", "pandas", "datasets", "scipy", "pyarrow"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+@pytest.fixture(scope="module")
+def calibrated(
+    build: Callable[..., UncertaintyClassifier],
+    labelled: Callable[..., tuple[list[str], list[str]]],
+) -> UncertaintyClassifier:
+    """With a read-out that counts as good, which random weights do not give."""
+    texts, labels = labelled(300)
+    method = build().calibrate(texts[:150], labels[:150]).method
+    method = replace(method, read_out=replace(method.read_out, r2=0.9))  # type: ignore[attr-defined, type-var]
+    return build(method).calibrate(texts, labels, target_coverage=0.8, label_sets=0.8)
+
+
+@pytest.fixture(scope="module")
+def fp32(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("exported") / "fp32"
+    difference = export(calibrated, directory)
+    assert difference.largest < 1e-4
+    assert difference.changed == 0
+    return directory
+
+
+@pytest.fixture(scope="module")
+def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory, texts_of: Texts) -> Path:
+    directory = tmp_path_factory.mktemp("exported") / "int8"
+    difference = export(calibrated, directory, int8=True, texts=texts_of(40, seed=3))
+    assert 1e-4 < difference.mean < difference.largest
+    assert difference.texts == 40
+    return directory
+
+
+def test_probability_variance_scope_and_decision_are_the_same(
+    calibrated: UncertaintyClassifier, fp32: Path, texts_of: Texts
+) -> None:
+    texts = [*texts_of(60, seed=5), "a1", " ".join(f"a{n}" for n in range(56))]
+    ours = UncertaintyClassifier.from_pretrained(fp32)
+    expected, found = calibrated.predict(texts), ours.predict(texts)
+    assert ours.method.name == "distilled"
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
+    np.testing.assert_allclose(found.mutual_information, expected.mutual_information, atol=1e-4)
+    np.testing.assert_allclose(found.scope, expected.scope, atol=0.01)  # type: ignore[arg-type]
+    assert list(found.labels) == list(expected.labels)
+    assert np.mean(found.abstain == expected.abstain) > 0.97
+    assert found.sets.tolist() == expected.sets.tolist()  # type: ignore[union-attr]
+    assert found.shift is not None
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_every_architecture_exports(
+    architecture: str, tiny: Tiny, tokenizer: BertTokenizer, tmp_path: Path, texts_of: Texts, side: str
+) -> None:
+    """In batches and at lengths that tracing has not seen."""
+    if side == "left" and architecture not in ("bert", "gpt2"):
+        pytest.skip("padding is the same everywhere; two families are enough")
+    own = BertTokenizer(vocab=tokenizer.get_vocab(), padding_side=side)
+    clf = UncertaintyClassifier(tiny(architecture), own, "base")
+    export(clf, tmp_path / "out")
+    ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
+    texts = [*texts_of(17, seed=1), "a3"]
+    theirs, found = run(clf.runtime, texts, clf.settings), run(ours.runtime, texts, ours.settings)
+    np.testing.assert_allclose(found.logits, theirs.logits, atol=1e-4)
+    np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)  # type: ignore[arg-type]
+
+
+def test_multiple_choice(build: Callable[..., UncertaintyClassifier], tmp_path: Path) -> None:
+    from uatlite.values import Choices
+
+    clf = build("base", choices=True)
+    export(clf, tmp_path / "out")
+    ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
+    questions = [Choices("a1 a2 a3", ("a4", "a5 a6", "a7")), Choices("a9", ("a1 a2 a4 a8", "a2", "a3"))]
+    np.testing.assert_allclose(ours.predict_proba(questions), clf.predict_proba(questions), atol=1e-5)
+
+
+def test_int8_is_calibrated_itself(
+    int8: Path, labelled: Callable[..., tuple[list[str], list[str]]], tmp_path: Path
+) -> None:
+    """It keeps the method with its read-out and nothing that was learned from other logits."""
+    clf = UncertaintyClassifier.from_pretrained(int8)
+    assert clf.calibration_ is None
+    assert clf.method.passes == 1
+    assert not clf.method.tunable
+    texts, labels = labelled(300)
+    again = UncertaintyClassifier.from_pretrained(int8, calibrated=False).calibrate(texts, labels, target_coverage=0.8)
+    again.save_pretrained(tmp_path / "calibrated")
+    loaded = UncertaintyClassifier.from_pretrained(tmp_path / "calibrated")
+    assert loaded.calibration_ is not None
+    np.testing.assert_array_equal(loaded.predict_proba(texts[:20]), again.predict_proba(texts[:20]))
+    assert 0 < loaded.predict(texts).abstain.mean() < 0.5
+
+
+def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_path: Path) -> None:
+    import shutil
+
+    mixed = tmp_path / "mixed"
+    shutil.copytree(fp32, mixed)
+    shutil.copy(int8 / "model.onnx", mixed)
+    with pytest.raises(ModelError, match="is not the one that was calibrated"):
+        UncertaintyClassifier.from_pretrained(mixed)
+
+
+def test_what_needs_pytorch_says_so(fp32: Path, build: Callable[..., UncertaintyClassifier], tmp_path: Path) -> None:
+    clf = UncertaintyClassifier.from_pretrained(fp32)
+    with pytest.raises(ModelError, match="cannot be explained"):
+        clf.explain("a1 a2")
+    with pytest.raises(ModelError, match="holds one plain pass"):
+        UncertaintyClassifier.from_pretrained(fp32, method="fast", calibrated=False).predict(["a1"])
+    with pytest.raises(ModelError, match="exported already"):
+        export(clf, tmp_path / "twice")
+    with pytest.raises(ModelError, match="a pipeline takes a PyTorch model"):
+        clf.as_model()
+    with pytest.raises(ConfigurationError, match="are fixed"):
+        clf.rename_classes(["x", "y", "z"])
+    with pytest.raises(ModelError, match="until it is calibrated"):
+        export(build(), tmp_path / "uncalibrated")
+    assert not list(tmp_path.iterdir())
+
+
+def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(fp32, tmp_path / "a")
+    (tmp_path / "a" / "model.onnx").unlink()
+    with pytest.raises(ModelError, match=r"holds no model\.onnx"):
+        load_exported(tmp_path / "a")
+    (tmp_path / "a" / MANIFEST).write_text('{"format": 9}')
+    with pytest.raises(ModelError, match="has the format 9"):
+        load_exported(tmp_path / "a")
+    (tmp_path / "a" / MANIFEST).write_text("{")
+    with pytest.raises(ModelError, match="is broken"):
+        load_exported(tmp_path / "a")
+
+
+def test_the_manifest_survives(fp32: Path) -> None:
+    manifest = load_exported(fp32).manifest
+    assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
+    assert manifest.precision == "fp32"
+
+
+def test_one_thread_gives_the_same(fp32: Path, texts_of: Texts) -> None:
+    clf = UncertaintyClassifier.from_pretrained(fp32)
+    before = clf.predict_proba(texts_of(5))
+    with clf.runtime.one_thread():
+        np.testing.assert_allclose(clf.predict_proba(texts_of(5)), before, atol=1e-6)
+
+
+def test_a_processor_without_int8_products_is_warned_of_once(
+    int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("model name\t: old\nflags\t\t: fpu avx avx2\n")
+    assert multiplies_int8(info) is False
+    info.write_text("flags\t\t: fpu avx avx2 avx512_vnni\n")
+    assert multiplies_int8(info) is True
+    assert multiplies_int8(tmp_path / "nothing") is None
+    monkeypatch.setattr(onnx, "multiplies_int8", lambda: False)
+    monkeypatch.setattr(onnx, "_WARNED", set())
+    with pytest.warns(UserWarning, match="no instructions for int8"):
+        load_exported(int8)
+    load_exported(int8)  # a second warning would be an error here
+
+
+def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts_of: Texts) -> None:
+    settings = replace(calibrated.settings, method=BASE)
+    whole = run(calibrated.runtime, texts_of(8), settings)
+    turned = replace(whole, logits=whole.logits * np.where(np.arange(8) < 2, -1.0, 1.0)[None, :, None])
+    found = compared(whole, turned)
+    assert found.changed == 0.25
+    assert found.largest == pytest.approx(2 * np.abs(whole.logits[:, :2]).max())
+    assert "25.00% of the labels" in found.describe()
+
+
+def test_without_torch_and_transformers(fp32: Path, texts_of: Texts, tmp_path: Path) -> None:
+    """Predicting files, resuming, serving and the errors, where importing torch or transformers raises."""
+    source = tmp_path / "in.jsonl"
+    rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts_of(40))]
+    source.write_text("\n".join([*rows, "not json"]) + "\n")
+    code = (
+        BLOCKED
+        + f"""
+from uatlite import UncertaintyClassifier
+from uatlite.cli import main
+
+clf = UncertaintyClassifier.from_pretrained({str(fp32)!r})
+assert len(clf.predict(["a1 a2", "a3"]).labels) == 2
+
+import uatlite.serve.process
+from uatlite.serve.service import Service
+Service(clf).warm_up()
+
+def code_of(*arguments):
+    try:
+        main(arguments)
+    except SystemExit as stop:
+        return stop.code or 0
+    return 0
+
+assert code_of("predict", {str(fp32)!r}, {str(source)!r}, "-o", {str(tmp_path / "out.csv")!r}) == 0
+assert code_of("predict", {str(fp32)!r}, {str(source)!r}, "-o", {str(tmp_path / "out.csv")!r}, "--resume") == 0
+assert code_of("predict", {str(tmp_path)!r}, {str(source)!r}, "-o", {str(tmp_path / "no.csv")!r}) == 2
+assert code_of("explain", {str(fp32)!r}, "a1 a2") == 2
+assert code_of("train", "--task", "sst2", "-o", {str(tmp_path / "t")!r}) == 2
+assert code_of("sites", {str(fp32)!r}) == 2
+assert not {{"torch", "transformers", "scipy"}} & set(sys.modules)
+"""
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "1 rows rejected" in done.stderr
+    assert "torch is not installed; this needs it: pip install 'uatlite[torch]'" in done.stderr
+    written = (tmp_path / "out.csv").read_text().splitlines()
+    assert len(written) == 41
