@@ -98,8 +98,8 @@ def test_the_decision_has_its_reason(prediction: Prediction, decision: str) -> N
         (
             1.0,
             {"words": words(a=0.2, b=0.12, c=0.11, d=0.1), "band": "a band"},
-            "43% of the doubt comes from “a”, “b” and “c”; under dropout the probability would be between 40.0% and "
-            "90.0%.",
+            "43% of the doubt comes from “a”, “b” and “c”, the rest is spread over the text; under dropout the "
+            "probability would be between 40.0% and 90.0%.",
         ),
         (
             1.0,

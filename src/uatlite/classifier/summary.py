@@ -144,7 +144,7 @@ def _doubt(explanation: "Explanation") -> str:
     names = f"{', '.join(others)} and {last}" if others else last
     share = sum(word.share for word in found)
     most = "Most of the doubt" if share >= 0.5 else f"{share:.0%} of the doubt"
-    exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ""
+    exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ", the rest is spread over the text"
     return f"{most} comes from {names}{exactly}{reach}."
 
 
