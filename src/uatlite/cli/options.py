@@ -1,5 +1,6 @@
 """Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -89,6 +90,14 @@ def resumable(console: Console, message: str) -> Iterator[None]:
     except KeyboardInterrupt:
         console.print(message)
         raise Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def said_by_the_command() -> Iterator[None]:
+    """Hide the Python warnings of a call whose command prints the same in its own words."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")
+        yield
 
 
 def absolute_model(model: str) -> str:

@@ -38,8 +38,7 @@ def predict(
     options: shared.Options = None,
     id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
     keep: Annotated[
-        list[str] | None,
-        shared.in_columns(help="Columns to copy to the output, separated by commas; may be repeated."),
+        list[str] | None, shared.in_columns(help="Columns to copy, as in id,date; may be repeated.")
     ] = None,
     keep_text: Annotated[
         bool | None, shared.in_columns(help="Copy the text too, or leave it out; by default CSV has it.")
@@ -177,7 +176,7 @@ def calibrate(
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
     others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
-    with console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+    with shared.said_by_the_command(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
         read: list[int] = []
 
         def report(texts: int) -> None:

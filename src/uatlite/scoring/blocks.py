@@ -158,6 +158,7 @@ class LabelledRows:
 
     def write_rejects(self, path: Path) -> None:
         """List the rejected rows with line and reason; no file where there are none."""
+        path.unlink(missing_ok=True)  # of an earlier calibration into the same directory
         if self.rejects:
             with row_writer(path) as write:
                 for reject in self.rejects:
