@@ -4,17 +4,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from uatlite.lab.paper.declaration import Claim, Declaration, find_cell
 from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.measurement import Measurement, combine, difference
 from uatlite.metrics.bootstrap import Interval
 
-HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNKNOWN = (
+HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
     "held",
     "same direction, within chance",
     "opposite direction, within chance",
     "reversed",
     "no difference at all",
+    "not learned",
     "not run",
 )
 
@@ -33,18 +36,35 @@ class Verdict:
     """the same difference of the paper's numbers"""
     paper_agrees: bool | None
     ours: bool
+    unlearned: tuple[str, ...] = ()
+    """the models behind it that have not learned their task, in words"""
+    rows: int = 0
+    rows_to_tell: float | None = None
+    """where chance decides: how many rows could tell, if the difference is as large as here; infinite: more seeds"""
 
     @property
     def sentence(self) -> str:
         """The comparison, its outcome here with the interval, and what the paper's own numbers say."""
+        if self.unlearned:
+            return f"{self.compared}: not learned: {'; '.join(self.unlearned)}."
         if self.here is None:
             return f"{self.compared}: not run here."
         interval = "" if math.isnan(self.here.low) else f" ({_signed(self.here.low)} to {_signed(self.here.high)})"
-        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here"
+        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here{self.remedy}"
         if self.paper is None:
             return f"{text}."
         agrees = "" if self.paper_agrees else ", against its own claim"
         return f"{text}; {_signed(self.paper)} in the paper{agrees}."
+
+    @property
+    def remedy(self) -> str:
+        """How many rows could tell, in words; nothing where it was told."""
+        if self.rows_to_tell is None:
+            return ""
+        if math.isinf(self.rows_to_tell):
+            return f" (of {self.rows:,} rows; no number of rows could tell, more seeds could)"
+        digits = max(0, len(str(int(self.rows_to_tell))) - 2)
+        return f" (of {self.rows:,} rows; about {int(round(self.rows_to_tell, -digits)):,} could tell)"
 
 
 def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
@@ -59,9 +79,11 @@ def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
 
 def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], left: str, right: str | float) -> Verdict:
     one, row, column = _cell(declaration, grids, left)
+    cells = [one]
     other: Measurement | float | None
     if isinstance(right, str):
         cell, other_row, other_column = _cell(declaration, grids, right)
+        cells.append(cell)
         other, printed = cell.measurement, cell.paper
         if column == other_column:
             compared = f"{row} {claim.relation} {other_row}, {column}"
@@ -73,16 +95,28 @@ def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], lef
         other = printed = right
         compared = f"{row}, {column} {claim.relation} {right:g}"
     paper = None if one.paper is None or printed is None else one.paper - printed
-    here = _difference(one.measurement, other)
+    unlearned = tuple(dict.fromkeys(model.sentence for cell in cells for model in cell.unlearned))
+    difference = None if unlearned else _difference(one.measurement, other)
+    here = None if difference is None else interval_or_point(difference)
+    outcome = UNLEARNED if unlearned else UNKNOWN if here is None else outcome_of(claim, here)
+    unsure = difference is not None and here is not None and outcome in (LIKELY, UNLIKELY)
     return Verdict(
         says=claim.says,
         compared=compared,
-        outcome=UNKNOWN if here is None else outcome_of(claim, here),
+        outcome=outcome,
         here=here,
         paper=paper,
         paper_agrees=None if paper is None else _agrees(claim, paper),
         ours=claim.ours,
+        unlearned=unlearned,
+        rows=0 if difference is None else difference.rows,
+        rows_to_tell=difference.rows_to_tell(_apart(claim, here.point)) if unsure and difference and here else None,
     )
+
+
+def _apart(claim: Claim, point: float) -> float:
+    """How far a difference lies from the nearest value with another verdict."""
+    return abs(abs(point) - claim.tolerance) if claim.relation == "~" else abs(point)
 
 
 def _cell(declaration: Declaration, grids: dict[str, Grid], address: str) -> tuple[Cell, str, str]:
@@ -92,14 +126,23 @@ def _cell(declaration: Declaration, grids: dict[str, Grid], address: str) -> tup
     return grids[panel.key].cells[row.key, column.key], row.heading, f"{title}{column.heading}"
 
 
-def _difference(first: Measurement | None, second: Measurement | float | None) -> Interval | None:
-    """The first minus the second, on the same resamples; a plain number shifts the interval of the first."""
+def _difference(first: Measurement | None, second: Measurement | float | None) -> Measurement | None:
+    """The first minus the second, on the same resamples; a plain number shifts the first."""
     if first is None or second is None:
         return None
-    if isinstance(second, Measurement):
-        first, second = combine([first, second], difference, linear=True), 0.0
-    found = first.interval() or Interval(first.mean, math.nan, math.nan)
-    return Interval(found.point - second, found.low - second, found.high - second)
+    if isinstance(second, float | int):
+        second = Measurement(
+            values=tuple(float(second) for _ in first.values),
+            rows=first.rows,
+            drawn=None if first.drawn is None else np.full_like(first.drawn, second),
+            truth=None if first.truth is None else float(second),
+        )
+    return combine([first, second], difference, linear=True)
+
+
+def interval_or_point(measurement: Measurement) -> Interval:
+    """The interval of a number; where nothing was resampled its ends are NaN."""
+    return measurement.interval() or Interval(measurement.mean, math.nan, math.nan)
 
 
 def outcome_of(claim: Claim, here: Interval) -> str:
@@ -140,6 +183,6 @@ def _signed(value: float) -> str:
 def summary(verdicts: Sequence[Verdict]) -> str:
     """How many of the paper's comparisons held."""
     found = [verdict.outcome for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
-    counts = {outcome: found.count(outcome) for outcome in (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE)}
+    counts = {outcome: found.count(outcome) for outcome in (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED)}
     text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"Of {len(found)} comparisons that the paper claims: {text}." if found else ""

@@ -15,7 +15,7 @@ from uatlite.lab.report.tables import MISSING, number
 
 
 def measured_text(cell: Cell) -> str:
-    """'0.123 ± 0.004 (0.101–0.145)': the mean over seeds, their deviation, the interval over rows."""
+    """'0.123 ± 0.004 (0.101–0.145)': the mean over seeds, their deviation, the interval over rows and seeds."""
     if cell.measurement is None or math.isnan(cell.measurement.mean):
         return MISSING
     text = number(cell.measurement.mean, cell.decimals)
@@ -154,6 +154,9 @@ def as_json(reproduction: Reproduction) -> str:
             "paper": verdict.paper,
             "paper_agrees": verdict.paper_agrees,
             "claimed_by_the_paper": not verdict.ours,
+            "rows": verdict.rows,
+            "rows_to_tell": verdict.rows_to_tell,
+            "unlearned": list(verdict.unlearned),
         }
         for verdict in reproduction.verdicts
     ]

@@ -7,6 +7,7 @@ from uatlite.errors import CalibrationError, DataError, InputError, MissingDepen
 from uatlite.lab.paper import probes, scores
 from uatlite.lab.paper.artifacts import Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
+from uatlite.lab.paper.learning import Learning, learning_of
 from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
 from uatlite.metrics.bootstrap import METRICS, Interval
 from uatlite.metrics.calibration import SHIFT
@@ -25,9 +26,9 @@ MEASURES: dict[str, Measure] = {
     **{name: Measure(probes.word_attention, no_jobs, decimals=4) for name in probes.ATTENTION},
     "layer-share": Measure(probes.layer_share, no_jobs),
     **{name: Measure(probes.probe, no_jobs) for name in probes.PROBES},
-    "parameters": Measure(probes.parameters, no_jobs, decimals=1),
-    "latency": Measure(probes.latency, probes.latency_jobs, decimals=1),
-    "latency-ratio": Measure(probes.latency_ratio, probes.latency_jobs, decimals=2),
+    "parameters": Measure(probes.parameters, no_jobs, decimals=1, of_learning=False),
+    "latency": Measure(probes.latency, probes.latency_jobs, decimals=1, of_learning=False),
+    "latency-ratio": Measure(probes.latency_ratio, probes.latency_jobs, decimals=2, of_learning=False),
 }
 CORRELATIONS = ("pearson", "spearman", "partial")
 """Measures that name their signals after a colon, as in 'spearman:U,entropy'."""
@@ -56,6 +57,13 @@ class Cell:
     decimals: int
     reason: str | None = None
     """why it is empty"""
+    learning: tuple[Learning, ...] = ()
+    """of the models that it rests on; none for a measure that does not depend on it"""
+
+    @property
+    def unlearned(self) -> list[Learning]:
+        """The models that it rests on and that have not learned their task."""
+        return [one for one in self.learning if not one.learned]
 
     @property
     def difference(self) -> float | None:
@@ -66,7 +74,7 @@ class Cell:
 
     @property
     def interval(self) -> Interval | None:
-        """The interval over rows; None where the cell is empty or its rows were not resampled."""
+        """The interval over rows and seeds; None where the cell is empty or nothing was resampled."""
         return None if self.measurement is None else self.measurement.interval()
 
 
@@ -109,7 +117,8 @@ def _measure(spec: CellSpec, artifacts: Artifacts, reasons: Reasons) -> Cell:
     if spec in reasons:
         return Cell(None, None, measure.decimals, reasons[spec])
     try:
-        return Cell(measure.compute(spec, artifacts), None, measure.decimals)
+        learning = (learning_of(spec, artifacts),) if measure.of_learning else ()
+        return Cell(measure.compute(spec, artifacts), None, measure.decimals, learning=learning)
     except UNAVAILABLE as error:
         return Cell(None, None, measure.decimals, str(error))
 
@@ -135,4 +144,5 @@ def _derived(line: Line, parts: list[Cell]) -> Cell:
     if len(known) < len(parts):
         return Cell(None, None, decimals, next((part.reason for part in parts if part.reason is not None), None))
     function, linear = DERIVATIONS[line.derive]
-    return Cell(combine(known, function, linear=linear), None, decimals)
+    learning = tuple(dict.fromkeys(one for part in parts for one in part.learning))
+    return Cell(combine(known, function, linear=linear), None, decimals, learning=learning)

@@ -15,6 +15,7 @@ from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.grid import UNAVAILABLE, Grid, fill, measure_of
+from uatlite.lab.paper.learning import learning_spec
 from uatlite.lab.paper.models import FineTuning
 from uatlite.text.hub import UNREACHED, hub_was_missed
 
@@ -67,7 +68,7 @@ def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionD
         display.begin(declaration.name, part.amount(artifacts))
         _compute(part, artifacts, display, failed)
         for spec in [spec for spec in declaration.specs() if spec not in reasons]:
-            reasons.update((spec, failed[fit]) for fit in artifacts.fine_tunings(spec) if fit in failed)
+            reasons.update((spec, failed[fit]) for fit in _fits_of(spec, artifacts) if fit in failed)
         display.step(f"measuring {declaration.name}")
         grids = fill(declaration, artifacts, reasons)
         known = [spec for spec in declaration.specs() if spec not in reasons]
@@ -109,8 +110,9 @@ def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
         return f"needs the method {spec.contender}: {error}"
     try:
         artifacts.datasets.find(spec.set_name)
+        artifacts.datasets.find(spec.task)  # whether the model has learned its task is measured on these rows
         task = artifacts.datasets.task(spec.task)
-        _ = task.train, task.calibration if contender.calibrated else None
+        _ = task.train, task.calibration if contender.fitted else None
     except UNAVAILABLE as error:
         return f"needs {spec.set_name}: {error}"
     return None
@@ -140,13 +142,26 @@ def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons
     parts = []
     for declaration in declarations:
         specs = [spec for spec in declaration.specs() if spec not in reasons]
-        needed_fits = dict.fromkeys(fit for spec in specs for fit in artifacts.fine_tunings(spec))
-        needed_jobs = dict.fromkeys(job for spec in specs for job in measure_of(spec.measure).jobs(spec, artifacts))
+        needed_fits = dict.fromkeys(fit for spec in specs for fit in _fits_of(spec, artifacts))
+        needed_jobs = dict.fromkeys(job for spec in specs for job in _jobs_of(spec, artifacts))
         new_jobs = sorted((job for job in needed_jobs if job not in jobs), key=_order)
         parts.append(_Work(tuple(fit for fit in needed_fits if fit not in fits), tuple(new_jobs)))
         fits.update(needed_fits)
         jobs.update(needed_jobs)
     return parts
+
+
+def _fits_of(spec: CellSpec, artifacts: Artifacts) -> list[FineTuning]:
+    """The models of a cell, and the plain ones that show whether the task was learned."""
+    plain = artifacts.fine_tunings(learning_spec(spec)) if measure_of(spec.measure).of_learning else []
+    return [*plain, *artifacts.fine_tunings(spec)]
+
+
+def _jobs_of(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
+    """The predictions of a cell, and those that show whether the task was learned."""
+    measure = measure_of(spec.measure)
+    plain = artifacts.jobs(learning_spec(spec)) if measure.of_learning else []
+    return [*plain, *measure.jobs(spec, artifacts)]
 
 
 def _order(job: PredictionJob) -> tuple[str, ...]:

@@ -47,11 +47,11 @@ def shift_score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     sizes = [len(outcome.labels) for outcome in pairs[0]]
     # The same draws as those of the cells that have either set alone.
     counts = [
-        np.concatenate(list(draws(size, one.rows_name, artifacts.settings.resamples)))
+        np.concatenate(list(draws((size,), one.rows_name, artifacts.settings.resamples)))
         for size, one in zip(sizes, (home, spec), strict=True)
     ]
     values = tuple(at_once(one, sum(sizes)) for one in statistics)
-    drawn = np.mean([one(np.hstack(counts)) for one in statistics], axis=0)
+    drawn = np.stack([one(np.hstack(counts)) for one in statistics])
     return Measurement(values, rows=sizes[1], drawn=drawn, truth=float(np.mean(values)))
 
 

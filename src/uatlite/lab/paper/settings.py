@@ -82,6 +82,6 @@ class ReproductionSettings:
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
             f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one.",
             f"Recipe: {recipe}.",
-            f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set; two methods on the same "
-            "rows are compared on the same resamples. They cover the choice of rows, not that of fine-tunings.",
+            f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
+            "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
         ]
