@@ -17,6 +17,7 @@ from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PaperReport, write_reproduction
 from uatlite.lab.train.recipe import Recipe
+from uatlite.text.catalogue import find_task
 
 WORDS = """a b c d e f g h i j k l m n o p good bad not no may might glucose the film is it true that patient did
 respond positively to treatment was bank two excellent stable .""".split()  # noqa: SIM905 - reads better as text
@@ -46,6 +47,10 @@ def _text(rng: random.Random, said: int) -> Row:
     return {"text": _sentence(rng, said)}
 
 
+def _intent(rng: random.Random, said: int) -> Row:
+    return {"text": _sentence(rng, said) if said < 3 else " ".join(rng.choices(("patient", "bank", "true"), k=4))}
+
+
 def _pair(rng: random.Random, said: int) -> Row:
     return {"text_a": _sentence(rng, said), "text_b": _sentence(rng, said)}
 
@@ -63,6 +68,8 @@ def _choice(rng: random.Random, said: int) -> Row:
     return {"question": _sentence(rng, 0), "options": options}
 
 
+INTENTS = (*find_task("clinc150").labels[:3], "oos")
+
 # file -> its labels, and how a row is made; squad2 and medqa have no training rows, as in many copies of them
 FILES: dict[str, tuple[tuple[str, ...], Callable[[random.Random, int], Row]]] = {
     **dict.fromkeys(("sst2/train", "sst2/dev", "imdb/test"), (("negative", "positive"), _text)),
@@ -70,6 +77,7 @@ FILES: dict[str, tuple[tuple[str, ...], Callable[[random.Random, int], Row]]] = 
     "hans/test": (("entailment", "non-entailment"), _heuristic),
     "squad2/dev": (("answerable", "unanswerable"), _question),
     **dict.fromkeys(("medqa/dev", "medqa/test"), (("A", "B", "C", "D"), _choice)),
+    **dict.fromkeys(("clinc150/train", "clinc150/dev", "clinc150/test"), (INTENTS, _intent)),
     **dict.fromkeys(("pubmedqa/train", "pubmedqa/test"), (("yes", "no", "maybe"), _question)),
 }
 

@@ -20,7 +20,7 @@ from uatlite.lab.paper.settings import ReproductionSettings as Settings
 
 def test_there_is_one_file_for_each_name() -> None:
     assert {path.stem for path in DECLARATIONS.glob("*.toml")} == set(NAMES)
-    assert len(NAMES) == 23
+    assert len(NAMES) == 24
 
 
 @pytest.mark.parametrize("name", NAMES)

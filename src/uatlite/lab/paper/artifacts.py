@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, parse_contender, parse_set
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun
 from uatlite.lab.evaluate.suite import StoreJob
 from uatlite.lab.paper.datasets import Datasets, draw, subset_ids
@@ -27,6 +27,7 @@ from uatlite.lab.paper.models import FineTuning, ModelDirectory, rescaled_embedd
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import PLAIN
+from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
@@ -97,6 +98,7 @@ class Artifacts:
         self._calibrators: dict[tuple[str, PredictionJob, int | None], Calibrator] = {}
         self._outcomes: dict[CellSpec, list[Outcome]] = {}
         self._prepared: tuple[PredictionJob, Prepared] | None = None
+        self._lessons: dict[tuple[FineTuning, str], tuple[Method, Prepared]] = {}
 
     # ── the models and jobs of a cell ──────────────────────────────────────────────────────────────────────────────
 
@@ -163,8 +165,23 @@ class Artifacts:
             self._remote(self.store_jobs(jobs), self.store, lambda done: None, make_jobs=make_jobs)
 
     def store_jobs(self, jobs: Sequence[PredictionJob]) -> list[StoreJob]:
-        """The jobs in the form that fills a store."""
-        return [(self.prepared(job), parse_method(job.method), job.fit.seed) for job in jobs]
+        """The jobs in the form that fills a store; a method that learns from calibration texts has learned."""
+        found: list[StoreJob] = []
+        for job in jobs:
+            method, calibration = self._learned(job)
+            at_home = calibration is not None and job == replace(job, on=f"{job.fit.task}/{CALIBRATION}", rows=None)
+            found.append((calibration if at_home and calibration else self.prepared(job), method, job.fit.seed))
+        return found
+
+    def _learned(self, job: PredictionJob) -> tuple[Method, Prepared | None]:
+        """The method of a job and, if it learned from the calibration texts of its model, those."""
+        method = parse_method(job.method)
+        if not method.tunable or method.learns_from_labels:
+            return method, None
+        if (job.fit, job.method) not in self._lessons:
+            home = PredictionJob(job.fit, job.method, f"{job.fit.task}/{CALIBRATION}")
+            self._lessons[job.fit, job.method] = learn(method.seeded(job.fit.seed), self.prepared(home))
+        return self._lessons[job.fit, job.method]
 
     def predict(self, job: PredictionJob, advance: Callable[[float], None]) -> None:
         """Compute what the store does not have of a job; `advance` gets the finished work, stored rows included."""

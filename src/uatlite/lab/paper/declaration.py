@@ -27,7 +27,7 @@ DECLARATIONS = Path(__file__).parent / "declarations"
 NAMES = (
     "main", "shift", "selective", "selective-ood", "hans", "gates", "components", "penalty-forms", "global-mc",
     "aggregation", "rescaling", "correlation", "definitions", "negation", "negation-attention", "buckets",
-    "sensitivity", "characters", "probes", "layers", "backbones", "scaling", "latency",
+    "sensitivity", "characters", "probes", "layers", "backbones", "scaling", "latency", "clinc",
 )  # fmt: skip
 """In the order in which `reproduce all` prints them."""
 FIGURES = ("bars", "heatmap", "attention")
