@@ -102,3 +102,18 @@ def test_given_backbones_stand_in() -> None:
     assert [claim.over for claim in sizes.claims] == [("tiny", "mini")]  # nothing is claimed of rows that are gone
     assert substitute_backbones(scaling, Settings().substitutes).panels[0].rows == scaling.panels[0].rows
     assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows
+
+
+def test_the_docs_quote_the_published_numbers_of_the_declaration() -> None:
+    """One source: the table in the guide is a quotation of clinc.toml."""
+    panel = find_declaration("clinc").panels[0]
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "evaluate.md").read_text(encoding="utf-8")
+    for row, name in {
+        "base": "confidence",
+        "mc": "Monte Carlo dropout",
+        "ensemble": "ensemble",
+        "sngp": "SNGP",
+    }.items():
+        (line,) = [line for line in guide.splitlines() if line.startswith(f"| {name} | BERT-base |")]
+        quoted = [float(cell) for cell in line.strip("| ").split("|")[3:]]
+        assert quoted == [panel.printed(row, "auroc"), panel.printed(row, "aupr")]

@@ -1,12 +1,14 @@
-"""A filled table as Markdown, LaTeX, CSV and JSON: each row here, in the paper, and the difference."""
+"""A filled table as Markdown, LaTeX, CSV and JSON: each row here, in the paper, and the difference; the findings."""
 
 import json
 import math
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from uatlite.lab.paper.claims import summary
+from uatlite.lab.paper.findings import Findings, OwnResult
 from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report import tables
@@ -74,6 +76,41 @@ def markdown(reproduction: Reproduction) -> str:
     lines += ["", *([counts, ""] if counts else [])]
     lines += [f"- missing: {reason}" for reason in reproduction.reasons]
     return "\n".join([*lines, *(f"- {note}" for note in reproduction.notes), ""])
+
+
+def lead(findings: Findings) -> str:
+    """The head of the page as Markdown: what held, on which models, and what our own methods do on the same cells."""
+    lines = ["## What was found", "", findings.headline, ""]
+    lines += [
+        "| task | backbone | accuracy | one answer for all | rows | seeds | |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for one in findings.models:
+        scores = f"{one.accuracy:.3f} | {one.chance:.3f} | {one.rows:,} | {one.seeds}"
+        lines.append(
+            f"| {one.task} | {Path(one.backbone).name} | {scores} | {'learned' if one.learned else 'not learned'} |"
+        )
+    for heading, claims in findings.claims.items():
+        lines += ["", f"### {heading}: {findings.count(heading)} comparisons", ""]
+        for claim in claims:
+            lines.append(f"- **{claim.table}**: {claim.says}")
+            lines += [f"  - {verdict.sentence}" for verdict in claim.verdicts]
+    lines += ["", "### Our own methods on the same cells", ""]
+    lines += ["| method | against | better | level | worse |", "|---|---|---:|---:|---:|"]
+    lines += [
+        f"| {method} | {rival} | {counts['better']} | {counts['level']} | {counts['worse']} |"
+        for method, rival, counts in findings.of_ours()
+    ]
+    told = [one for one in findings.ours if one.outcome != "level"]
+    lines += ["", *(f"- {own_sentence(one)}" for one in told), ""]
+    return "\n".join(lines)
+
+
+def own_sentence(result: OwnResult) -> str:
+    """'shift: Analytic+ITS is better than UAT-Lite in OOD ECE ↓, −0.012 (−0.020 to −0.004)'."""
+    apart = result.apart
+    span = f"{signed(apart.point, 4)} ({signed(apart.low, 4)} to {signed(apart.high, 4)})"
+    return f"{result.table}: {result.method} is {result.outcome} than {result.rival} in {result.column}, {span}"
 
 
 LATEX = str.maketrans(

@@ -12,7 +12,8 @@ from pathlib import Path
 from uatlite.lab.paper.artifacts import Artifacts, Remote
 from uatlite.lab.paper.claims import ALIKE, HELD, LIKELY, REVERSED, UNKNOWN, UNLEARNED, UNLIKELY, summary
 from uatlite.lab.paper.figures import figures_of
-from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, markdown, paper_text, signed
+from uatlite.lab.paper.findings import findings_of
+from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
 from uatlite.lab.paper.reproduction import Reproduction, ReproductionDisplay, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.report.build import style_sheet, template
@@ -65,7 +66,7 @@ def write_table(reproduction: Reproduction, figures: Sequence[RenderedFigure], d
 
 def write_report(done: Sequence[Drawn], settings: ReproductionSettings, directory: Path) -> Path:
     """Write every table on one page, as HTML and as Markdown; returns the path of the HTML."""
-    head = ["# The paper, table by table", "", *settings.describe(), ""]
+    head = ["# The paper, table by table", "", lead(findings_of([one for one, _ in done])), *settings.describe(), ""]
     write_text(directory / "report.md", "\n".join([*head, *(markdown(reproduction) for reproduction, _ in done)]))
     write_text(directory / "report.html", to_html(done, settings))
     return directory / "report.html"
@@ -76,7 +77,8 @@ def to_html(done: Sequence[Drawn], settings: ReproductionSettings) -> str:
     page = template("reproduction.html.j2").render(
         done=done,
         settings=settings.describe(),
-        summary=summary([verdict for reproduction, _ in done for verdict in reproduction.verdicts]),
+        findings=findings_of([reproduction for reproduction, _ in done]),
+        own_sentence=own_sentence,
         of_table=summary,
         outcome_classes=OUTCOME_CLASSES,
         css=style_sheet(),
