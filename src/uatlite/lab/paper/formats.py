@@ -90,11 +90,13 @@ def lead(findings: Findings) -> str:
         lines.append(
             f"| {one.task} | {Path(one.backbone).name} | {scores} | {'learned' if one.learned else 'not learned'} |"
         )
-    for heading, claims in findings.claims.items():
+    for heading, claims in ((heading, claims) for heading, claims in findings.claims.items() if claims):
         lines += ["", f"### {heading}: {findings.count(heading)} comparisons", ""]
         for claim in claims:
             lines.append(f"- **{claim.table}**: {claim.says}")
             lines += [f"  - {verdict.sentence}" for verdict in claim.verdicts]
+    if not findings.ours:
+        return "\n".join([*lines, ""])
     lines += ["", "### Our own methods on the same cells", ""]
     lines += ["| method | against | better | level | worse |", "|---|---|---:|---:|---:|"]
     lines += [

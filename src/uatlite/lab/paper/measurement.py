@@ -9,7 +9,7 @@ seeds alone understate, by half where there are two. With one seed the interval 
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -58,7 +58,8 @@ class Measurement(SeedValues):
             return lambda counts: np.full(len(counts), value)
 
         truth = None if self.truth is None else constant(self.truth)
-        return interval_of(Estimate(constant(self.mean), truth, self.lowest), resampled, 1, CONFIDENCE)
+        found = interval_of(Estimate(constant(self.mean), truth, self.lowest), resampled, 1, CONFIDENCE)
+        return replace(found, low=max(found.low, self.lowest))  # the factor for few seeds may overshoot
 
     def rows_to_tell(self, apart: float) -> float | None:
         """How many rows could tell this number from one that is `apart` away, with a chance of POWER.

@@ -74,8 +74,9 @@ def outside_score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
         inside, outside = np.flatnonzero(in_scope(predictions)), _outside(predictions)
         sizes = (len(inside), len(outside))
         mixed = mixed_of(predictions, predictions.take(outside), calibrator)
-        found = scope_of(job, artifacts)
         rows = np.concatenate([inside, outside])
+        unread = dict.fromkeys(("nonconformity", "chance"), np.ones(len(predictions.ids)))
+        found = scope_of(job, artifacts) if "scope" in spec.measure else unread
         strange = Strangeness(found["nonconformity"][rows], found["chance"][rows])
         statistics.append(OUTSIDE[spec.measure](mixed, strange, np.repeat([False, True], sizes)))
     return resampled(
