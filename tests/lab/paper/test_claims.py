@@ -19,7 +19,6 @@ from uatlite.lab.paper.claims import (
 )
 from uatlite.lab.paper.declaration import Claim, Declaration, Line, Panel
 from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.learning import Learning, most_seeds
 from uatlite.lab.paper.measurement import (
     Measurement,
     combine,
@@ -30,6 +29,7 @@ from uatlite.lab.paper.measurement import (
     reduction,
     resampled,
 )
+from uatlite.lab.paper.scores import Learning, most_seeds
 from uatlite.metrics.bootstrap import Interval
 from uatlite.metrics.metric import Statistic
 

@@ -10,9 +10,9 @@ from uatlite.lab.paper.declaration import Claim, Declaration, Line, Panel
 from uatlite.lab.paper.findings import Findings, findings_of
 from uatlite.lab.paper.formats import lead
 from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.learning import Learning
 from uatlite.lab.paper.measurement import resampled
 from uatlite.lab.paper.reproduction import Reproduction
+from uatlite.lab.paper.scores import Learning
 from uatlite.metrics.metric import mean_of
 
 GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)

@@ -20,9 +20,9 @@ from uatlite.lab.paper.claims import (
     interval_or_point,
 )
 from uatlite.lab.paper.grid import Grid
-from uatlite.lab.paper.learning import Learning, most_seeds
 from uatlite.lab.paper.measurement import combine, difference
 from uatlite.lab.paper.reproduction import Reproduction
+from uatlite.lab.paper.scores import Learning, most_seeds
 from uatlite.metrics.bootstrap import Interval
 
 GROUPS = {

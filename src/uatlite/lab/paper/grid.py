@@ -7,8 +7,8 @@ from uatlite.errors import CalibrationError, DataError, InputError, MissingDepen
 from uatlite.lab.paper import outside, probes, scores
 from uatlite.lab.paper.artifacts import Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
-from uatlite.lab.paper.learning import Learning, learning_of
 from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
+from uatlite.lab.paper.scores import Learning, learning_of
 from uatlite.metrics.bootstrap import METRICS, Interval
 from uatlite.metrics.calibration import SHIFT
 

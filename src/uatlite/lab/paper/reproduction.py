@@ -15,8 +15,8 @@ from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.grid import UNAVAILABLE, Grid, fill, measure_of
-from uatlite.lab.paper.learning import learning_spec
 from uatlite.lab.paper.models import FineTuning
+from uatlite.lab.paper.scores import learning_spec
 from uatlite.text.hub import UNREACHED, hub_was_missed
 
 PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
