@@ -177,7 +177,7 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingDependency("pyarrow", "data") from error
+        raise MissingDependency("pyarrow", "parquet") from error
     line = 0
     try:
         seekable = open_remote(source) if is_remote(source) else nullcontext(source)

@@ -117,7 +117,7 @@ def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise MissingDependency("pyarrow", "data") from error
+        raise MissingDependency("pyarrow", "parquet") from error
     pending: list[Mapping[str, object]] = []
     writer: Any = None
 
