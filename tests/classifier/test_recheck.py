@@ -152,6 +152,19 @@ def test_an_update_is_a_version_beside_the_old_one(
         calibrated.save_pretrained(directory, overwrite=True)
 
 
+def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
+    chosen = ~now.answered
+    picked = replace(now, inclusion=np.where(chosen, 1.0, 0.2))
+    assert (picked.drawn == now.answered).all()
+    assert picked.answers_only
+    new = update(calibrated.calibration_, picked)
+    assert new.rule.rows <= now.answered.sum()
+    assert new.rule.threshold >= calibrated.calibration_.rule.threshold
+    assert new.shift is None
+    everything = replace(now, inclusion=np.ones(200))
+    assert (everything.drawn == now.answered).all()
+
+
 def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
     old = calibrated.calibration_
     with pytest.raises(ConfigurationError, match="renews one target risk"):

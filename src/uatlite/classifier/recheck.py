@@ -53,8 +53,14 @@ class LabelledNow:
 
     @property
     def drawn(self) -> NDArray[np.bool_]:
-        """(rows,): those drawn at random; the others were chosen for what they look like."""
-        return np.ones(len(self.labels), dtype=np.bool_) if self.inclusion is None else self.inclusion < 1.0
+        """(rows,): those drawn at random; the others were chosen for what they look like.
+
+        Where all have the probability 1 every answer of the file was labelled, and the answers are the sample.
+        """
+        if self.inclusion is None:
+            return np.ones(len(self.labels), dtype=np.bool_)
+        below = self.inclusion < 1.0
+        return np.asarray(below if below.any() else self.answered)
 
     @property
     def answers_only(self) -> bool:
