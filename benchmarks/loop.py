@@ -1,6 +1,6 @@
-"""The loop in production, on real streams: false alarms of the monitor, and rows until its alarm.
+"""The loop in production, on real streams: false alarms of the monitor, rows until its alarm, kills.
 
-    python benchmarks/loop.py --models DIR --data DIR [--seed 0] [--cache DIR] [--only false-alarms,delay]
+    python benchmarks/loop.py --models DIR --data DIR [--seed 0] [--cache DIR] [--only false-alarms,delay,kills]
 
 DIR of --models holds the models of benchmarks/backbones.py, DIR of --data the files of the tasks. Each text runs once;
 what the scope and the rule read of it is kept in --cache. A repetition then draws calibration rows and a stream from
@@ -9,16 +9,22 @@ of its scope mixed in.
 """
 
 import argparse
+import json
 import random
 import re
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.run import run
+from uatlite.scoring.watch import Watch, blocks
 from uatlite.text.tasks import load
 from uatlite.trust.monitor import Monitor, Reference
 from uatlite.trust.scope import Scope
@@ -94,6 +100,11 @@ class Bench:
                     np.savez(self.cache / f"{task}-{self.seed}-{other}.npz", **vars(self.known[other]))
         return self.known[name]
 
+    def pool(self, task: str, parts: tuple[str, ...]) -> Texts:
+        """All rows of some texts of a task."""
+        first, *others = (self.texts(task, f"{task}-{part}") for part in parts)
+        return sum(others, start=first)
+
 
 def unseen_phrases(bench: Bench) -> list:
     """Rows of SST-2's training file that did not train the model."""
@@ -135,16 +146,12 @@ def false_alarm_table(bench: Bench, rows: int = 10_000, every: int = 100) -> Non
     print(f"\n### False alarms over {rows:,} rows looked at after every {every}, bound {BOUND:g}\n")
     print("| stream | calibration rows | repetitions | ever an alarm | ± s.e. | largest M, median |")
     print("|---|--:|--:|--:|--:|--:|")
-    pools = {
-        "SST-2 phrases that did not train it": (bench.texts("sst2", "sst2-phrases"), 872, False),
-        "SST-2 dev and test sentences, drawn again": (
-            bench.texts("sst2", "sst2-dev") + bench.texts("sst2", "sst2-test"), 872, True,
-        ),
-        "CLINC150 questions, drawn again": (
-            bench.texts("clinc150", "clinc150-dev") + bench.texts("clinc150", "clinc150-test"), 3000, True,
-        ),
-    }  # fmt: skip
-    for name, (pool, calibration, again) in pools.items():
+    for name, task, parts, calibration, again in (
+        ("SST-2 phrases that did not train it", "sst2", ("phrases",), 872, False),
+        ("SST-2 dev and test sentences, drawn again", "sst2", ("dev", "test"), 872, True),
+        ("CLINC150 questions, drawn again", "clinc150", ("dev", "test"), 3000, True),
+    ):
+        pool = bench.pool(task, parts)
         rng = np.random.default_rng(0)
         alarms, highest = [], []
         for repetition in range(bench.repetitions):
@@ -161,7 +168,7 @@ def false_alarm_table(bench: Bench, rows: int = 10_000, every: int = 100) -> Non
         )
 
 
-def delay_table(bench: Bench, after: int = 20_000) -> None:
+def delay_table(bench: Bench, after: int = 5000) -> None:
     """Rows from the change to the alarm. The calibration rows are the dev set, the stream begins with test rows."""
     print("\n### Rows until the alarm\n")
     print("| stream | mixed in | rows before | median | 90 % | alarm before the change | change found within |")
@@ -175,7 +182,7 @@ def delay_table(bench: Bench, after: int = 20_000) -> None:
         for share in shares:
             for before in (0, 1000, 10_000):
                 delays, early, off = [], 0, []
-                for repetition in range(min(bench.repetitions, 200)):
+                for repetition in range(min(bench.repetitions, 100)):
                     rng = np.random.default_rng(repetition)
                     rows = before + (1000 if share == 1.0 else after)
                     stream = inside[drawn(rng, len(inside), rows)]
@@ -202,9 +209,52 @@ def drawn(rng: np.random.Generator, size: int, rows: int) -> np.ndarray:
     return np.concatenate([rng.permutation(size) for _ in range(-(-rows // size))])[:rows]
 
 
+def kill_table(bench: Bench, kills: int = 20, files: int = 20, rows: int = 1000) -> None:
+    """Kill the process that watches at random moments, and compare with one that was left alone."""
+    dev, test = bench.texts("sst2", "sst2-dev"), bench.texts("sst2", "sst2-test")
+    scope = Scope(BOUND, REFERENCE, np.sort(dev.strange))
+    calibration = SimpleNamespace(scope=scope, shift=summarise(dev.margin, score="logit-margin"))
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as made:
+        scored = Path(made) / "scored"
+        scored.mkdir()
+        for number in range(files):
+            some = test[drawn(rng, len(test), rows)]
+            p = (1 + scope.rows - np.searchsorted(scope.nonconformities, some.strange)) / (1 + scope.rows)
+            lines = (
+                json.dumps({"label": "x", "confidence": 0.5, "logit_margin": m, "scope": q}) + "\n"
+                for m, q in zip(some.margin.tolist(), p.tolist(), strict=True)
+            )
+            (scored / f"{number:02d}.jsonl").write_text("".join(lines))
+        killed, alone = (Watch(calibration, Path(made) / f"{name}.json") for name in ("killed", "alone"))
+        counts = [0]
+        while len(counts) <= kills:
+            process = get_context("fork").Process(target=look_in_small_blocks, args=(killed, str(scored)))
+            process.start()
+            time.sleep(rng.uniform(0.1, 1.5))
+            process.kill()
+            process.join()
+            counts.append(killed.read().rows)
+            if counts[-1] == files * rows:  # all is read: begin again, and go on killing
+                killed.path.unlink()
+        found, expected = killed.look(str(scored)), alone.look(str(scored))
+    apart = abs(found.monitor.log_martingale - expected.monitor.log_martingale)
+    print("\n### Kills of the process that watches\n")
+    print("| kills | of them in the middle | rows | rows counted | difference of log M |\n|--:|--:|--:|--:|--:|")
+    middle = sum(0 < count < files * rows for count in counts)
+    print(f"| {kills} | {middle} | {files * rows:,} | {found.rows:,} | {apart:.1e} |")
+
+
+def look_in_small_blocks(watch: Watch, source: str, rows: int = 50) -> None:
+    """As `Watch.look`, with many writings of the state, so that kills also fall into one of them."""
+    blocks.__defaults__ = (rows,)
+    watch.look(source)
+
+
 TABLES: dict[str, Callable[[Bench], None]] = {
     "false-alarms": false_alarm_table,
     "delay": delay_table,
+    "kills": kill_table,
 }
 
 

@@ -17,7 +17,7 @@ from uatlite.classifier.calibrate import Calibration
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring import watch as watch_module
 from uatlite.scoring.timeline import Outcome, Tally, Timeline, hour_of, share, spelt_hour
-from uatlite.scoring.watch import Watch, rows_since, strangest
+from uatlite.scoring.watch import Watch, changed_rows, rows_since
 from uatlite.scoring.watch_state import WatchState
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
@@ -96,9 +96,10 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     found = list(rows_since(watch, state, str(scored), 395))
     assert [number for number, _, _ in found] == list(range(395, 700))
     assert [row.values["id"] for _, row, _ in found][:7] == [395, 396, 397, 398, 399, 5000, 5001]
-    worst = strangest(watch, state, str(scored), alarm.change, most=20)
-    assert len(worst) == 20
-    assert [one.scope for _, _, one in worst] == sorted(one.scope for _, _, one in found[5:])[:20]  # type: ignore[type-var]
+    changed = changed_rows(watch, state, str(scored), 400, around=5)
+    assert changed.tally.rows == 300
+    assert [number for number, _, _ in changed.around] == list(range(395, 405))
+    assert [one.scope for _, _, one in changed.strangest] == sorted(one.scope for _, _, one in found[5:])[:20]  # type: ignore[type-var]
 
     over = watch.acknowledge()
     assert over.alarm is None

@@ -18,7 +18,7 @@ ALARM = 4
 WATCH_EXAMPLES = """
 [bold]Examples[/bold]
 
-  uatlite watch my-classifier scored/ -o watch.json --once   # for cron: exit code 4 on an alarm
+  uatlite watch my-classifier scored/ -o watch.json --once --report watch.html   # for cron: exit code 4 on an alarm
 
   uatlite watch my-classifier scored/ -o watch.json --time created_at            # looks again every minute
 
@@ -41,9 +41,11 @@ def watch(
     new_normal: Annotated[
         bool, Option("--new-normal", help="With --acknowledge: compare with the rows from now on instead.")
     ] = False,
+    report: Annotated[Path | None, Option(help="Also write a page: what changed, since when, what to do.")] = None,
     time_column: Annotated[
         str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
     ] = None,
+    text: Annotated[str, shared.in_columns("--text", help="Column of the text, for the page.")] = "text",
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
     from uatlite.errors import ConfigurationError
@@ -56,6 +58,8 @@ def watch(
     with console.status("Loading …"):
         from uatlite.scoring.watch import Watch
 
+        if report is not None:
+            from uatlite.lab.report.watch import write_watch
         watching = Watch.of(classifier, state, bound=bound, time=time_column)
     if acknowledge:
         _print(console, watching.acknowledge(fresh=new_normal), new=None)
@@ -64,6 +68,9 @@ def watch(
     with shared.resumable(console, stopped):
         while True:
             found = _look(console, watching, scored)
+            if report is not None:
+                page = write_watch(watching, found, scored, report, classifier=classifier, text=text)
+                console.print(f"Wrote {page}")
             if once:
                 break
             time.sleep(every)

@@ -19,12 +19,14 @@ from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.saving import read
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.scoring.scored import Columns, ScoredFile, scored_files
-from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.scoring.timeline import Outcome, Tally, hour_of
 from uatlite.scoring.watch_state import Place, WatchState
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
 
+NumberedRow = tuple[int, Row, Outcome]
+"""The number of a row among all that were counted, the row, and what was read of it."""
 BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
@@ -171,7 +173,7 @@ def blocks(file: ScoredFile, columns: Columns, most: int = BLOCK) -> Iterator[Sc
         yield ScoredRows(outcomes, places, len(some) - len(outcomes), some[-1].line)
 
 
-def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterator[tuple[int, Row, Outcome]]:
+def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterator[NumberedRow]:
     """The counted rows from a number on, read again, each with its number; those whose file is gone are left out."""
     reference = watch.reference
     columns = Columns(reference.score, SCOPE in reference.cells, watch.time)
@@ -196,10 +198,29 @@ def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterat
             number += 1
 
 
-def strangest(watch: Watch, state: WatchState, source: str, row: int, most: int = 20) -> list[tuple[int, Row, Outcome]]:
-    """Of the rows from a number on, those that tell most: the lowest p-values of scope, then the lowest scores."""
-    return heapq.nsmallest(
-        most,
-        rows_since(watch, state, source, row),
-        key=lambda one: (1.0 if one[2].scope is None else one[2].scope, one[2].score),
-    )
+@dataclass(frozen=True)
+class ChangedRows:
+    """The rows since a change: their counts, the strangest of them, and the rows around the change."""
+
+    tally: Tally
+    strangest: list[NumberedRow]
+    around: list[NumberedRow]
+
+
+def changed_rows(
+    watch: Watch, state: WatchState, source: str, change: int, *, most: int = 20, around: int = 5
+) -> ChangedRows:
+    """The rows from number `change` on, in one reading. Strangest are the lowest p-values of scope, then of scores."""
+    tally, strangest, near = Tally(), list[NumberedRow](), list[NumberedRow]()
+    rows = rows_since(watch, state, source, max(change - around, 0))
+    while some := list(islice(rows, BLOCK)):
+        near += [one for one in some if one[0] < change + around]
+        since = [one for one in some if one[0] >= change]
+        tally = tally + Tally.of(outcome for _, _, outcome in since)
+        strangest = heapq.nsmallest(most, [*strangest, *since], key=_trust)
+    return ChangedRows(tally, strangest, near)
+
+
+def _trust(row: NumberedRow) -> tuple[float, float]:
+    outcome = row[2]
+    return 1.0 if outcome.scope is None else outcome.scope, outcome.score

@@ -141,7 +141,9 @@ class WatchState:
             )
             stretch = self.stretch_of(alarm.change)
             if stretch is not None:
-                lines.append(f"The change is in {stretch.file}. --acknowledge resets the alarm.")
+                lines.append(
+                    f"The change is in {stretch.file}. --report PAGE shows it, --acknowledge resets the alarm."
+                )
         elif self.monitor.fresh and self.alarms:
             lines.append(f"Compared with the rows since row {self.begun + 1:,}, which are the new normal.")
         elif not self.rows:

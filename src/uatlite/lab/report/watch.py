@@ -1,0 +1,265 @@
+"""The page of a watch, for a person on call: what changed, since when, how bad, what to do, and texts to look at.
+
+    PAGE.html    one file that needs no other
+
+All values are computed before the page is rendered. The template engine escapes every text.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uatlite import __version__
+from uatlite.lab.report.build import style_sheet, template
+from uatlite.lab.report.figures import MUTED, SERIES, WRONG, Record, RenderedFigure, figure_of, percent, render
+from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, Share, Tally, Timeline, spelt_hour
+from uatlite.scoring.watch import Watch, changed_rows
+from uatlite.scoring.watch_state import PastAlarm, WatchState
+from uatlite.text.write import make_directory, write_text
+from uatlite.trust.shift import Usual
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LABELS = 6
+"""Labels in the table: those whose share moved most."""
+TEXTS = 20
+AROUND = 5
+"""Rows before and after the change that are listed."""
+NAMES = {ANSWERED: "answered", OUTSIDE: "out of scope", SURE: "mean confidence"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One share at calibration, before the change and since; None where it is not known."""
+
+    name: str
+    usual: float | None
+    before: Share | None
+    since: Share | None
+
+    @property
+    def moved(self) -> float:
+        """How far it has moved."""
+        base = self.before.value if self.before is not None else self.usual
+        return 0.0 if self.since is None or base is None else abs(self.since.value - base)
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """A row of the stream: its number, its place, its text and what was said of it."""
+
+    number: int
+    place: str
+    text: str | None
+    label: str
+    confidence: float
+    scope: float | None
+    abstain: bool | None
+
+
+@dataclass(frozen=True)
+class WatchSummary:
+    """What the page says."""
+
+    alarm: PastAlarm | None
+    rows: int
+    evidence: float
+    limit: float
+    comparisons: tuple[Comparison, ...]
+    labels: tuple[Comparison, ...]
+    texts: tuple[ShownRow, ...]
+    around: tuple[ShownRow, ...]
+    affected: int
+    """rows since the change, or all"""
+
+    @property
+    def findings(self) -> list[tuple[str, str]]:
+        """The heading and the sentence of each of the four questions."""
+        alarm = self.alarm
+        if alarm is None:
+            return [
+                ("What changed", "Nothing that the monitor can tell from chance."),
+                ("How sure", f"Evidence of a change {self.evidence:.3g}; an alarm needs {self.limit:.4g}."),
+            ]
+        return [
+            ("What changed", f"{alarm.what[0].upper()}{alarm.what[1:]}."),
+            (
+                "Since when",
+                f"About row {alarm.change + 1:,}, {spelt_hour(alarm.since)}; {self.affected:,} rows since then. The "
+                f"alarm was raised after row {alarm.row:,}, {spelt_hour(alarm.raised)}.",
+            ),
+            ("How bad", " ".join(self._how_bad())),
+        ]
+
+    def _how_bad(self) -> Iterator[str]:
+        for one in sorted(self.comparisons, key=lambda one: -one.moved):
+            base = one.before if one.before is not None and one.before.rows else None
+            usual = one.usual if base is None else base.value
+            if one.since is not None and usual is not None:
+                said = "at calibration" if base is None else "before"
+                yield f"{one.name[0].upper()}{one.name[1:]} {one.since.value:.1%}, {said} {usual:.1%}."
+        yield "The promises of the calibration do not hold for these rows."
+
+
+def summarise_watch(watch: Watch, state: WatchState, source: str, *, text: str = "text") -> WatchSummary:
+    """What the page says; the scored files are read again from the change on."""
+    alarm = state.alarm
+    usual = None if watch.calibration.shift is None else watch.calibration.shift.usual
+    hours = list(state.timeline.hours)
+    change = state.rows if alarm is None else alarm.change
+    changed = changed_rows(watch, state, source, change, most=TEXTS, around=AROUND)
+    before = state.timeline.total([hour for hour in hours if alarm is None or hour < alarm.since])
+    since = changed.tally if alarm is not None else None
+    scope = watch.calibration.scope
+    expected = {
+        ANSWERED: None if usual is None else usual.answered,
+        OUTSIDE: None if scope is None else scope.false_alarm,
+        SURE: None if usual is None else usual.confidence,
+    }
+    old, new = before.shares(), {} if since is None else since.shares()
+    shown = [name for name in NAMES if name in old or name in new]
+    return WatchSummary(
+        alarm=alarm,
+        rows=state.rows,
+        evidence=math.exp(min(state.monitor.log_martingale, 700.0)),
+        limit=1.0 / state.monitor.bound,
+        comparisons=tuple(Comparison(NAMES[name], expected[name], old.get(name), new.get(name)) for name in shown),
+        labels=_labels(usual, before, since),
+        texts=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.strangest),
+        around=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.around),
+        affected=state.rows - change if alarm is not None else state.rows,
+    )
+
+
+def _labels(usual: Usual | None, before: Tally, since: Tally | None) -> tuple[Comparison, ...]:
+    known = {} if usual is None else usual.labels
+    names = dict.fromkeys([*known, *before.labels, *({} if since is None else since.labels)])
+    found = [
+        Comparison(
+            name,
+            known.get(name),
+            before.label_share(name) if before.rows else None,
+            since.label_share(name) if since is not None and since.rows else None,
+        )
+        for name in names
+    ]
+    return tuple(sorted(found, key=lambda one: -one.moved)[:LABELS])
+
+
+def _shown(number: int, row: Any, outcome: Any, text: str) -> ShownRow:
+    value = row.values.get(text, row.values.get(f"input_{text}"))
+    place = f"{row.file}, line {row.line}"
+    words = None if value is None else str(value)
+    return ShownRow(number + 1, place, words, outcome.label, outcome.confidence, outcome.scope, outcome.abstain)
+
+
+@dataclass(frozen=True)
+class TimelineDisplay:
+    """The numbers of the time line: for each hour the shares with their intervals, and log10 of the evidence."""
+
+    timeline: Timeline
+    bound: float
+    usual: dict[str, float]
+    since: str | None
+
+    def records(self) -> Iterator[Record]:
+        for hour, tally in self.timeline.hours.items():
+            record: Record = {"hour": hour, "rows": tally.rows, "log10_evidence": tally.log_martingale / math.log(10)}
+            for name, one in tally.shares().items():
+                key = name.replace(" ", "_")
+                record |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
+            yield record
+
+
+def draw_timeline(display: TimelineDisplay) -> "Figure":
+    """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
+    tallies = list(display.timeline.hours.values())
+    moments = [moment_of(hour) for hour in display.timeline.hours]
+    hourly = [tally.shares() for tally in tallies]
+    shares = [name for name in NAMES if any(name in found for found in hourly)]
+    figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
+    evidence = axes[0] if shares else axes
+    logs = [tally.log_martingale / math.log(10) for tally in tallies]
+    evidence.plot(moments, logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
+    evidence.axhline(-math.log10(display.bound), color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
+    evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
+    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(-math.log10(display.bound) * 1.25, min(max(logs), 40.0) * 1.08))
+    for place, name in enumerate(shares, 1):
+        known = [(at, found[name]) for at, found in zip(moments, hourly, strict=True) if name in found]
+        at, colour = [moment for moment, _ in known], SERIES[place]
+        low, high, middle = ([getattr(one, end) for _, one in known] for end in ("low", "high", "value"))
+        axes[place].fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes[place].plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
+        if name in display.usual:
+            axes[place].axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
+        axes[place].set_title(f"{NAMES[name][0].upper()}{NAMES[name][1:]}")
+        percent(axes[place], "y")
+    for one in axes if shares else [axes]:
+        if display.since is not None:
+            one.axvline(moment_of(display.since), color=WRONG, linewidth=1.2)
+    (axes[-1] if shares else axes).tick_params(axis="x", rotation=0, labelsize=7.5)
+    return figure
+
+
+def moment_of(hour: str) -> datetime:
+    """An hour or a day of a time line as a time."""
+    return datetime.fromisoformat(hour if "T" not in hour else f"{hour}:00").replace(tzinfo=UTC)
+
+
+def timeline_figure(watch: Watch, state: WatchState) -> RenderedFigure:
+    """The time line as a figure of a page."""
+    usual: dict[str, float] = {}
+    shift, scope = watch.calibration.shift, watch.calibration.scope
+    if shift is not None and shift.usual is not None:
+        usual[SURE] = shift.usual.confidence
+        if shift.usual.answered is not None:
+            usual[ANSWERED] = shift.usual.answered
+    if scope is not None:
+        usual[OUTSIDE] = scope.false_alarm
+    since = None if state.alarm is None else state.alarm.since
+    display = TimelineDisplay(state.timeline, state.monitor.bound, usual, since)
+    alt = (
+        f"{len(state.timeline.hours)} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
+    )
+    return render("timeline", "Hour by hour", alt, display, lambda: draw_timeline(display))
+
+
+def write_watch(
+    watch: Watch, state: WatchState, source: str, page: Path, *, classifier: str = "DIR", text: str = "text"
+) -> Path:
+    """Write the page of a watch and return its path."""
+    summary = summarise_watch(watch, state, source, text=text)
+    html = template("watch.html.j2").render(
+        version=__version__,
+        summary=summary,
+        state=state,
+        title="No change was found" if state.alarm is None else f"Alarm: {state.alarm.what}",
+        steps=steps(classifier, source, watch.path, alarm=state.alarm is not None),
+        figure=timeline_figure(watch, state) if state.timeline.hours else None,
+        past=[one for one in state.alarms if one.answer is not None],
+        spelt=spelt_hour,
+        css=style_sheet(),
+    )
+    make_directory(page.parent)
+    write_text(page, html)
+    return page
+
+
+def steps(classifier: str, source: str, state: Path, *, alarm: bool) -> Sequence[tuple[str, str | None]]:
+    """What to do, a sentence and a command each."""
+    if not alarm:
+        return [("Nothing. The next look goes on from here.", f"uatlite watch {classifier} {source} -o {state} --once")]
+    look = f"uatlite watch {classifier} {source} -o {state} --acknowledge"
+    return [
+        ("Read the texts below. Are they texts that this classifier should answer?", None),
+        ("If not (another source, another language, a broken export): mend the source, then reset the alarm.", look),
+        (
+            "If so: label some of the new rows and ask whether the promise still holds, or make a new one.",
+            f"uatlite pick {source} --budget 100 -o to_label.jsonl\nuatlite recheck {classifier} labelled.csv",
+        ),
+        ("If the change is known and stays: compare with the rows from now on.", f"{look} --new-normal"),
+    ]

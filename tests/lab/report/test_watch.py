@@ -1,0 +1,106 @@
+"""The page of a watch: it answers the four questions, shows the texts, escapes them, and needs no other file."""
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from uatlite.classifier.calibrate import Calibration
+from uatlite.lab.report.watch import moment_of, summarise_watch, timeline_figure, write_watch
+from uatlite.scoring.watch import Watch
+from uatlite.trust.scope import Scope
+from uatlite.trust.shift import Usual, summarise
+
+ROWS = 200
+NORMAL = np.sort(np.random.default_rng(0).normal(size=ROWS))
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    usual = Usual(0.8, {"a": 0.5, "b": 0.5}, answered=0.9)
+    found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin", usual=usual), scope=Scope(0.01, 0, NORMAL))
+    return Watch(cast(Calibration, found), tmp_path / "watch.json", time="at")
+
+
+def write(directory: Path, hour: int, number: int, *, moved: float = 0.0, label: str = "ab") -> None:
+    """Scored rows of an hour; with `moved` they are stranger, and refused."""
+    rng = np.random.default_rng(hour)
+    strange, margins = rng.normal(moved, 1, size=number), rng.normal(size=number)
+    p = (1 + ROWS - np.searchsorted(NORMAL, strange, side="left")) / (1 + ROWS)
+    directory.mkdir(exist_ok=True)
+    rows: list[dict[str, Any]] = [
+        {
+            "id": place, "text": f"<b>row {hour}-{place}</b>", "label": label[place % len(label)], "confidence": 0.8,
+            "logit_margin": float(margins[place]), "scope": float(p[place]), "abstain": moved > 0,
+            "out_of_scope": bool(p[place] <= 0.01), "at": f"2026-11-17T{hour:02d}:30:00Z",
+        }
+        for place in range(number)
+    ]  # fmt: skip
+    (directory / f"{hour:02d}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Path) -> None:
+    scored = tmp_path / "scored"
+    for hour in range(4):
+        write(scored, hour, 150)
+    write(scored, 4, 120, moved=1.5, label="b")
+    state = watch.look(str(scored))
+    summary = summarise_watch(watch, state, str(scored))
+    assert state.alarm is not None
+    assert abs(state.alarm.change - 600) < 15
+    assert state.alarm.raised == "2026-11-17T04"
+    answers = dict(summary.findings)
+    assert "strange" in answers["What changed"]
+    assert f"About row {state.alarm.change + 1}, " in answers["Since when"]
+    assert re.search(r"Answered \d\.\d%, before 100\.0%\.", answers["How bad"])
+    assert len(summary.texts) == 20
+    assert sum(row.text is not None and row.text.startswith("<b>row 4-") for row in summary.texts) >= 18
+    assert [row.number for row in summary.around] == list(range(state.alarm.change - 4, state.alarm.change + 6))
+    assert summary.labels[0].moved > 0.3
+
+    page = write_watch(watch, state, str(scored), tmp_path / "page" / "watch.html", classifier="my-classifier")
+    html = page.read_text(encoding="utf-8")
+    assert "<b>row" not in html
+    assert "&lt;b&gt;row 4-" in html
+    assert "uatlite recheck my-classifier labelled.csv" in html
+    assert "--acknowledge --new-normal" in html
+    assert "src=" not in html
+    assert html.count("<li>") >= 20 + 4
+
+
+def test_without_a_change_it_is_short(watch: Watch, tmp_path: Path) -> None:
+    write(tmp_path / "scored", 1, 150)
+    state = watch.look(str(tmp_path / "scored"))
+    html = write_watch(watch, state, str(tmp_path / "scored"), tmp_path / "watch.html").read_text(encoding="utf-8")
+    assert "No change was found" in html
+    assert "Texts to look at" not in html
+    assert "At calibration" in html
+    (tmp_path / "empty").mkdir()
+    none = Watch(watch.calibration, tmp_path / "none.json", time="at")
+    nothing = write_watch(none, none.look(str(tmp_path / "empty")), str(tmp_path / "empty"), tmp_path / "none.html")
+    assert "0 rows watched" in nothing.read_text(encoding="utf-8")
+
+
+def test_the_files_of_the_change_may_be_gone(watch: Watch, tmp_path: Path) -> None:
+    scored = tmp_path / "scored"
+    write(scored, 1, 150, moved=1.5)
+    state = watch.look(str(scored))
+    (scored / "01.jsonl").unlink()
+    html = write_watch(watch, state, str(scored), tmp_path / "watch.html").read_text(encoding="utf-8")
+    assert "The files of these rows are gone" in html
+
+
+def test_the_time_line_has_its_numbers_beside_it(watch: Watch, tmp_path: Path) -> None:
+    for hour in range(3):
+        write(tmp_path / "scored", hour, 100)
+    state = watch.look(str(tmp_path / "scored"))
+    figure = timeline_figure(watch, state)
+    lines = figure.csv.splitlines()
+    assert lines[0].startswith("hour,rows,log10_evidence,answered,answered_low,answered_high,out_of_scope")
+    assert len(lines) == 4
+    assert moment_of("2026-11-17").hour == 0
+    assert moment_of("2026-11-17T05").hour == 5
