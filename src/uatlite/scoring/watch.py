@@ -178,7 +178,7 @@ def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterat
     reference = watch.reference
     columns = Columns(reference.score, SCOPE in reference.cells, watch.time)
     home = Path(source) if Path(source).is_dir() else Path(source).parent
-    ends = [one.row for one in state.stretches[1:]] + [state.rows]
+    ends = [*(one.row for one in state.stretches), state.rows][1:]
     for stretch, end in zip(state.stretches, ends, strict=True):
         path = home / stretch.file
         if end <= row or not path.exists():
