@@ -91,7 +91,7 @@ class Bench:
             classifier = self.classifier(task)
             for other in (other for other in TEXTS if other.split("-")[0] == task):
                 texts = TEXTS[other](self)
-                outputs = run(classifier.model, classifier.tokenizer, texts, classifier.settings)
+                outputs = run(classifier.runtime, texts, classifier.settings)
                 logits = np.sort(outputs.mean_logits, axis=1)
                 strange = classifier.calibration_.scope.nonconformity(outputs.representations, outputs.mean_logits)
                 self.known[other] = Texts(strange, logits[:, -1] - logits[:, -2])

@@ -183,11 +183,12 @@ def draw_timeline(display: TimelineDisplay) -> "Figure":
     shares = [name for name in NAMES if any(name in found for found in hourly)]
     figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
     evidence = axes[0] if shares else axes
-    logs = [tally.log_martingale / math.log(10) for tally in tallies]
+    # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
+    logs = [min(tally.log_martingale / math.log(10), 5 * -math.log10(display.bound)) for tally in tallies]
     evidence.plot(moments, logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
     evidence.axhline(-math.log10(display.bound), color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
     evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
-    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(-math.log10(display.bound) * 1.25, min(max(logs), 40.0) * 1.08))
+    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(-math.log10(display.bound) * 1.25, max(logs) * 1.08))
     for place, name in enumerate(shares, 1):
         known = [(at, found[name]) for at, found in zip(moments, hourly, strict=True) if name in found]
         at, colour = [moment for moment, _ in known], SERIES[place]
