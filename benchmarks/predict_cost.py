@@ -2,8 +2,9 @@
 
     python benchmarks/predict_cost.py --model DIR --data DIR [--rows 600] [--rounds 3]
 
-One process, methods taking turns; the plain model runs in batches by length, with its tokenizer. Prints a Markdown
-table of medians over rounds, and what fitting the default costs over calibrating `analytic`. Run it on a quiet machine.
+One process, methods taking turns; the plain model runs in batches by length, with its tokenizer. Prints Markdown
+tables: medians over rounds for all texts in one call, milliseconds for one text at a time, and what fitting the default
+costs over calibrating `analytic`. Run it on a quiet machine.
 """
 
 import argparse
@@ -19,8 +20,10 @@ from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
 
-METHODS = ("distilled", "base", "analytic", "fast")
+METHODS = ("distilled", "base", "analytic", "fast", "adaptive", "uat")
 BATCH = 32
+SINGLE = 60
+"""Texts that are also predicted one at a time."""
 
 
 def plain(model: torch.nn.Module, tokenizer: object, texts: list[str]) -> Callable[[], None]:
@@ -34,6 +37,11 @@ def plain(model: torch.nn.Module, tokenizer: object, texts: list[str]) -> Callab
                 model(**tokens.pad(order[start : start + BATCH]))
 
     return run
+
+
+def one_at_a_time(predict: Callable[[list[str]], object], texts: list[str]) -> float:
+    """Median milliseconds for a call with one text."""
+    return 1000 * statistics.median(seconds(lambda text=text: predict([text])) for text in texts)  # type: ignore[misc]
 
 
 def seconds(run: Callable[[], object]) -> float:
@@ -71,10 +79,23 @@ def main() -> None:
     for _ in range(options.rounds):
         for name, run in runs.items():
             timed[name].append(seconds(run))
-    print(f"| calibrated `predict`, {len(texts)} SST-2 sentences | cost |\n|---|--:|")
+    print(f"| calibrated `predict`, {len(texts)} SST-2 sentences in one call | cost |\n|---|--:|")
     for name in METHODS:
         ratios = [own / base for own, base in zip(timed[name], timed["Hugging Face"], strict=True)]
         print(f"| `{name}` | {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |")
+    print("\n| one sentence at a time | median ms | cost |\n|---|--:|--:|")
+    model = checkpoint.model.eval()
+    singles: dict[str, Callable[[list[str]], object]] = {
+        "Hugging Face": lambda some: plain(model, checkpoint.tokenizer, some)(),
+        **{f"`{name}`": one.predict for name, one in classifiers.items()},
+    }
+    rounds = [
+        {name: one_at_a_time(predict, list(texts[:SINGLE])) for name, predict in singles.items()}
+        for _ in range(options.rounds)
+    ]
+    for name in singles:
+        own, base = (statistics.median(times[key] for times in rounds) for key in (name, "Hugging Face"))
+        print(f"| {name} | {own:.1f} | {own / base:.2f} |")
     print(f"\nFitting the default over calibrating `analytic`: {fitting['distilled'] / fitting['analytic']:.2f}")
 
 
