@@ -53,7 +53,7 @@ def test_own_csv(home: Path) -> None:
     printed = run("own_csv.py", home, "new.csv", "--target-risk", "0.4", "--save", "calibrated")
     assert "8 predictions of 3 classes" in printed
     decisions = pd.read_csv(home / "decisions.csv")
-    assert list(decisions.columns) == ["id", "text", "label", "confidence", "decision"]
+    assert list(decisions.columns) == ["id", "text", "label", "confidence", "decision", "reason"]
     assert set(decisions["label"]) <= set(CLASSES.values())
     assert set(decisions["decision"]) <= {"answer", "abstain"}
     again = UncertaintyClassifier.from_pretrained(home / "calibrated").predict(decisions["text"])

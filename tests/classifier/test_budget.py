@@ -8,10 +8,12 @@ import pytest
 
 from uatlite.classifier import learn
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.runtime import Outputs, Runtime
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.registry import parse_method
 from uatlite.predictive import softmax
+from uatlite.values import Text
 
 Build = Callable[..., UncertaintyClassifier]
 Labelled = Callable[..., tuple[list[str], list[str]]]
@@ -94,9 +96,9 @@ def test_a_budget_times_every_run(build: Build, labelled: Labelled, monkeypatch:
     ran: list[str] = []
     run = learn.run
 
-    def noted(model: object, tokenizer: object, texts: object, settings: Settings) -> object:
+    def noted(runtime: Runtime, texts: list[Text], settings: Settings) -> Outputs:
         ran.append(settings.method.name.partition(":")[0])
-        return run(model, tokenizer, texts, settings)  # type: ignore[arg-type]
+        return run(runtime, texts, settings)
 
     monkeypatch.setattr(learn, "run", noted)
     build().calibrate(*labelled(120), budget=3.0)

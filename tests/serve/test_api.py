@@ -158,7 +158,8 @@ def test_the_curve_is_the_one_of_the_metrics(client: TestClient) -> None:
     [
         ("/predict", {}, "texts"),
         ("/predict", {"texts": []}, "texts"),
-        ("/predict", {"texts": "a1"}, "texts"),
+        ("/predict", {"texts": 5}, "texts"),
+        ("/predict", {"texts": "  "}, "texts[0]"),
         ("/predict", {"texts": ["a1"] * 129}, "texts"),
         ("/predict", {"texts": ["a1", 5]}, "texts[1]"),
         ("/predict", {"texts": ["a1", "  "]}, "texts[1]"),

@@ -89,7 +89,7 @@ def test_explaining_takes_the_texts_and_the_very_model(
     assert abstention is not None
     with pytest.raises(DataError, match=r"texts of toy/test were not found.*--data-dir"):
         words.explain_stored(opened, abstention, "model", tmp_path / "e.json")
-    monkeypatch.setattr(words, "examples_of", lambda about, data_dir: {"toy-test-1": Example("toy-test-1", "a")})
+    monkeypatch.setattr(Evaluation, "examples", lambda *_: {"toy-test-1": Example("toy-test-1", "a")})
     monkeypatch.setattr("uatlite.model.load.load_checkpoint", lambda name: SimpleNamespace(hash="f" * 64))
     with pytest.raises(ModelError, match="model is not the model that was evaluated"):
         words.explain_stored(opened, abstention, "model", tmp_path / "e.json")
