@@ -5,12 +5,11 @@ from typing import Annotated
 import typer
 
 from uatlite import __version__
-from uatlite.cli.deploy import export
+from uatlite.cli.deploy import export, serve
 from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
 from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
-from uatlite.cli.loop import WATCH_EXAMPLES, history, pick, recheck, watch
-from uatlite.cli.product import calibrate, explain, predict, serve, sites
-from uatlite.cli.review import review
+from uatlite.cli.loop import WATCH_EXAMPLES, history, pick, recheck, review, watch
+from uatlite.cli.product import calibrate, explain, predict, sites
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",

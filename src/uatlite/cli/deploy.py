@@ -1,11 +1,13 @@
-"""The command that takes a classifier out of PyTorch."""
+"""The commands that put a classifier to work: as ONNX graphs without PyTorch, and as a service."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
 from uatlite.cli import options as shared
+from uatlite.errors import MissingDependency
 
 
 def export(
@@ -42,3 +44,65 @@ def export(
     if int8 or classifier.calibration_ is None:
         shared.not_calibrated(console, str(output))
     console.print(f"Wrote {output}")
+
+
+PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
+
+
+def serve(
+    model: shared.Classifier,
+    host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None, Option(help="File with the bearer token clients must send; by default UATLITE_TOKEN.")
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, Option(help="Host name under which clients reach it; may be repeated.")
+    ] = None,
+    method: shared.Method = None,
+    max_length: shared.MaxLength = None,
+    batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
+    gather: Annotated[float, shared.in_limits(help="Milliseconds that a text waits for others.")] = 5.0,
+    waiting: Annotated[int, shared.in_limits(help="Texts that may wait; more are refused with 503.")] = 512,
+    deadline: Annotated[float, shared.in_limits(help="Seconds to answer a request.")] = 30.0,
+    most_texts: Annotated[int, shared.in_limits(help="Most texts in a request.")] = 128,
+    most_characters: Annotated[int, shared.in_limits(help="Most characters in a text.")] = 20_000,
+    most_bytes: Annotated[int, shared.in_limits(help="Most bytes in a request.")] = 2**20,
+) -> None:
+    """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
+    console = shared.messages()
+    with console.status("Loading …"):
+        run = _import_serve()
+        from uatlite.classifier.classifier import UncertaintyClassifier
+        from uatlite.serve.http import is_loopback, read_token
+        from uatlite.serve.service import Limits
+
+        limits = Limits(
+            body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,
+            gather=gather / 1000, deadline=deadline,
+        )  # fmt: skip
+        token = read_token(token_file)
+        classifier = UncertaintyClassifier.from_pretrained(model, method=method, **shared.given(max_length=max_length))
+    if not is_loopback(host) and token is None:
+        console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
+    if classifier.calibration_ is None:
+        shared.not_calibrated(console, model)
+    run(
+        classifier,
+        host=host,
+        port=port,
+        limits=limits,
+        token=token,
+        hosts=allow_host or (),
+        on_start=lambda address: console.print(f"Serving at {address} (Ctrl-C stops)"),
+    )
+
+
+def _import_serve() -> Callable[..., None]:
+    try:
+        from uatlite.serve.process import serve as run
+    except ModuleNotFoundError as error:
+        if error.name in PACKAGES:
+            raise MissingDependency(error.name, "serve") from error
+        raise
+    return run

@@ -1,19 +1,27 @@
-"""The commands of the loop in production: watch scored rows, pick rows to label, recheck the promise, list versions."""
+"""The commands after predict: review and watch scored rows, pick rows to label, recheck the promise, list versions."""
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from typer import Argument, Exit, Option, echo
 
 from uatlite.cli import options as shared
+from uatlite.errors import ConfigurationError, DataError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from uatlite.scoring.watch import Watch
     from uatlite.scoring.watch_state import WatchState
 
+OWN = ("id", "label", "confidence", "reason", "why")
+"""Columns of a row to review besides those of the input."""
+WIDTH = 300
+"""Characters of a text on the terminal."""
 ALARM = 4
 WATCH_EXAMPLES = """
 [bold]Examples[/bold]
@@ -26,6 +34,46 @@ WATCH_EXAMPLES = """
 
   uatlite watch my-classifier scored/ -o watch.json --acknowledge --new-normal   # the change stays
 """
+
+
+def review(
+    scored: Annotated[Path, Argument(help="File that 'uatlite predict' wrote, with the texts in it.")],
+    rows: Annotated[int, Option("--rows", "-n", min=1, help="How many rows.")] = 20,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension; by default they are printed.")
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Show the rows of a scored file that a person should see first, with text and reason."""
+    from uatlite.scoring.review import review_rows, write_review
+
+    if output is not None and output.exists() and not overwrite:
+        raise DataError(f"{output} exists; give another name, or --overwrite to replace it.")
+    chosen = review_rows(scored, rows)
+    if output is None:
+        Console().print(as_table(chosen))
+        return
+    write_review(chosen, output)
+    shared.messages().print(f"Wrote {output}: {len(chosen):,} row{'' if len(chosen) == 1 else 's'}")
+
+
+def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows for a terminal; what the input says comes last, shortened."""
+    kept = [name for name in (rows[0] if rows else ()) if name not in OWN]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "label", "sure", "why"):
+        table.add_column(name, no_wrap=name in ("id", "label", "sure"))
+    for name in kept:
+        table.add_column(name, ratio=1 if len(kept) == 1 else None, overflow="fold")
+    for row in rows:
+        cells = [row["id"], row["label"], f"{row['confidence']:.1%}", row["why"]]
+        table.add_row(*(Text(_short(cell)) for cell in (*cells, *(row[name] for name in kept))))
+    return table
+
+
+def _short(value: object) -> str:
+    line = " ".join(str("" if value is None else value).split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
 def watch(
@@ -48,8 +96,6 @@ def watch(
     text: Annotated[str, shared.in_columns("--text", help="Column of the text, for the page.")] = "text",
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
-    from uatlite.errors import ConfigurationError
-
     if new_normal and not acknowledge:
         raise ConfigurationError("--new-normal says how to acknowledge a change; give it with --acknowledge.")
     if every <= 0:
@@ -78,7 +124,7 @@ def watch(
         raise Exit(ALARM)
 
 
-def _look(console: "Console", watching: "Watch", scored: str) -> "WatchState":
+def _look(console: Console, watching: "Watch", scored: str) -> "WatchState":
     counted: list[int] = []
     with console.status("Reading …") as status:
 
@@ -91,7 +137,7 @@ def _look(console: "Console", watching: "Watch", scored: str) -> "WatchState":
     return found
 
 
-def _print(console: "Console", state: "WatchState", *, new: int | None) -> None:
+def _print(console: Console, state: "WatchState", *, new: int | None) -> None:
     for line in state.describe(new):
         console.print(line)
 

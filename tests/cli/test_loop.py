@@ -72,3 +72,28 @@ def test_files_for_tools_and_suspects(scored: Path, tmp_path: Path, capsys: pyte
     assert "There is no column 'text'" in capsys.readouterr().err
     assert call("history", tmp_path) == 2
     assert "not a saved classifier" in capsys.readouterr().err
+
+
+def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(
+    calibrated_dir: Path, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, files = tmp_path / "watch.json", tmp_path / "days"
+    files.mkdir()
+    found = [json.loads(line) for line in scored.read_text().splitlines()]
+    ranks = random.Random(1).sample(range(1, len(found) + 1), len(found))
+    usual = [{**row, "scope": rank / (len(found) + 1)} for row, rank in zip(found, ranks, strict=True)]
+    (files / "monday.jsonl").write_text("\n".join(map(json.dumps, usual)) + "\n")
+    look = ("watch", calibrated_dir, files, "-o", state, "--text", "body", "--once")
+    assert call(*look) == 0
+    assert call(*look, "--report", tmp_path / "page.html") == 0
+    assert json.loads(state.read_text())["rows"] == len(usual)
+    strange = [{**row, "id": f"strange {place}", "scope": 1 / (len(found) + 1)} for place, row in enumerate(usual)]
+    (files / "tuesday.jsonl").write_text("\n".join(map(json.dumps, strange)) + "\n")
+    capsys.readouterr()
+    assert call(*look, "--report", tmp_path / "page.html") == 4
+    assert "alarm" in capsys.readouterr().err.lower()
+    assert "<html" in (tmp_path / "page.html").read_text()
+    assert call("watch", calibrated_dir, files, "-o", state, "--acknowledge") == 0
+    assert call(*look) == 0
+    assert call("watch", calibrated_dir, files, "-o", state, "--new-normal") == 2
+    assert "give it with --acknowledge" in capsys.readouterr().err
