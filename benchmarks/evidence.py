@@ -23,7 +23,7 @@ import numpy as np
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import CalibrationError
 from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.method import CalibrationRows, Method, Tuned
 from uatlite.methods.registry import METHODS
 from uatlite.metrics.accuracy import auroc
 from uatlite.metrics.calibration import ece
@@ -186,22 +186,38 @@ class Scored:
     """AUROC of the maximum probability, and of the scope, between test texts and texts out of scope"""
 
 
+@cache
+def distilled(bench: Bench, setting: Setting, seed: int) -> Tuned:
+    """The read-out of a seed, fitted on the calibration texts."""
+
+    def run(asked: Method) -> PassLogits:
+        return bench.said(setting, seed, asked.name, "calibration").passes
+
+    return DISTILLED.tuned(CalibrationRows(bench.said(setting, seed, "base", "calibration").labels, run))
+
+
+def cost_of(bench: Bench, setting: Setting, seeds: list[int], contender: str) -> float:
+    """Passes per text, a backward pass counted as one more, the mean over seeds."""
+    if contender == "ensemble":
+        return len(seeds)
+    if contender == "distilled":
+        return float(np.mean([distilled(bench, setting, seed).method.cost for seed in seeds]))
+    return METHODS[contender.removesuffix("+TS")].cost
+
+
 def outputs(bench: Bench, setting: Setting, seed: int, method: str) -> Callable[[str], Said]:
     """What a contender says of each set; for the read-out and the ensemble that is derived from other runs."""
     if method == "distilled":
-
-        def run(asked: Method) -> PassLogits:
-            return bench.said(setting, seed, asked.name, "calibration").passes
-
-        labels = bench.said(setting, seed, "base", "calibration").labels
-        tuned = DISTILLED.tuned(CalibrationRows(labels, run))
+        tuned = distilled(bench, setting, seed)
 
         def read(which: str) -> Said:
             plain = bench.said(setting, seed, "base", which)
             if which == "calibration" and tuned.outputs is not None:
                 return Said(tuned.outputs, plain.labels)
             said = tuned.method.read_from(plain.passes)
-            return plain if said is None else Said(said, plain.labels)
+            if said is None:  # below the floor the teacher itself runs
+                return bench.said(setting, seed, DISTILLED.teacher.name, which)
+            return Said(said, plain.labels)
 
         return read
     if method == "ensemble":
@@ -303,6 +319,7 @@ def lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -> Iter
     for contender in methods:
         ours = [scored(bench, setting, seed, contender) for seed in there]
         cells = [name if setting.shift is None else f"{name} → {setting.shift.task}", contender, str(len(there))]
+        cells.append(f"{cost_of(bench, setting, there, contender):.3g}")
         cells.append(f"{1 - np.mean([one.wrong['test'].mean() for one in ours]):.3f}")
         for function in METRICS.values():
             value = np.mean([function(one.probabilities["test"], one.labels["test"]) for one in ours])
@@ -367,10 +384,11 @@ def main() -> None:
                 print(line, flush=True)
         return
     print(
-        "| setting | method | seeds | accuracy | NLL | ECE | AURC | NLL less base+TS | AURC less base+TS | coverage at "
-        "risk .05 | at .10 | NLL shifted, less base+TS | AUROC out of scope, maximum probability | with scope |"
+        "| setting | method | seeds | passes | accuracy | NLL | ECE | AURC | NLL less base+TS | AURC less base+TS | "
+        "coverage at promised risk .05 | at .10 | NLL shifted, less base+TS | AUROC out of scope, maximum "
+        "probability | with scope |"
     )
-    print("|---|---|--:|" + "--:|" * 11)
+    print("|---|---|--:|" + "--:|" * 12)
     for name in options.settings.split(","):
         for line in lines(bench, name, seeds, options.methods.split(",")):
             print(line, flush=True)
