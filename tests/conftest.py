@@ -25,6 +25,7 @@ from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     BertTokenizer,
     PreTrainedModel,
 )
@@ -114,7 +115,13 @@ _RENAMED = {  # what these families call the sizes
 
 
 def build(
-    name: str, *, seed: int = 0, rate: float | None = None, choices: bool = False, **changes: object
+    name: str,
+    *,
+    seed: int = 0,
+    rate: float | None = None,
+    choices: bool = False,
+    tokens: bool = False,
+    **changes: object,
 ) -> PreTrainedModel:
     """A new tiny classifier in evaluation mode; `rate` sets each of its own dropout rates."""
     kind, differs, rates = TINY[name]
@@ -122,6 +129,7 @@ def build(
     own = {} if rate is None else dict.fromkeys(rates, rate)
     config = AutoConfig.for_model(kind, **{**sizes, **differs, **own, **changes})
     auto = AutoModelForMultipleChoice if choices else AutoModelForSequenceClassification
+    auto = AutoModelForTokenClassification if tokens else auto
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = auto.from_config(config)
@@ -201,7 +209,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny() -> Callable[..., PreTrainedModel]:
-    """`tiny(name, rate=None, choices=False, **changes)`: a new model that the test may change."""
+    """`tiny(name, rate=None, choices=False, tokens=False, **changes)`: a new model that the test may change."""
     return build
 
 

@@ -8,8 +8,9 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
-from uatlite import dropout_sites
-from uatlite.model.architectures import ARCHITECTURES
+from uatlite import UncertaintyClassifier, dropout_sites
+from uatlite.errors import ModelError
+from uatlite.model.architectures import ARCHITECTURES, answering, check_classifier, check_one_answer
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Sites
 
 RATE = 0.125
@@ -94,3 +95,32 @@ def test_a_table_for_people(tiny):
     assert lines[4].split()[1:] == ["feed_forward", "0", "0", "3", "added"]
     assert isinstance(sites.of("attention"), Sites)
     assert repr(sites) == str(sites)
+
+
+KINDS = {
+    "one": {},
+    "choice": {"choices": True},
+    "many": {"problem_type": "multi_label_classification"},
+    "tokens": {"tokens": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_model_answers(kind, tiny):
+    model = tiny("bert", **KINDS[kind])
+    check_classifier(model)
+    assert answering(model) == kind
+    assert answering(type("Mine", (type(model),), {})(model.config)) == kind
+    assert answering(torch.compile(model)) == kind
+
+
+@pytest.mark.parametrize(
+    "kind, message", [("many", r"\(labels\).*UncertaintyLabeler"), ("tokens", r"\(entities\).*UncertaintyTagger")]
+)
+def test_where_one_answer_is_needed_a_model_of_several_is_refused(kind, message, tiny, tokenizer):
+    model = tiny("bert", **KINDS[kind])
+    for needs_one in (check_one_answer, lambda model: UncertaintyClassifier(model, tokenizer)):
+        with pytest.raises(ModelError, match=rf"{type(model).__name__} gives several answers a text {message}"):
+            needs_one(model)
+    check_one_answer(tiny("bert"))
+    check_one_answer(tiny("bert", choices=True))

@@ -14,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, BertForMaskedLM, Be
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import load as embedded
+from uatlite.model.architectures import answering
 from uatlite.model.load import load_checkpoint, model_hash
 
 Tiny = Callable[..., PreTrainedModel]
@@ -108,6 +109,17 @@ def test_texts_that_cannot_be_padded_are_an_error(saved: Path) -> None:
         (saved / name).write_text(json.dumps(values))
     with pytest.raises(ModelError, match="names no padding token"):
         load_checkpoint(saved)
+
+
+def test_models_of_several_answers_load_unless_the_task_has_one(tiny: Tiny, tmp_path: Path) -> None:
+    tagger = save(tiny("bert", tokens=True), tmp_path / "tagger")
+    labeler = save(tiny("bert", problem_type="multi_label_classification"), tmp_path / "labeler")
+    assert type(load_checkpoint(tagger).model).__name__ == "BertForTokenClassification"
+    assert answering(load_checkpoint(labeler).model) == "many"
+    with pytest.raises(ModelError, match=r"BertForTokenClassification.*needs a \*ForSequenceClassification"):
+        load_checkpoint(tagger, kind="text")
+    with pytest.raises(ModelError, match=r"several answers a text \(labels\)"):
+        load_checkpoint(labeler, kind="text")
 
 
 def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(

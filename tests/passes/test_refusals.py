@@ -41,12 +41,11 @@ class TestModels:
             with pytest.raises(NotAClassifier, match=type(other).__name__):
                 run(other, texts((5,)))
 
-    def test_regression_and_multi_label(self, tiny, texts, run):
+    def test_regression(self, tiny, texts, run):
         with pytest.raises(NotAClassifier, match=r"1 label\(s\)"):
             run(tiny("bert", num_labels=1), texts((5,)))
-        for problem in ("regression", "multi_label_classification"):
-            with pytest.raises(NotAClassifier, match=f"problem_type='{problem}'"):
-                run(tiny("bert", problem_type=problem), texts((5,)))
+        with pytest.raises(NotAClassifier, match=r"problem_type='regression'.*'multi_label_classification'"):
+            run(tiny("bert", problem_type="regression"), texts((5,)))
 
     def test_unknown_architecture(self, texts, run):
         config = AutoConfig.for_model(

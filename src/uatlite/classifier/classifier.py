@@ -23,7 +23,7 @@ from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import Config, Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency
 from uatlite.methods.method import TOLERANCE, Method
-from uatlite.model.architectures import check_classifier, unwrap
+from uatlite.model.architectures import check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import class_indices, option_names
@@ -68,6 +68,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
         self.calibration_: Calibration | None = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
+            check_one_answer(model)
         method_of(config, seed, self.runtime.method)  # a bad one is an error now and not at the first text
 
     @classmethod

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from uatlite.errors import InputError, NotAClassifier, UnknownArchitecture, nearest
+from uatlite.errors import InputError, ModelError, NotAClassifier, UnknownArchitecture, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,7 +140,10 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice")
+CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification")
+MULTI_LABEL = "multi_label_classification"
+Answering = Literal["one", "choice", "many", "tokens"]
+"""One class a text, one option a question, any number of labels a text, or a class for each token."""
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The parts of a tokenizer's output that a model takes."""
 
@@ -152,26 +155,53 @@ def unwrap(model: PreTrainedModel) -> PreTrainedModel:
 
 def is_multiple_choice(model: PreTrainedModel) -> bool:
     """Whether a model is for multiple choice, or of a class derived from one that is."""
-    return any(base.__name__.endswith("ForMultipleChoice") for base in type(unwrap(model)).__mro__)
+    return answering(model) == "choice"
+
+
+def answering(model: PreTrainedModel) -> Answering:
+    """What a classifier answers, by its class and its problem_type."""
+    model = unwrap(model)
+    names = [base.__name__ for base in type(model).__mro__]
+    if any(name.endswith("ForMultipleChoice") for name in names):
+        return "choice"
+    if any(name.endswith("ForTokenClassification") for name in names):
+        return "tokens"
+    return "many" if getattr(getattr(model, "config", None), "problem_type", None) == MULTI_LABEL else "one"
 
 
 def check_classifier(model: PreTrainedModel) -> None:
-    """Raise unless the model returns the logits of two or more exclusive classes."""
+    """Raise unless the model returns the logits of classes: of one for each text or token, or of several labels."""
     from torch import nn
 
     names = [base.__name__ for base in type(model).__mro__]
     if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
         raise NotAClassifier(
             f"{type(model).__name__} is not a classifier; UAT-Lite needs a Hugging Face model with class logits. "
-            "Load it with AutoModelForSequenceClassification or AutoModelForMultipleChoice."
+            "Load it with AutoModelForSequenceClassification, AutoModelForTokenClassification or "
+            "AutoModelForMultipleChoice."
         )
     config: Any = model.config
     problem = getattr(config, "problem_type", None)
-    enough = config.num_labels >= 2 or is_multiple_choice(model)
-    if problem not in (None, "single_label_classification") or not enough:
+    fewest = {"one": 2, "choice": 0, "many": 1, "tokens": 2}[answering(model)]
+    if problem == "regression" or config.num_labels < fewest:
         raise NotAClassifier(
             f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
-            "two or more exclusive classes (problem_type None or 'single_label_classification')."
+            "two or more exclusive classes (problem_type None or 'single_label_classification'), or labels that do "
+            f"not exclude each other ({MULTI_LABEL!r})."
+        )
+
+
+_SEVERAL = {"many": ("labels", "UncertaintyLabeler"), "tokens": ("entities", "UncertaintyTagger")}
+
+
+def check_one_answer(model: PreTrainedModel) -> None:
+    """Raise unless the model gives one answer a text: a class, or an option."""
+    kind = answering(model)
+    if kind in _SEVERAL:
+        what, product = _SEVERAL[kind]
+        raise ModelError(
+            f"{type(unwrap(model)).__name__} gives several answers a text ({what}), and this needs a model that gives "
+            f"one; use {product}."
         )
 
 

@@ -20,6 +20,7 @@ from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -28,7 +29,7 @@ from transformers.utils import logging
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
-from uatlite.model.architectures import CLASSIFIERS, check_classifier, unwrap
+from uatlite.model.architectures import CLASSIFIERS, check_classifier, check_one_answer, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.schema import Kind
 
@@ -46,9 +47,15 @@ EMBEDDED = "minilm"
 Loaded = TypeVar("Loaded")
 
 # the end of an architecture's name -> what loads it
-_LOADERS = dict(zip(CLASSIFIERS, (AutoModelForSequenceClassification, AutoModelForMultipleChoice), strict=True))
-_SEQUENCE, _CHOICE = CLASSIFIERS
-_HEAD_OF: dict[Kind, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
+_LOADERS = dict(
+    zip(
+        CLASSIFIERS,
+        (AutoModelForSequenceClassification, AutoModelForMultipleChoice, AutoModelForTokenClassification),
+        strict=True,
+    )
+)
+_SEQUENCE, _CHOICE, _TOKENS = CLASSIFIERS
+_HEAD_OF: dict[str, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
 
 # Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
 _NOT_THE_FUNCTION = frozenset(
@@ -104,6 +111,8 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
         )
     check_classifier(model)
+    if kind in _HEAD_OF:
+        check_one_answer(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.eval().to(device)
     method_weights.attach(model, weights)
@@ -178,7 +187,7 @@ def _head(config: Any, kind: Kind | None, source: str) -> str:
     if own is None:
         raise NotAClassifier(
             f"{source} is a {' / '.join(found) or 'model of no named architecture'}, not a classifier: its head would "
-            f"be random. Fine-tune it first; allowed are *{_SEQUENCE} and *{_CHOICE}."
+            f"be random. Fine-tune it first; allowed are *{_SEQUENCE}, *{_TOKENS} and *{_CHOICE}."
         )
     if kind is not None and own != _HEAD_OF[kind]:
         raise ModelError(

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import eager_mask
 
 from uatlite.errors import ModelError
-from uatlite.model.architectures import Architecture, architecture_of, check_classifier, unwrap
+from uatlite.model.architectures import Architecture, answering, architecture_of, check_classifier, unwrap
 from uatlite.model.intervention import (
     ATTENTION,
     CLASSIFIER,
@@ -131,7 +131,7 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     )
     in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
     first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
-    return architecture.narrow is not None and known and first
+    return architecture.narrow is not None and known and first and answering(model) != "tokens"
 
 
 def is_known(part: object) -> bool:
