@@ -238,7 +238,7 @@ def _save(trainer: Trainer, model: PreTrainedModel, directory: Path) -> None:
 
 # The settings of the Trainer that are the same in every run.
 FIXED: dict[str, Any] = {
-    "optim": "adamw_torch",
+    "optim": "adamw_torch_fused",
     "per_device_eval_batch_size": 64,
     "save_total_limit": 2,
     "logging_steps": 10,
