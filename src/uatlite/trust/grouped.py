@@ -132,7 +132,7 @@ def grouped_risk(
         level += part
         for place in range(first, last + 1):
             shown = kept & (s > grid[place])
-            losses = np.bincount(index[shown], weights=w[shown] - target, minlength=texts)
+            losses = np.bincount(index[shown], weights=w[shown] - target, minlength=texts).astype(np.float64)
             if bet(losses, most * (1.0 - target)) * level < 1.0:
                 level = 0.0
                 break
