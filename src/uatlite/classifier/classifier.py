@@ -3,28 +3,23 @@
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier import calibrate as calibrating
-from uatlite.classifier import saving
 from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.calibrate import Calibration, CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
-from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.exported import OnnxRuntime
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.product import Product
 from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Runtime, TorchRuntime
-from uatlite.classifier.settings import Config, Settings, method_of, tokenizer_fingerprint
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency
-from uatlite.methods.method import TOLERANCE, Method
-from uatlite.model.architectures import check_classifier, check_one_answer, unwrap
-from uatlite.model.tokens import most_tokens
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.methods.method import TOLERANCE
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.distribution import probabilities
@@ -34,11 +29,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from uatlite.classifier.explanation import Explanation
-    from uatlite.model.load import Checkpoint
-    from uatlite.model.tokens import Tokenizer
 
 
-class UncertaintyClassifier(ScikitLearnMixin):
+class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
     `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
@@ -47,98 +40,10 @@ class UncertaintyClassifier(ScikitLearnMixin):
     in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
     """
 
-    def __init__(
-        self,
-        model: "PreTrainedModel | OnnxRuntime",
-        tokenizer: "Tokenizer",
-        config: Config = None,
-        *,
-        seed: int | None = None,
-        max_length: int | None = None,
-        windows: bool = False,
-        indices: bool = False,
-    ) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.config = config
-        self.seed = seed
-        self.max_length = max_length
-        self.windows = windows
-        self.indices = indices
-        self.calibration_: Calibration | None = None
-        if not isinstance(model, OnnxRuntime):
-            check_classifier(unwrap(model))
-            check_one_answer(model)
-        method_of(config, seed, self.runtime.method)  # a bad one is an error now and not at the first text
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path,
-        config: Config = None,
-        *,
-        method: str | None = None,
-        device: str | None = None,
-        calibrated: bool = True,
-        **options: Any,
-    ) -> Self:
-        """A classifier from a directory or a hub id, with its calibration where one was saved with it.
-
-        An exported classifier (`uatlite export`) runs without PyTorch.
-
-        `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
-        `calibrated=False` leaves aside what was saved, to calibrate anew.
-        """
-        if config is not None and method is not None:
-            raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
-        found: Checkpoint | OnnxRuntime
-        if is_exported(name):
-            stored = saving.read(name)
-            found = load_exported(name, stored.options.get("config"))
-            stored = stored if calibrated else saving.Stored()
-        else:
-            found = _load_checkpoint(name, device)
-            stored = saving.read(name) if calibrated else saving.Stored()
-        given = {**options, **({} if config is None and method is None else {"config": config or method})}
-        model = found if isinstance(found, OnnxRuntime) else found.model
-        classifier = cls(model, found.tokenizer, **{**stored.options, **given})
-        stored.check_model(found.hash if stored.calibration else "", str(name))
-        classifier.calibration_ = stored.calibration
-        return classifier
-
-    @property
-    def runtime(self) -> Runtime:
-        """What computes the passes."""
-        return self.model if isinstance(self.model, OnnxRuntime) else TorchRuntime(self.model, self.tokenizer)
-
-    @property
-    def method(self) -> Method:
-        """How the passes are made: what `config` says, with the settings of it that calibrating learned."""
-        asked = method_of(self.config, self.seed, self.runtime.method)
-        learned = None if self.calibration_ is None else self.calibration_.settings.method
-        return asked if learned is None or learned.untuned() != asked else learned
-
-    @property
-    def chooses(self) -> bool:
-        """Whether the model is one for multiple choice."""
-        return self.runtime.chooses
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """What the classes are called, by column; of a multiple choice A, B, ..., once it is calibrated."""
-        return self.runtime.class_names if self.calibration_ is None else self.calibration_.classes
-
     @property
     def classes_(self) -> NDArray[Any]:
         """The classes, (classes,): their names, or with `indices` their columns."""
         return np.arange(len(self.class_names)) if self.indices else np.array(self.class_names, dtype=np.str_)
-
-    @property
-    def settings(self) -> Settings:
-        """All that decides the logits besides the model."""
-        length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
-        method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
-        return Settings(method, method.seed if self.seed is None else self.seed, length, self.windows, probe)
 
     def predictor(self) -> Predictor:
         """The classifier as it is now, ready to run: settings and calibration are built and checked once."""
@@ -204,7 +109,7 @@ class UncertaintyClassifier(ScikitLearnMixin):
             raise ConfigurationError(
                 f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
             )
-        settings = replace(self.settings, method=method_of(self.config, self.seed, self.runtime.method))
+        settings = replace(self.settings, method=self._asked())
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         given = [] if reference is None else check_texts(reference, chooses=self.chooses)
         others = [text for text in given if text not in known]
@@ -284,27 +189,6 @@ class UncertaintyClassifier(ScikitLearnMixin):
 
         return as_model(self)
 
-    def save_pretrained(
-        self, directory: str | Path, *, evaluation: Figures | None = None, overwrite: bool = False
-    ) -> None:
-        """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory.
-
-        A directory that is not empty is an error unless `overwrite=True`.
-        """
-        saving.write(self, Path(directory), evaluation, overwrite=overwrite)
-
-    def push_to_hub(self, name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
-        """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
-        return saving.push(self, name, private=private, evaluation=evaluation)
-
-    def __repr__(self) -> str:
-        model = self.runtime.architecture
-        state = "not calibrated"
-        if self.calibration_ is not None:
-            rule = "" if self.calibration_.rule is None else ", abstains"
-            state = f"calibrated on {self.calibration_.rows} rows{rule}"
-        return f"UncertaintyClassifier({model}, {self.method.name!r}, {len(self.class_names)} classes, {state})"
-
     def _checked(self, texts: Iterable[Any] | Choices) -> list[Text]:
         whole = [texts] if isinstance(texts, str | Choices) else texts
         return check_texts(whole, chooses=self.chooses, options=self._options)
@@ -313,14 +197,6 @@ class UncertaintyClassifier(ScikitLearnMixin):
     def _options(self) -> int | None:
         """How many options a question must have; None where any number will do."""
         return len(self.class_names) if self.chooses and self.calibration_ is not None else None
-
-
-def _load_checkpoint(name: str | Path, device: str | None) -> "Checkpoint":
-    try:
-        from uatlite.model.load import load_checkpoint
-    except ModuleNotFoundError as error:
-        raise MissingDependency(str(error.name), "torch") from error
-    return load_checkpoint(name, device=device)
 
 
 def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, Runtime, TorchRuntime
 from uatlite.classifier.settings import Settings
-from uatlite.errors import CalibrationError, ModelError
+from uatlite.errors import ModelError
 from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
@@ -42,11 +42,7 @@ class Predictor:
     @classmethod
     def of(cls, classifier: "UncertaintyClassifier") -> "Predictor":
         """The predictor of a classifier; raises where its calibration was made under other settings."""
-        calibration, settings = classifier.calibration_, classifier.settings
-        if calibration is not None and (difference := calibration.settings.difference(settings)):
-            raise CalibrationError(
-                f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
-            )
+        settings, calibration = classifier.checked_settings(), classifier.calibration_
         return cls(classifier.runtime, settings, calibration, classifier.class_names, classifier.indices)
 
     @cached_property

@@ -23,12 +23,14 @@ from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CONFIDENCE, Figures
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
+from uatlite.classifier.several import AnswerCalibration
 from uatlite.classifier.versions import HISTORY, Event, append, current_home, history, new_version, now
 from uatlite.errors import CalibrationError, DataError, ModelError
 from uatlite.text.files import file_beside
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.product import CalibrationRecord, Product
 
 FORMAT = 2
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
@@ -39,7 +41,9 @@ class Stored:
     """What was saved beside a model: the classifier's arguments, and the calibration where there is one."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    calibration: "CalibrationRecord | None" = None
+    kind: str = "one"
+    """the first of the product's `answers`: "one", "many" or "tokens" (`uatlite.model.architectures.Answering`)"""
 
     def check_model(self, found: str, name: str) -> None:
         """Raise unless the model is the one that was calibrated."""
@@ -65,7 +69,7 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
 
 
 def write(
-    classifier: "UncertaintyClassifier",
+    classifier: "Product[Any]",
     directory: Path,
     evaluation: Figures | None = None,
     *,
@@ -73,7 +77,8 @@ def write(
 ) -> None:
     """Write everything into a directory; a new one appears under its name when it is whole."""
     check_target(directory, overwrite=overwrite)
-    calibration = classifier.predictor().calibration
+    classifier.checked_settings()
+    calibration = classifier.calibration_
     if calibration is not None and classifier.runtime.hash != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
     if directory.exists():
@@ -87,16 +92,17 @@ def write(
         whole.rename(directory)
 
 
-def _write_files(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
+def _write_files(classifier: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
     classifier.runtime.save(directory)
     _write_state(classifier, directory, evaluation)
 
 
-def _write_state(classifier: "UncertaintyClassifier", directory: Path, evaluation: Figures | None) -> None:
+def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
     calibration = classifier.calibration_
     state = {
         "format": FORMAT,
         "uatlite": __version__,
+        "kind": classifier.answers[0],
         "settings": classifier.settings.to_dict(),
         "limit": classifier.max_length,
         "indices": classifier.indices,
@@ -132,7 +138,9 @@ def read(name: str | Path) -> Stored:
                 f"it was written by uatlite {state.get('uatlite')}: install that, or calibrate again."
             )
         stored = state["calibration"]
-        calibration = None if stored is None else Calibration.from_dict(stored, _arrays(name, stored))
+        kind = str(state.get("kind", "one"))
+        record = Calibration if kind == "one" else AnswerCalibration
+        calibration = None if stored is None else record.from_dict(stored, _arrays(name, stored))
         settings = calibration.settings if calibration is not None else _settings(name, state["settings"])
         options = {
             "config": settings.method,
@@ -143,7 +151,7 @@ def read(name: str | Path) -> Stored:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-    return Stored(options, calibration)
+    return Stored(options, calibration, kind)
 
 
 def _settings(name: str | Path, stored: Mapping[str, Any]) -> Settings:
@@ -163,9 +171,7 @@ def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def push(
-    classifier: "UncertaintyClassifier", name: str, *, private: bool = False, evaluation: Figures | None = None
-) -> str:
+def push(classifier: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
     """Upload what `write` writes to a repository of the hub; returns its address."""
     from huggingface_hub import HfApi
 
@@ -197,11 +203,11 @@ A text classifier that says how sure it is{abstains}. The weights are those of t
 `uatlite.json` beside them holds what was learned from labelled rows.
 
 ```python
-from uatlite import UncertaintyClassifier
+from uatlite import {product}
 
-clf = UncertaintyClassifier.from_pretrained("path-or-hub-id-of-this-model")
+clf = {product}.from_pretrained("path-or-hub-id-of-this-model")
 pred = clf.predict(["a text"])
-pred.labels, pred.confidence, pred.mutual_information{abstain_attribute}
+{usage}{abstain_attribute}
 ```
 
 {loads}
@@ -221,7 +227,7 @@ pred.labels, pred.confidence, pred.mutual_information{abstain_attribute}
 """
 
 
-def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) -> str:
+def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
     architecture, settings, calibration = classifier.runtime.architecture, classifier.settings, classifier.calibration_
     rule = None if calibration is None else calibration.rule
@@ -237,6 +243,8 @@ def model_card(classifier: "UncertaintyClassifier", evaluation: Figures | None) 
     )
     return _CARD.format(
         title=f"{architecture} with uncertainty",
+        product=type(classifier).__name__,
+        usage=classifier.usage,
         abstains=" and abstains where it should not answer" if rule else "",
         abstain_attribute=", pred.abstain" if rule else "",
         loads=loads + (" and abstention." if rule else ".") if plain else loads,

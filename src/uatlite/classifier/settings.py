@@ -69,13 +69,13 @@ class Settings:
 Config = UATConfig | Method | str | None
 
 
-def method_of(config: Config, seed: int | None, own: Method | str | None) -> Method:
+def method_of(config: Config, seed: int | None, own: Method | str | None, default: str = DEFAULT_METHOD) -> Method:
     """The method that a user named: by a configuration, a spelling such as 'uat:gate=k', or itself.
 
-    Where none is named, it is the model's own, which it was made for, or `DEFAULT_METHOD`.
+    Where none is named, it is the model's own, which it was made for, or `default`.
     """
     if config is None:
-        config = own or DEFAULT_METHOD
+        config = own or default
     if isinstance(config, UATConfig):
         method = method_of_config(config)
     elif isinstance(config, str):

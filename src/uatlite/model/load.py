@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
-from uatlite.model.architectures import CLASSIFIERS, check_classifier, check_one_answer, unwrap
+from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, Answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.schema import Kind
 
@@ -117,6 +117,16 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     model = model.eval().to(device)
     method_weights.attach(model, weights)
     return Checkpoint(str(name), model, load_tokenizer(source, config))
+
+
+def answering_of(name: str | Path) -> Answering:
+    """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
+    source = _source(str(name))
+    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
+    head = _head(config, None, source)
+    if head != _SEQUENCE:
+        return "choice" if head == _CHOICE else "tokens"
+    return "many" if config.problem_type == MULTI_LABEL else "one"
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.product import Product
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import example_of, read_examples, require_columns, text_fault
@@ -38,7 +39,7 @@ class TextShape:
     """options of every question; None where the first question decides"""
 
     @classmethod
-    def of(cls, classifier: UncertaintyClassifier) -> "TextShape":
+    def of(cls, classifier: Product[Any]) -> "TextShape":
         """The texts that this classifier accepts."""
         return cls(classifier.chooses, len(classifier.class_names) or None if classifier.chooses else None)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
 from uatlite.scoring.blocks import BLOCK_ROWS, Block, TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Summary
@@ -40,7 +40,7 @@ try:
 except ImportError as error:
     raise MissingDependency("ray", "ray") from error
 
-Load = Callable[..., UncertaintyClassifier]
+Load = Callable[..., Product[Any]]
 """Loads the classifier, on `device` if given. It is pickled, so it is `partial(from_pretrained, name)`, no closure."""
 
 OBJECT_STORE = 256 * 2**20

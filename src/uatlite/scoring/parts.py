@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.predictions import MEASURES
-from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.product import ProductPredictor
+from uatlite.classifier.several import TOP_LOG_ODDS
 from uatlite.errors import StoreError
 from uatlite.scoring.blocks import Block
 from uatlite.scoring.job import Job, PartCounts
@@ -142,7 +143,7 @@ class ScoredBlock:
     """None where there is no row, or no calibration to compare with"""
 
 
-def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
+def score_block(predictor: ProductPredictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
     """Write the part of a block, unless it is there already; a part of other rows is an error."""
     digest = block.digest
     part = parts.read(block.number)
@@ -181,15 +182,17 @@ def _row(example: Example, prediction: Row, job: Job) -> Row:
 
 def _columns(rows: list[Row]) -> SimpleNamespace:
     """The measures and p-values of rows of output, (rows,) each, named as in `Predictions`; NaN where not known."""
-    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in MEASURES}
+    measures = [name for name in (*MEASURES, TOP_LOG_ODDS) if rows and name in rows[0]]
+    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in measures}
     known = bool(rows) and "scope" in rows[0]
     return SimpleNamespace(**columns, scope=np.array([row["scope"] for row in rows]) if known else None)
 
 
-def _sample(predictor: Predictor, block: Block, measures: Any) -> ShiftSample | None:
+def _sample(predictor: ProductPredictor, block: Block, measures: Any) -> ShiftSample | None:
     """The sample of a block, from its predictions or from the columns of its part."""
     shift = None if predictor.calibration is None else predictor.calibration.shift
     positions = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]
     if shift is None or not positions:
         return None
-    return ShiftSample(np.array(positions, dtype=np.int64), trust(shift.score, measures), measures.scope)
+    scores = measures.log_odds if shift.score == TOP_LOG_ODDS else trust(shift.score, measures)
+    return ShiftSample(np.array(positions, dtype=np.int64), scores, measures.scope)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES
+from uatlite.classifier.product import CalibrationRecord, Product
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.blocks import TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Progress, Summary
@@ -33,7 +32,7 @@ SAMPLE = 10_000
 
 
 def score_file(
-    classifier: UncertaintyClassifier,
+    classifier: Product[Any],
     job: Job,
     on_progress: OnProgress = lambda progress: None,
     *,
@@ -79,7 +78,7 @@ def _exists(job: Job) -> StoreError:
 class ScoringRun:
     """A job under way: counts the scored blocks, in any order and from any process, and writes the output."""
 
-    def __init__(self, job: Job, record: Mapping[str, Any], calibration: Calibration | None) -> None:
+    def __init__(self, job: Job, record: Mapping[str, Any], calibration: CalibrationRecord | None) -> None:
         self.parts = Parts(job.output)
         self.parts.open(record, resume=job.resume, overwrite=job.overwrite)
         self._job = job

@@ -53,6 +53,8 @@ class Watch:
                 f"{directory} is not calibrated, so there are no rows to compare with. Run: uatlite calibrate "
                 f"{directory} DATA -o DIR"
             )
+        if not isinstance(calibration, Calibration):
+            raise CalibrationError(f"{directory} gives several answers a text, and a watch is for one answer a text.")
         return cls(calibration, path, bound, time)
 
     @property

@@ -148,12 +148,18 @@ def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]
 
 
 def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], numbers: Collection[str]) -> Any:
-    """The types of the first rows; a column that is empty in all of them becomes one of `numbers`, or of text."""
-    schema = pa.Table.from_pylist(rows).schema
-    kinds = {field.name: pa.float64() if field.name in numbers else pa.string() for field in schema}
-    return pa.schema(
-        [field.with_type(kinds[field.name]) if pa.types.is_null(field.type) else field for field in schema]
-    )
+    """The types of the first rows; a column that is empty in all of them becomes one of `numbers`, or of text.
+
+    Lists that are all empty are lists of text.
+    """
+
+    def known(field: Any) -> Any:
+        if pa.types.is_null(field.type):
+            return field.with_type(pa.float64() if field.name in numbers else pa.string())
+        empty = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
+        return field.with_type(pa.list_(pa.string())) if empty else field
+
+    return pa.schema([known(field) for field in pa.Table.from_pylist(rows).schema])
 
 
 def _check_columns(row: Mapping[str, object], columns: list[str]) -> None:

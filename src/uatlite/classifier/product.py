@@ -1,0 +1,245 @@
+"""What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+
+from uatlite.classifier import saving
+from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
+from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
+from uatlite.methods.method import Method
+from uatlite.model.architectures import Answering, answering, check_classifier, check_one_answer, unwrap
+from uatlite.model.tokens import most_tokens
+from uatlite.trust.shift import ShiftReference
+from uatlite.values import Text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from uatlite.classifier.evidence import Figures
+    from uatlite.model.load import Checkpoint
+    from uatlite.model.tokens import Tokenizer
+
+
+class CalibrationRecord(Protocol):
+    """What was learned from labelled rows, as it is stored and shown."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def model_hash(self) -> str: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def rule(self) -> Any: ...
+    @property
+    def shift(self) -> ShiftReference | None: ...
+    @property
+    def figures(self) -> "Figures | None": ...
+    def describe(self) -> list[str]: ...
+    def to_dict(self) -> dict[str, Any]: ...
+    def to_arrays(self) -> dict[str, Any]: ...
+
+
+Record = TypeVar("Record", bound=CalibrationRecord)
+
+
+class ProductPredictor(Protocol):
+    """A product that is ready to run: settings and calibration at one moment, for texts that are already checked."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def calibration(self) -> CalibrationRecord | None: ...
+    @property
+    def model_hash(self) -> str: ...
+    def predict(self, texts: list[Text]) -> Any:
+        """Predictions (`Predictions`, or those of several answers a text) with a row of output for each text."""
+        ...
+
+
+class Product(Generic[Record]):
+    """A model that says how sure it is. Derived classes say what it answers, and calibrate, predict and explain."""
+
+    answers: ClassVar[tuple[Answering, ...]] = ("one", "choice")
+    """the kinds of models that it is for"""
+    default_method: ClassVar[str] = DEFAULT_METHOD
+    usage: ClassVar[str] = "pred.labels, pred.confidence, pred.mutual_information"
+    """what its model card reads off predictions"""
+
+    def __init__(
+        self,
+        model: "PreTrainedModel | OnnxRuntime",
+        tokenizer: "Tokenizer",
+        config: Config = None,
+        *,
+        seed: int | None = None,
+        max_length: int | None = None,
+        windows: bool = False,
+        indices: bool = False,
+    ) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.config = config
+        self.seed = seed
+        self.max_length = max_length
+        self.windows = windows
+        self.indices = indices
+        self.calibration_: Record | None = None
+        if not isinstance(model, OnnxRuntime):
+            check_classifier(unwrap(model))
+            self._check_answers(model)
+        self._asked()  # a bad method is an error now and not at the first text
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        config: Config = None,
+        *,
+        method: str | None = None,
+        device: str | None = None,
+        calibrated: bool = True,
+        **options: Any,
+    ) -> Self:
+        """The product from a directory or a hub id, with its calibration where one was saved with it.
+
+        An exported classifier (`uatlite export`) runs without PyTorch.
+
+        `config` (or `method`, its spelling) and `options`, the other arguments of the class, override what was saved.
+        `calibrated=False` leaves aside what was saved, to calibrate anew.
+        """
+        if config is not None and method is not None:
+            raise ConfigurationError("config and method were given together; both say how to predict, so give one.")
+        found: Checkpoint | OnnxRuntime
+        if is_exported(name):
+            stored = saving.read(name)
+            found = load_exported(name, stored.options.get("config"))
+            stored = stored if calibrated else saving.Stored()
+        else:
+            found = _load_checkpoint(name, device)
+            stored = saving.read(name) if calibrated else saving.Stored()
+        given = {**options, **({} if config is None and method is None else {"config": config or method})}
+        model = found if isinstance(found, OnnxRuntime) else found.model
+        product = cls(model, found.tokenizer, **{**stored.options, **given})
+        if stored.calibration is not None and stored.kind not in cls.answers:
+            raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
+        stored.check_model(found.hash if stored.calibration else "", str(name))
+        product.calibration_ = cast("Record | None", stored.calibration)
+        return product
+
+    @property
+    def runtime(self) -> Runtime:
+        """What computes the passes."""
+        return self.model if isinstance(self.model, OnnxRuntime) else TorchRuntime(self.model, self.tokenizer)
+
+    @property
+    def method(self) -> Method:
+        """How the passes are made: what `config` says, with the settings of it that calibrating learned."""
+        asked = self._asked()
+        learned = None if self.calibration_ is None else self.calibration_.settings.method
+        return asked if learned is None or learned.untuned() != asked else learned
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the model is one for multiple choice."""
+        return self.runtime.chooses
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """What the classes are called, by column; of a multiple choice A, B, ..., once it is calibrated."""
+        return self.runtime.class_names if self.calibration_ is None else self.calibration_.classes
+
+    @property
+    def settings(self) -> Settings:
+        """All that decides the logits besides the model."""
+        length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
+        method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
+        return Settings(method, method.seed if self.seed is None else self.seed, length, self.windows, probe)
+
+    def checked_settings(self) -> Settings:
+        """The settings; raises where the calibration was made under others."""
+        settings = self.settings
+        if self.calibration_ is not None and (difference := self.calibration_.settings.difference(settings)):
+            raise CalibrationError(
+                f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
+            )
+        return settings
+
+    def predictor(self) -> ProductPredictor:
+        """The product as it is now, ready to run: settings and calibration are built and checked once."""
+        raise NotImplementedError
+
+    def save_pretrained(
+        self, directory: str | Path, *, evaluation: "Figures | None" = None, overwrite: bool = False
+    ) -> None:
+        """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory.
+
+        A directory that is not empty is an error unless `overwrite=True`.
+        """
+        saving.write(self, Path(directory), evaluation, overwrite=overwrite)
+
+    def push_to_hub(self, name: str, *, private: bool = False, evaluation: "Figures | None" = None) -> str:
+        """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
+        return saving.push(self, name, private=private, evaluation=evaluation)
+
+    def __repr__(self) -> str:
+        state = "not calibrated"
+        if self.calibration_ is not None:
+            rule = "" if self.calibration_.rule is None else ", abstains"
+            state = f"calibrated on {self.calibration_.rows} rows{rule}"
+        what = f"{len(self.class_names)} {'labels' if self.answers == ('many',) else 'classes'}"
+        return f"{type(self).__name__}({self.runtime.architecture}, {self.method.name!r}, {what}, {state})"
+
+    def _asked(self) -> Method:
+        """The method before anything was learned."""
+        return method_of(self.config, self.seed, self.runtime.method, self.default_method)
+
+    def _check_answers(self, model: "PreTrainedModel") -> None:
+        kind = answering(model)
+        if kind in self.answers:
+            return
+        check_one_answer(model)
+        raise ModelError(
+            f"{type(unwrap(model)).__name__} gives one answer a text, and {type(self).__name__} is for models of "
+            "several; use UncertaintyClassifier. A model of many labels has problem_type='multi_label_classification' "
+            "in its configuration."
+        )
+
+
+def load_product(name: str | Path, **options: Any) -> "Product[Any]":
+    """The product of a directory or a hub id, by the kind of its model; `options` as in `Product.from_pretrained`."""
+    return product_class(name).from_pretrained(name, **options)
+
+
+def product_class(name: str | Path) -> "type[Product[Any]]":
+    """The product that a model is for, by its configuration alone."""
+    from uatlite.classifier.classifier import UncertaintyClassifier
+
+    if is_exported(name):
+        return UncertaintyClassifier
+    products: tuple[type[Product[Any]], ...] = (UncertaintyClassifier,)
+    kind = _answering(name)
+    found = next((product for product in products if kind in product.answers), None)
+    if found is None:
+        raise ModelError(f"{name} gives an answer for each of its {kind}, and no product reads such models.")
+    return found
+
+
+def _answering(name: str | Path) -> Answering:
+    try:
+        from uatlite.model.load import answering_of
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "torch") from error
+    return answering_of(name)
+
+
+def _load_checkpoint(name: str | Path, device: str | None) -> "Checkpoint":
+    try:
+        from uatlite.model.load import load_checkpoint
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "torch") from error
+    return load_checkpoint(name, device=device)

@@ -1,0 +1,253 @@
+"""What products of several answers a text share: from answers that are right or wrong to a calibrator and a promise.
+
+An answer is one label of a text, or one entity. Texts are the unit of everything that is promised: a text fits, or
+decides, with all of its answers.
+
+The raw score, the log-odds that the model gives, is fitted on no row, so that all texts decide; with the score
+`confidence` a third of the texts fits the calibrator and the others decide.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.classifier.calibrate import Learned
+from uatlite.classifier.evidence import Figures
+from uatlite.classifier.settings import Settings
+from uatlite.errors import CalibrationError, ConfigurationError, check_choice
+from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.trust.grouped import GroupedRule, TextScores, grouped_risk
+from uatlite.trust.promise import fitting_rows
+from uatlite.trust.scope import Scope, fit_scope
+from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
+from uatlite.values import Floats, check_share
+
+LOG_ODDS, CONFIDENCE = "log-odds", "confidence"
+ANSWER_SCORES = (LOG_ODDS, CONFIDENCE)
+TOP_LOG_ODDS = "log_odds"
+"""The score of a text that a shift is told by: the highest log-odds of an answer."""
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """What calibration is asked for; at most one of the two promises."""
+
+    target_precision: float | None = None
+    """at least this share of the reported answers is right"""
+    target_wrong: float | None = None
+    """at most so many wrong answers are reported a text, on average"""
+    confidence: float = 0.95
+    score: str = LOG_ODDS
+    false_alarm: float = 0.01
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("score", self.score, ANSWER_SCORES)
+        check_share("false_alarm", self.false_alarm)
+        check_share("confidence", self.confidence)
+        if self.target_precision is not None:
+            check_share("target_precision", self.target_precision)
+        if self.target_wrong is not None and not self.target_wrong > 0:
+            raise ConfigurationError(
+                f"target_wrong={self.target_wrong!r} is not above 0; 0.1 is one wrong answer in ten texts."
+            )
+        if self.target_precision is not None and self.target_wrong is not None:
+            raise ConfigurationError(
+                "target_precision and target_wrong were given together; there is one threshold, so choose one of them."
+            )
+
+    @property
+    def promise(self) -> tuple[str, float] | None:
+        """The kind of the rule and its target, where one is asked for."""
+        if self.target_precision is not None:
+            return "precision", 1.0 - self.target_precision
+        return None if self.target_wrong is None else ("per-text", self.target_wrong)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerCalibration:
+    """What was learned from labelled texts, and what it holds for: one model, one tokenizer, one method."""
+
+    settings: Settings
+    model_hash: str
+    classes: tuple[str, ...]
+    """what the kinds of answers are called: labels, or types of entities"""
+    rows: int
+    """labelled texts"""
+    calibrator: AnswerCalibrator
+    rule: GroupedRule | None
+    shift: ShiftReference | None
+    scope: Scope | None = None
+    """None where the texts are too few"""
+    figures: Figures | None = None
+    spending: tuple[str, ...] = ()
+    """what the method learned, a sentence each"""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """what else the product needs, as plain JSON values"""
+
+    def describe(self) -> list[str]:
+        """What was learned and what is promised, a sentence each."""
+        lines = [*self.spending]
+        if self.rule is not None:
+            lines.append(self.rule.describe())
+        if self.scope is not None:
+            lines.append(self.scope.describe())
+        if self.shift is None:
+            lines.append(
+                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
+            )
+        else:
+            lines.append(
+                f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
+                f"{self.shift.false_alarm:.1%} of runs or fewer."
+            )
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the arrays, as plain JSON values."""
+        return {
+            "model_hash": self.model_hash,
+            "settings": self.settings.to_dict(),
+            "classes": list(self.classes),
+            "rows": self.rows,
+            "calibrator": self.calibrator.to_dict(),
+            "rule": None if self.rule is None else self.rule.to_dict(),
+            "shift": None if self.shift is None else self.shift.to_dict(),
+            "scope": None if self.scope is None else self.scope.to_dict(),
+            "figures": None if self.figures is None else self.figures.to_dict(),
+            "spending": list(self.spending),
+            "extra": dict(self.extra),
+        }
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """The arrays of the method, the scope and the summary of calibration rows, by name."""
+        shift = {} if self.shift is None else self.shift.to_arrays()
+        scope = {} if self.scope is None else self.scope.to_arrays()
+        return {**self.settings.method.to_arrays(), **scope, **shift}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "AnswerCalibration":
+        """The calibration that `to_dict` and `to_arrays` described."""
+        try:
+            return cls(
+                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
+                model_hash=str(state["model_hash"]),
+                classes=tuple(state["classes"]),
+                rows=int(state["rows"]),
+                calibrator=AnswerCalibrator.from_dict(state["calibrator"]),
+                rule=GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
+                shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
+                scope=Scope.from_arrays(state["scope"], arrays) if state["scope"] else None,
+                figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
+                spending=tuple(state["spending"]),
+                extra=state["extra"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
+
+
+def calibrate_answers(
+    learned: Learned,
+    answers: Answers,
+    right: NDArray[np.bool_],
+    options: AnswerOptions,
+    *,
+    model_hash: str,
+    classes: tuple[str, ...],
+    most: int | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> AnswerCalibration:
+    """Learn from the answers of labelled texts, and whether each is right, (answers,).
+
+    `most` is the most answers that a text may report, where it is known beforehand.
+    """
+    texts = answers.texts
+    split = options.promise is not None and options.score == CONFIDENCE
+    fitting = fitting_rows(texts, options.seed) if split else np.ones(texts, dtype=np.bool_)
+    calibrator = AnswerCalibrator().fit(answers.of_texts(fitting), right[fitting[answers.text]])
+    scope = _scope(learned, texts, options)
+    inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
+    return AnswerCalibration(
+        settings=learned.settings,
+        model_hash=model_hash,
+        classes=classes,
+        rows=texts,
+        calibrator=calibrator,
+        rule=_rule(answers, right, calibrator, fitting if split else None, inside, options, most),
+        shift=_shift(answers, options),
+        scope=scope,
+        spending=learned.spending,
+        extra={} if extra is None else extra,
+    )
+
+
+def answer_scores(score: str, answers: Answers, calibrator: AnswerCalibrator) -> Floats:
+    """What ranks answers, (answers,)."""
+    return answers.log_odds if score == LOG_ODDS else calibrator.confidence(answers)
+
+
+def top_log_odds(answers: Answers) -> Floats:
+    """The highest log-odds of a text's answers, (texts,); of a text without one below all others."""
+    lowest = float(answers.log_odds.min(initial=0.0)) - 1.0
+    found = np.full(answers.texts, lowest)
+    np.maximum.at(found, answers.text, answers.log_odds)
+    return found
+
+
+def _scope(learned: Learned, texts: int, options: AnswerOptions) -> Scope | None:
+    outputs = learned.outputs
+    if texts < REFERENCE_ROWS:
+        return None
+    return fit_scope(
+        learned.reference, outputs.representations, scope_logits(outputs.mean_logits), false_alarm=options.false_alarm
+    )
+
+
+def scope_logits(logits: Floats) -> Floats:
+    """The logits that a scope reads, (texts, classes); a single label is one against nothing."""
+    return logits if logits.shape[1] > 1 else np.column_stack([logits, np.zeros(len(logits))])
+
+
+def _shift(answers: Answers, options: AnswerOptions) -> ShiftReference | None:
+    if answers.texts < REFERENCE_ROWS:
+        return None
+    return summarise(top_log_odds(answers), score=TOP_LOG_ODDS, false_alarm=options.false_alarm)
+
+
+def _rule(
+    answers: Answers,
+    right: NDArray[np.bool_],
+    calibrator: AnswerCalibrator,
+    fitting: NDArray[np.bool_] | None,
+    inside: NDArray[np.bool_],
+    options: AnswerOptions,
+    most: int | None,
+) -> GroupedRule | None:
+    """The rule asked for. Texts out of scope are abstained on, so no answer among them counts."""
+    if options.promise is None:
+        return None
+    _, target = options.promise
+    scores = answer_scores(options.score, answers, calibrator)
+    deciding = inside if fitting is None else inside & ~fitting
+    chosen = answers.of_texts(deciding)
+    of_deciding = deciding[answers.text]
+    reference = None
+    if fitting is not None:  # texts that fitted the calibrator do not decide, but say where the search starts
+        starting = answers.of_texts(fitting & inside)
+        of_starting = (fitting & inside)[answers.text]
+        reference = TextScores(scores[of_starting], starting.text, starting.texts)
+    return grouped_risk(
+        scores[of_deciding],
+        ~right[of_deciding],
+        chosen.text,
+        chosen.texts,
+        target,
+        confidence=options.confidence,
+        most=most,
+        reference=reference,
+        score=options.score,
+        seed=options.seed,
+    )
