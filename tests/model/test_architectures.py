@@ -64,6 +64,15 @@ def test_sites_of_multiple_choice(architecture, tiny, choices):
     assert {(site.name, site.own_rate): site.calls for site in sites} == expected
 
 
+def test_sites_of_token_classifiers(architecture, tiny, texts):
+    rates = {"classifier_dropout": RATE}  # of decoders, and of ModernBERT
+    expected = applied_dropout(tiny(architecture, rate=RATE, tokens=True, **rates), texts((7, 5)))
+    sites = dropout_sites(tiny(architecture, rate=RATE, tokens=True, **rates))
+    assert {(site.name, site.own_rate): site.calls for site in sites if not site.added} == expected
+    assert {rate for _, rate in expected} == {RATE}
+    assert len(sites.of("classifier")) == 1
+
+
 def test_every_component_has_sites(architecture, model):
     """Where the model has none, the engine adds one; only a head without dropout stays without."""
     sites = dropout_sites(model)

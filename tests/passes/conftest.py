@@ -140,6 +140,8 @@ class Algorithm1:
         AttentionInterface.register(KEY, _attention)
         AttentionMaskInterface.register(KEY, eager_mask)
         self.config, self.roles = config, ROLES[name]
+        if type(model).__name__.endswith("ForTokenClassification"):
+            self.roles = {**self.roles, r"dropout|drop": "head"}
         self.outside = name.startswith("deberta") or name == "mpnet"
         self.model = copy.deepcopy(model).eval()
         if not self.outside:
@@ -235,12 +237,13 @@ class Algorithm1:
         if rate == 0:
             return x
         shape = {2: (1, *x.shape), 3: (1, *x.shape[1:]), 4: tuple(x.shape[1:])}[x.ndim]
-        if role == "head":
+        pooled = role == "head" and x.ndim == 2
+        if pooled:
             shape = (1, 1, x.shape[-1])
         draw = Draw(self.config.seed, name, rate)
         draws = MASKS[self.config.masks](draw, range(self.number, self.number + 1), self.config.samples, shape)
         keep = torch.from_numpy(draws[0]).float() / (1 - rate)
-        if role in ("head", "position"):
+        if pooled or role == "position":
             return x * keep[0]
         at = (torch.arange(x.shape[-2]) - self.starts[:, None]).clamp_min(0)
         if role == "probabilities":

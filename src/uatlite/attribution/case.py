@@ -38,6 +38,7 @@ from uatlite.passes.engine import (
     chunks_of,
     forward_folded,
     keep_freed_memory,
+    place,
 )
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import Noise, SiteCall, Texts
@@ -83,9 +84,14 @@ class Case:
         return self.inputs["attention_mask"].bool()
 
     @property
-    def classes(self) -> int:
-        """The number of logits of a text."""
-        return self.view.classes(self.inputs["input_ids"])
+    def shape(self) -> tuple[int, ...]:
+        """That of the logits: (batch, classes), of multiple choice (batch, choices), of tokens (batch, tokens, classes)."""
+        return self.view.logit_shape(self.inputs["input_ids"])
+
+    @property
+    def padded(self) -> Tensor | None:
+        """Which tokens are not padding where logits are of tokens (batch, tokens); None where they are of texts."""
+        return self.inputs["attention_mask"] if self.view.tags else None
 
 
 def with_fixed_gates(config: UATConfig) -> UATConfig:
@@ -140,10 +146,10 @@ def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forwa
 
 def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
     """Logits (passes, batch, classes) of some passes under a noise."""
-    logits = torch.zeros((len(passes), len(case.real), case.classes), device=case.real.device)
+    logits = torch.zeros((len(passes), *case.shape), device=case.real.device)
     for forward in forwards(case, passes, make_noise):
         block = slice(forward.passes.start - passes.start, forward.passes.stop - passes.start)
-        logits[block, forward.chunk.rows] = forward.logits
+        place(logits[block].transpose(0, 1), forward.chunk, forward.logits.transpose(0, 1), case.padded)
     return logits
 
 
@@ -159,11 +165,11 @@ class DeterministicPass:
 
 def without_noise(case: Case) -> DeterministicPass:
     """Run the pass without dropout, with the configuration's gates."""
-    logits = torch.zeros((len(case.real), case.classes), device=case.real.device)
+    logits = torch.zeros(case.shape, device=case.real.device)
     calls: list[SiteCall] = []
     for forward in forwards(case, range(1), lambda texts, passes: NoDropout(case.config)):
         check_fired(case.view, case.config, forward.folded)
-        logits[forward.chunk.rows] = forward.logits[0]
+        place(logits, forward.chunk, forward.logits[0], case.padded)
         calls = forward.folded.fired
     return DeterministicPass(logits, tuple(calls))
 

@@ -43,6 +43,7 @@ from uatlite.attribution.case import (
 )
 from uatlite.attribution.first_order import FirstOrder, first_order
 from uatlite.errors import ConfigurationError, check_choice
+from uatlite.model.architectures import check_one_answer
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
@@ -183,6 +184,7 @@ def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
 
 
 ESTIMATORS = (*SAMPLED, "delta")
+SEVERAL = "Its variance is that of each answer: uatlite.attribution.first_order.first_orders gives it."
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,7 @@ def attribute(
     not used, and gates are set by the closed-form U; see `uatlite.attribution.case`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
+    check_one_answer(model, SEVERAL)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
@@ -353,4 +356,5 @@ def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UAT
     is the first-order variance of the margin under the configuration's dropout. The model is left untouched, and no
     gradient is left on it. `samples`, `masks` and `seed` of the configuration have no effect.
     """
+    check_one_answer(model, SEVERAL)
     return Propagation.of(first_order(Case.of(model, encoded, config), "margin"))

@@ -151,6 +151,9 @@ class Cascade(MethodDefaults):
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """Logits (passes of the second stage, batch, classes), NaN where a text has fewer."""
+        from uatlite.model.architectures import check_one_answer
+
+        check_one_answer(model, "A cascade sends texts on by the confidence of their one answer; use 'distilled'.")
         first = BASE.run(model, encoded)
         rows = self.escalates(first.logits[0])
         second = self.then.run(model, {name: value[rows] for name, value in encoded.items()}) if len(rows) else None

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from uatlite.attribution.first_order import Candidates
+
 FLOOR = 0.5
 """The lowest cross-validated R² at which the read-out takes the teacher's place."""
 FEWEST_TEXTS = 60
@@ -148,6 +150,9 @@ class Distilled(MethodDefaults):
 
     Before it is fitted, or where the read-out is poor, the teacher itself runs. With `second_look` it also runs for
     the texts that a calibrated classifier finds out of scope, where the read-out knows nothing.
+
+    Of a token classifier the variances are those of candidate tokens, and what the head reads is that of the token.
+    Before the read-out is fitted the plain model runs alone, so that its entities are those of the model as it is.
     """
 
     teacher: Second = ANALYTIC
@@ -250,6 +255,29 @@ class Distilled(MethodDefaults):
         assert said is not None
         assert said.given_variance is not None
         return replace(plain, margin_variance=plain.logits.new_tensor(said.given_variance))
+
+    def run_tokens(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], candidates: Candidates) -> Passes:
+        """The plain logits (1, batch, tokens, classes), and the variances read off them (batch, tokens)."""
+        import torch
+
+        if self.read_out is not None and not self.reads:
+            return self.teacher.run_tokens(model, encoded, candidates)
+        plain = BASE.run(model, encoded)
+        if self.read_out is None:
+            return plain
+        logits = plain.logits[0]
+        chosen = candidates(torch.arange(len(logits), device=logits.device), logits).to(logits.device)
+        read = plain.representation
+        outputs = PassLogits(
+            logits[chosen].double().cpu().numpy()[None],
+            representations=None if read is None else read[chosen].double().cpu().numpy(),
+        )
+        said = self.read_from(outputs)
+        assert said is not None
+        assert said.given_variance is not None
+        variances = torch.full(chosen.shape, torch.nan, device=logits.device)
+        variances[chosen] = logits.new_tensor(said.given_variance)
+        return replace(plain, margin_variance=variances)
 
     def read_from(self, plain: PassLogits) -> PassLogits | None:
         if self.read_out is None or not self.reads:

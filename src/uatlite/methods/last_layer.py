@@ -21,12 +21,15 @@ from typing import TYPE_CHECKING, ClassVar
 
 from uatlite.methods.method import Passes
 from uatlite.methods.trained import TrainedMethod, at_least
+from uatlite.model.architectures import check_one_answer
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
     from uatlite.model.heads import GaussianProcessHead, VariationalLinear
+
+REFUSED = "Methods of the last layer are for one class a text; use 'distilled', 'uat' or 'ensemble'."
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Laplace(TrainedMethod):
         from uatlite.model.heads import mean_field_logits
         from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
 
+        check_one_answer(model, REFUSED)
         weights = weights_for(model, self.key)
         body = weights.made(model, self.key, lambda: without_last_layer(model))
         with torch.inference_mode():
@@ -105,6 +109,7 @@ class Sngp(TrainedMethod):
         from uatlite.model.heads import GaussianProcessHead
         from uatlite.model.weights import features, weights_for, without_last_layer
 
+        check_one_answer(model, REFUSED)
         weights = weights_for(model, self.key)
         body, head = weights.made(
             model, self.key, lambda: (without_last_layer(model), GaussianProcessHead.of(weights.tensors))
@@ -156,6 +161,7 @@ class VariationalLastLayer(TrainedMethod):
 
         from uatlite.model.weights import features, weights_for, without_last_layer
 
+        check_one_answer(model, REFUSED)
         weights = weights_for(model, self.key)
         body, layer = weights.made(
             model, self.key, lambda: (without_last_layer(model), _posterior(model, weights.tensors))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
+    from uatlite.attribution.first_order import Candidates
     from uatlite.attribution.layers import Propagation
     from uatlite.model.weights import MethodWeights
 
@@ -32,7 +33,7 @@ FEWEST_ROWS = 40
 
 @dataclass(frozen=True, eq=False)
 class Passes:
-    """What a method says about a batch of texts."""
+    """What a method says about a batch of texts; of a token classifier, batch is (batch, tokens) in every shape."""
 
     logits: Tensor
     """(passes, batch, classes), float32; NaN after the last valid pass of a text"""
@@ -210,6 +211,14 @@ class Method(Protocol):
         """The passes over tokenised texts, (batch, tokens) or (batch, choices, tokens)."""
         ...
 
+    def run_tokens(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], candidates: Candidates) -> Passes:
+        """The passes of a token classifier: logits (passes, batch, tokens, classes).
+
+        A method that knows variances without sampling gives those of the margins of the candidate tokens,
+        (batch, tokens), NaN elsewhere.
+        """
+        ...
+
 
 class MethodDefaults:
     """What holds for a method that says nothing else: no seed, no dropout, one stage, nothing to learn.
@@ -260,6 +269,12 @@ class MethodDefaults:
     @property
     def learns_from_labels(self) -> bool:
         return False
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+        raise NotImplementedError
+
+    def run_tokens(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], candidates: Candidates) -> Passes:
+        return self.run(model, encoded)
 
     def seeded(self, seed: int) -> Self:
         return self

@@ -68,7 +68,6 @@ _LLAMA = Architecture(
     attention_rate="attention_dropout",
     attention_output=None,
     feed_forward="mlp",
-    head=(),
     added=frozenset({"embedding", "feed_forward"}),
     reads_last=True,
 )
@@ -131,7 +130,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         attention_rate="attn_dropout",
         attention_output="attn.resid_dropout",
         feed_forward="mlp.dropout",
-        head=(),
         reads_last=True,
     ),
     "llama": _LLAMA,
@@ -194,14 +192,14 @@ def check_classifier(model: PreTrainedModel) -> None:
 _SEVERAL = {"many": ("labels", "UncertaintyLabeler"), "tokens": ("entities", "UncertaintyTagger")}
 
 
-def check_one_answer(model: PreTrainedModel) -> None:
-    """Raise unless the model gives one answer a text: a class, or an option."""
+def check_one_answer(model: PreTrainedModel, advice: str | None = None) -> None:
+    """Raise unless the model gives one answer a text: a class, or an option. `advice` says why, and what to do."""
     kind = answering(model)
     if kind in _SEVERAL:
         what, product = _SEVERAL[kind]
         raise ModelError(
             f"{type(unwrap(model)).__name__} gives several answers a text ({what}), and this needs a model that gives "
-            f"one; use {product}."
+            f"one. {advice or f'Use {product}.'}"
         )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from uatlite.model.architectures import ARCHITECTURES
+from uatlite.model.architectures import ARCHITECTURES, answering
 from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Site, intervene
 from uatlite.model.view import View, is_known, layers_of, view_of
 
@@ -100,7 +100,7 @@ class PlainPass:
 def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Logits (batch, classes) without dropout, and the representation of each text (batch, units).
 
-    The second is None where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
+    Of a token classifier both are of tokens: (batch, tokens, classes) and (batch, tokens, units). The second is None where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
     """
     with plain(model, inputs) as classifier:
         return forward_and_read(classifier, inputs)
@@ -130,10 +130,13 @@ def representation(model: PreTrainedModel, seen: _Seen, inputs: Mapping[str, Ten
     """What the last layer gives for the token that the head reads, and the mean of what it receives: (batch, units).
 
     The head reads the first token, or a decoder's last one. The mean is over all real tokens and stands behind it in
-    the same vector; it is left out where the last layer is not known. Options of a question are averaged.
+    the same vector; it is left out where the last layer is not known. Options of a question are averaged. Of a token
+    classifier it is what the encoder gives for each token: (batch, tokens, units).
     """
     if seen.states is None:
         return None
+    if answering(model) == "tokens":
+        return seen.states.float()
     row = ARCHITECTURES.get(model.config.model_type)
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     real = mask.to(seen.states.device).flatten(0, -2).long()

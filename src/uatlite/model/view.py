@@ -50,9 +50,17 @@ class View:
     narrows: bool
     """whether only the head reads the last layer's output, and only its first token"""
 
-    def classes(self, input_ids: Tensor) -> int:
-        """The number of logits of a text: the labels, or the choices of (batch, choices, tokens)."""
-        return int(input_ids.shape[1] if input_ids.ndim == 3 else self.model.config.num_labels)
+    def logit_shape(self, input_ids: Tensor) -> tuple[int, ...]:
+        """The shape of a batch's logits: (batch, classes), (batch, choices), or (batch, tokens, classes)."""
+        if input_ids.ndim == 3:
+            return tuple(input_ids.shape[:2])
+        batch = tuple(input_ids.shape) if self.tags else tuple(input_ids.shape[:1])
+        return *batch, int(self.model.config.num_labels)
+
+    @property
+    def tags(self) -> bool:
+        """Whether the model gives logits for each token."""
+        return answering(self.model) == "tokens"
 
     def narrow_layer(self, *, from_the_left: bool) -> int | None:
         """The layer that may run for the first token alone; it needs texts that start at the left. None otherwise."""

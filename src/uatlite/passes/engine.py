@@ -5,7 +5,7 @@ settled leaves the batch. A mask depends on pass, site and position, never on th
 first k passes of a text are the same in both.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.model.architectures import check_encoded, unwrap
+from uatlite.model.architectures import check_encoded, check_one_answer, unwrap
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
@@ -140,7 +140,7 @@ class Samples:
     """The results of M stochastic passes over a batch, or over a chunk of it."""
 
     logits: Tensor
-    """(passes, batch, classes)"""
+    """(passes, batch, classes); of a token classifier (passes, batch, tokens, classes), 0 at padding"""
     token_uncertainty: Tensor
     """U from all passes (batch, tokens), or (batch, choices, tokens) for multiple choice; 0 at padding"""
     layer_uncertainty: Tensor | None
@@ -148,7 +148,10 @@ class Samples:
     fired: tuple[SiteCall, ...]
     """which sites dropped units, in forward order, and at which rate"""
     representation: Tensor | None = None
-    """what the head reads, the mean over passes: (batch, units); None where it cannot be seen"""
+    """what the head reads, the mean over passes: (batch, units); None where it cannot be seen
+
+    Of a token classifier (batch, tokens, units), 0 at padding.
+    """
 
 
 def sample(
@@ -167,29 +170,56 @@ def sample(
     config = UATConfig() if config is None else config
     view, inputs = _prepare(model, encoded, config)
     ids = inputs["input_ids"]
-    logits = torch.zeros((config.samples, len(ids), view.classes(ids)), device=ids.device)
     tokens = torch.zeros(ids.shape, device=ids.device)
     layerwise = config.estimate == "layerwise" and config.modulates
     layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
-    read: list[tuple[Tensor, Tensor | None]] = []
+    parts: list[tuple[Chunk, Samples]] = []
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
         found = run_chunk(view, inputs, part, config)
-        read.append((part.rows, found.representation))
-        logits[:, part.rows] = found.logits
+        parts.append((part, found))
         tokens[part.rows, ..., : part.tokens] = found.token_uncertainty
         if layers is not None and found.layer_uncertainty is not None:
             layers[:, part.rows, ..., : part.tokens] = found.layer_uncertainty
         fired = found.fired
-    return Samples(logits, tokens, layers, fired, in_order(read))
+    logits, read = _joined(parts, view, inputs, config.samples)
+    return Samples(logits, tokens, layers, fired, read)
 
 
-def in_order(parts: list[tuple[Tensor, Tensor | None]]) -> Tensor | None:
-    """Values (rows, units) of all rows from those of chunks of them; None where a chunk has none."""
-    known = [value for _, value in parts if value is not None]
+def _joined(
+    parts: Sequence[tuple[Chunk, Samples]], view: View, inputs: Mapping[str, Tensor], passes: int
+) -> tuple[Tensor, Tensor | None]:
+    """Logits (passes, batch, ...) and representations (batch, ...) of a batch from those of its chunks."""
+    ids, real = inputs["input_ids"], inputs["attention_mask"] if view.tags else None
+    logits = torch.zeros((passes, *view.logit_shape(ids)), device=ids.device)
+    for part, found in parts:
+        place(logits.transpose(0, 1), part, found.logits.transpose(0, 1), real)
+    return logits, in_order([(part, found.representation) for part, found in parts], real)
+
+
+def place(whole: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
+    """Write a chunk's values (rows, ...) into those of the batch.
+
+    With `real` (batch, tokens) the values are of tokens: the last axis but one is tokens, and padding stays 0.
+    """
+    if real is None:
+        whole[part.rows] = values
+        return
+    padding = ~part.take(real).bool().view(len(part.rows), *[1] * (values.ndim - 3), part.tokens, 1)
+    whole[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
+
+
+def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], real: Tensor | None) -> Tensor | None:
+    """Values of all rows from those of chunks of them, as `place` puts them; None where a chunk has none."""
+    known = [(part, value) for part, value in parts if value is not None]
     if not known or len(known) < len(parts):
         return None
-    return torch.cat(known)[torch.argsort(torch.cat([rows for rows, _ in parts]))]
+    rows, first = sum(len(part.rows) for part, _ in known), known[0][1]
+    shape = (rows, *first.shape[1:]) if real is None else (*real.shape, first.shape[-1])
+    whole = torch.zeros(shape, dtype=first.dtype, device=first.device)
+    for part, value in known:
+        place(whole, part, value, real)
+    return whole
 
 
 def _prepare(
@@ -265,8 +295,8 @@ def forward_folded(
     folded = {name: value.repeat(passes, *[1] * (value.ndim - 1)) for name, value in inputs.items()}
     with torch.inference_mode(), intervene(run):
         logits, read = forward_and_read(view.model, folded, return_dict=True)
-    read = None if read is None else read.view(passes, -1, read.shape[-1])
-    return logits.float().view(passes, -1, logits.shape[-1]), read
+    read = None if read is None else read.view(passes, -1, *read.shape[1:])
+    return logits.float().view(passes, -1, *logits.shape[1:]), read
 
 
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
@@ -302,6 +332,7 @@ def sample_adaptively(
     memory_budget: int = MEMORY_BUDGET,
 ) -> AdaptiveSamples:
     """Run passes in blocks, each over the texts that are not settled yet, up to `config.samples`."""
+    check_one_answer(model, "Adaptive sampling stops where the one answer of a text is settled; use 'fast'.")
     if config.estimate == "layerwise" and config.modulates:
         raise ConfigurationError(
             "estimate='layerwise' needs all passes of a text in one batch, and adaptive sampling runs them in blocks. "
@@ -339,8 +370,5 @@ def run_passes(
     view: View, inputs: Mapping[str, Tensor], config: UATConfig, passes: range, chunk: int | None, memory_budget: int
 ) -> tuple[Tensor, Tensor | None]:
     """Logits (passes, batch, classes) of some of the configuration's passes, and what the head reads (batch, units)."""
-    parts = list(chunks_of(inputs, view, config, passes, chunk, memory_budget))
-    found = [run_chunk(view, inputs, part, config) for part in parts]
-    rows = torch.argsort(torch.cat([part.rows for part in parts]))
-    read = in_order([(part.rows, one.representation) for part, one in zip(parts, found, strict=True)])
-    return torch.cat([one.logits for one in found], dim=1)[:, rows], read
+    parts = chunks_of(inputs, view, config, passes, chunk, memory_budget)
+    return _joined([(part, run_chunk(view, inputs, part, config)) for part in parts], view, inputs, len(passes))

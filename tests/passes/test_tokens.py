@@ -1,0 +1,83 @@
+"""Token classifiers: logits for every token, from the same masks, with the same promise of one answer a text."""
+
+import pytest
+import torch
+
+from uatlite import DropoutRates, UATConfig, sample
+from uatlite.errors import ModelError
+from uatlite.methods.registry import METHODS
+from uatlite.model.plain import plain_pass
+from uatlite.model.view import view_of
+from uatlite.passes.engine import sample_adaptively
+from uatlite.passes.stopping import Stopping
+
+RATES = DropoutRates(embedding=0.15, attention=0.2, feed_forward=0.3, classifier=0.25)
+
+
+@pytest.fixture
+def tagger(architecture, shared):
+    """The session's token classifier of an architecture; no test may change it."""
+    return shared(architecture, tokens=True)
+
+
+@pytest.mark.parametrize("estimate", ["lagged", "closed-form"])
+def test_folded_passes_equal_the_loop(architecture, tagger, encoded, estimate, reference):
+    config = UATConfig(samples=4, penalty=2.0, estimate=estimate, rates=RATES, seed=7)
+    logits, uncertainty = reference(tagger, architecture, encoded, config)
+    out = sample(tagger, encoded, config)
+    real = encoded["attention_mask"].bool()
+    torch.testing.assert_close(out.logits[:, real], logits[:, real], rtol=0, atol=1e-5)
+    torch.testing.assert_close(out.token_uncertainty, uncertainty, rtol=0, atol=1e-5)
+    assert out.logits[:, real].std(dim=0).min() > 1e-3
+    assert not out.logits[:, ~real].any()
+
+
+def test_layerwise_passes_equal_the_loop(shared, mixed, reference):
+    config = UATConfig(samples=4, penalty=2.0, estimate="layerwise", rates=RATES)
+    logits, _ = reference(shared("bert", tokens=True), "bert", mixed, config)
+    real = mixed["attention_mask"].bool()
+    found = sample(shared("bert", tokens=True), mixed, config).logits
+    torch.testing.assert_close(found[:, real], logits[:, real], rtol=0, atol=1e-5)
+
+
+def test_one_text_one_answer(tagger, texts):
+    """In another order, alone, with more padding, in other chunks and budgets."""
+    batch = texts((9, 4, 12, 6, 9, 17, 5, 8))
+    config = UATConfig(samples=3, penalty=2.0, rates=RATES)
+    usual = sample(tagger, batch, config)
+    reverse = {name: value.flip(0) for name, value in batch.items()}
+    alone = {name: torch.nn.functional.pad(value[3:4], (0, 13)) for name, value in batch.items()}
+    alone["input_ids"][alone["attention_mask"] == 0] = 1
+    variants = [(reverse, 4, {}), (alone, 0, {}), (batch, 3, {"chunk": 1}), (batch, 3, {"memory_budget": 1})]
+    for other, row, how in variants:
+        out = sample(tagger, other, config, **how)
+        torch.testing.assert_close(out.logits[:, row, :6], usual.logits[:, 3, :6], rtol=0, atol=1e-5)
+        torch.testing.assert_close(out.representation[row, :6], usual.representation[3, :6], rtol=0, atol=1e-5)
+        assert not out.logits[:, row, 6:].any()
+
+
+def test_the_plain_pass_gives_every_token_its_logits_and_what_the_encoder_says(tagger, encoded):
+    logits, read = plain_pass(tagger, encoded)
+    with torch.no_grad():
+        torch.testing.assert_close(logits, tagger(**encoded).logits)
+        states = tagger.base_model(**encoded).last_hidden_state
+    torch.testing.assert_close(read, states)
+    assert not view_of(tagger).narrows
+
+
+def test_without_rates_the_passes_are_the_plain_one(tagger, encoded):
+    real = encoded["attention_mask"].bool()
+    out = sample(tagger, encoded, UATConfig(samples=2, gate="none", rates=DropoutRates.uniform(0.0)))
+    plain, read = plain_pass(tagger, encoded)
+    torch.testing.assert_close(out.logits[0, real], plain[real], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(out.representation[real], read[real], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", ["bert"], indirect=True)
+def test_methods_of_one_answer_refuse(tagger, texts):
+    batch = texts((5, 4))
+    with pytest.raises(ModelError, match=r"several answers a text \(entities\).*Adaptive sampling.*use 'fast'"):
+        sample_adaptively(tagger, batch, UATConfig.fast(samples=4), Stopping())
+    for name in ("adaptive", "cascade"):
+        with pytest.raises(ModelError, match=r"several answers a text \(entities\)"):
+            METHODS[name].run(tagger, batch)
