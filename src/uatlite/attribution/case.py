@@ -85,7 +85,7 @@ class Case:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the logits: (batch, classes), of multiple choice (batch, choices), of tokens (batch, tokens, classes)."""
+        """That of the logits: (batch, classes), (batch, choices), or of tokens (batch, tokens, classes)."""
         return self.view.logit_shape(self.inputs["input_ids"])
 
     @property

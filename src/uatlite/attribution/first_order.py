@@ -35,14 +35,13 @@ from uatlite.passes.engine import (
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import SiteCall, Texts
 
-
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).
 
 The weights of an output are 0 for a text that has fewer of them.
 """
 Candidates = Callable[[Tensor, Tensor], Tensor]
-"""From indices of texts (texts,) and logits (texts, tokens, classes) to the tokens that are asked for (texts, tokens)."""
+"""From indices of texts (texts,) and logits (texts, tokens, classes) to which tokens are asked for (texts, tokens)."""
 
 
 @dataclass(frozen=True)

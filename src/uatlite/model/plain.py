@@ -100,7 +100,8 @@ class PlainPass:
 def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Logits (batch, classes) without dropout, and the representation of each text (batch, units).
 
-    Of a token classifier both are of tokens: (batch, tokens, classes) and (batch, tokens, units). The second is None where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
+    Of a token classifier both are of tokens: (batch, tokens, classes) and (batch, tokens, units). The second is None
+    where the model has no encoder of its own under a head, or runs it in a way that cannot be seen.
     """
     with plain(model, inputs) as classifier:
         return forward_and_read(classifier, inputs)
