@@ -59,6 +59,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, Option(help="Host name under which clients reach it; may be repeated.")
     ] = None,
+    watch: Annotated[
+        Path | None,
+        Option(help="File that keeps what is known of the traffic; 'uatlite watch' reads it."),
+    ] = None,
     method: shared.Method = None,
     max_length: shared.MaxLength = None,
     batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
@@ -94,6 +98,7 @@ def serve(
         limits=limits,
         token=token,
         hosts=allow_host or (),
+        watch=watch,
         on_start=lambda address: console.print(f"Serving at {address} (Ctrl-C stops)"),
     )
 

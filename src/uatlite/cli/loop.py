@@ -33,6 +33,8 @@ WATCH_EXAMPLES = """
   uatlite watch my-classifier scored/ -o watch.json --acknowledge                # the change is over
 
   uatlite watch my-classifier scored/ -o watch.json --acknowledge --new-normal   # the change stays
+
+  uatlite watch my-classifier -o traffic.json --once --report watch.html   # of: uatlite serve --watch traffic.json
 """
 
 
@@ -78,11 +80,17 @@ def _short(value: object) -> str:
 
 def watch(
     classifier: Annotated[str, Argument(help="Directory that 'uatlite calibrate' wrote.")],
-    scored: Annotated[str, Argument(help="What 'uatlite predict' wrote: a file, or a directory of such files.")],
+    scored: Annotated[
+        str | None,
+        Argument(help="What 'uatlite predict' wrote: a file or a directory. Without it: what a service has counted."),
+    ] = None,
+    *,
     state: Annotated[Path, Option("--output", "-o", help="File that keeps all that is known; each look continues it.")],
     once: Annotated[bool, Option("--once", help="Look once; exit code 4 if there is an alarm.")] = False,
     every: Annotated[float, Option(help="Seconds between two looks, without --once.")] = 60.0,
-    bound: Annotated[float, Option(help="Probability that it ever raises a false alarm, at most.")] = 0.01,
+    bound: Annotated[
+        float | None, Option(help="Probability that it ever raises a false alarm, at most; 0.01 for a new state.")
+    ] = None,
     acknowledge: Annotated[
         bool, Option("--acknowledge", help="Reset after an alarm: begin again against the calibration rows.")
     ] = False,
@@ -107,6 +115,8 @@ def watch(
         if report is not None:
             from uatlite.lab.report.watch import write_watch
         watching = Watch.of(classifier, state, bound=bound, time=time_column)
+    if scored is None and not state.exists():
+        raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:
         _print(console, watching.acknowledge(fresh=new_normal), new=None)
         return
@@ -124,7 +134,11 @@ def watch(
         raise Exit(ALARM)
 
 
-def _look(console: Console, watching: "Watch", scored: str) -> "WatchState":
+def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchState":
+    if scored is None:
+        found = watching.read()
+        _print(console, found, new=None)
+        return found
     counted: list[int] = []
     with console.status("Reading …") as status:
 

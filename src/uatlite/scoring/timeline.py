@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
-from scipy.stats import norm
 
 from uatlite.errors import InputError
 from uatlite.trust.menu import exact_interval
@@ -98,7 +98,7 @@ class Tally:
         if self.rows:
             mean = self.confidence / self.rows
             spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
-            reach = float(norm.ppf(0.5 + CONFIDENCE / 2)) * spread / self.rows**0.5
+            reach = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * spread / self.rows**0.5
             found[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
         return found
 

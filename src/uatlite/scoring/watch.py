@@ -9,7 +9,7 @@ import heapq
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -39,13 +39,14 @@ class Watch:
 
     calibration: Calibration
     path: Path
-    bound: float = BOUND
+    bound: float | None = None
+    """of false alarms over the whole life; None for that of the state, and 0.01 for a new one"""
     time: str | None = None
     """the column of the time of a row; by default the time of its file"""
     patience: float = PATIENCE
 
     @classmethod
-    def of(cls, directory: str | Path, path: Path, *, bound: float = BOUND, time: str | None = None) -> "Watch":
+    def of(cls, directory: str | Path, path: Path, *, bound: float | None = None, time: str | None = None) -> "Watch":
         """The watch of a calibrated classifier; no model is loaded."""
         calibration = read(directory).calibration
         if calibration is None:
@@ -66,7 +67,7 @@ class Watch:
         """The state on disk; a new one where there is none."""
         reference = self.reference
         if not self.path.exists():
-            return WatchState.begin(reference, bound=self.bound)
+            return WatchState.begin(reference, bound=BOUND if self.bound is None else self.bound)
         try:
             state = WatchState.from_dict(json.loads(self.path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
@@ -76,10 +77,10 @@ class Watch:
                 f"{self.path} belongs to another calibration of the classifier; its evidence does not carry over. "
                 "Give another state file."
             )
-        if state.monitor.bound != self.bound:
+        if self.bound is not None and state.monitor.bound != self.bound:
             raise StoreError(
                 f"{self.path} was begun with the bound {state.monitor.bound:g}, not {self.bound:g}; a bound holds for "
-                f"a whole life. Give --bound {state.monitor.bound:g}, or another state file."
+                "a whole life. Give no --bound, or another state file."
             )
         return state
 
@@ -105,6 +106,14 @@ class Watch:
                 line = next((one.line for one in state.files if one.name == file.known.name), file.known.line)
                 state = state.counting(replace(file.known, line=line, done=True))
             self.write(state)
+        return state
+
+    def count(self, outcomes: Sequence[Outcome], place: str) -> WatchState:
+        """Count rows that are in no file, such as those of a service; `place` says where they are from."""
+        with self.locked():
+            state = self.read().after(self.reference, outcomes, [(place, 0)] * len(outcomes))
+            if outcomes:
+                self.write(state)
         return state
 
     def acknowledge(self, *, fresh: bool = False) -> WatchState:
@@ -175,8 +184,10 @@ def blocks(file: ScoredFile, columns: Columns, most: int = BLOCK) -> Iterator[Sc
         yield ScoredRows(outcomes, places, len(some) - len(outcomes), some[-1].line)
 
 
-def rows_since(watch: Watch, state: WatchState, source: str, row: int) -> Iterator[NumberedRow]:
+def rows_since(watch: Watch, state: WatchState, source: str | None, row: int) -> Iterator[NumberedRow]:
     """The counted rows from a number on, read again, each with its number; those whose file is gone are left out."""
+    if source is None:
+        return
     reference = watch.reference
     columns = Columns(reference.score, SCOPE in reference.cells, watch.time)
     home = Path(source) if Path(source).is_dir() else Path(source).parent
@@ -210,7 +221,7 @@ class ChangedRows:
 
 
 def changed_rows(
-    watch: Watch, state: WatchState, source: str, change: int, *, most: int = 20, around: int = 5
+    watch: Watch, state: WatchState, source: str | None, change: int, *, most: int = 20, around: int = 5
 ) -> ChangedRows:
     """The rows from number `change` on, in one reading. Strangest are the lowest p-values of scope, then of scores."""
     tally, strangest, near = Tally(), list[NumberedRow](), list[NumberedRow]()

@@ -68,6 +68,11 @@ class WatchState:
         """The alarm that is not acknowledged."""
         return self.alarms[-1] if self.monitor.alarm is not None and self.alarms else None
 
+    @property
+    def evidence(self) -> float:
+        """M, cut where it is overwhelming; an alarm is raised at 1 / bound."""
+        return math.exp(min(self.monitor.log_martingale, 700.0))
+
     @classmethod
     def begin(cls, reference: Reference, *, bound: float = BOUND, seed: int = 0) -> Self:
         """Before the first row."""
@@ -131,9 +136,14 @@ class WatchState:
         """Lines for a terminal; `new` is how many rows the last look counted."""
         counted = f"{self.rows:,} rows watched" + ("" if new is None else f", {new:,} of them new")
         rejected = f"; {self.rejected:,} could not be used" if self.rejected else ""
-        evidence, limit = math.exp(min(self.monitor.log_martingale, 700.0)), 1.0 / self.monitor.bound
-        lines = [f"{counted}{rejected}. Evidence of a change {evidence:.3g}, alarm at {limit:.4g}."]
-        alarm = self.alarm
+        return [
+            f"{counted}{rejected}. Evidence of a change {self.evidence:.3g}, alarm at {1.0 / self.monitor.bound:.4g}.",
+            *self.verdict(),
+        ]
+
+    def verdict(self) -> list[str]:
+        """Whether something has changed, what and since when."""
+        lines, alarm = list[str](), self.alarm
         if alarm is not None:
             lines.append(
                 f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "

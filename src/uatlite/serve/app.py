@@ -132,13 +132,14 @@ def _add_probes(api: FastAPI, service: Service) -> None:
 
     @api.get("/model", tags=["operate"])
     async def model() -> ServedModel:
-        """What is served: classes, method, what calibration promises, whether the latest texts have shifted, limits."""
-        return service.about(await service.traffic())
+        """What is served: classes, method, what calibration promises, whether the traffic has changed, limits."""
+        return service.about(await service.traffic(), await service.watched())
 
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counters, and the verdict on the latest texts, in Prometheus's text format."""
+        """Counters, and the verdicts on the traffic, in Prometheus's text format."""
         await service.traffic()
+        await service.watched()
         return Response(service.counters.text(), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.schema import Answer
 from uatlite.trust.shift import ShiftReport
 
@@ -43,6 +44,12 @@ class Counters:
         self._window_outside = Gauge(
             "uatlite_window_out_of_scope", "Share of the window that is out of scope", registry=self.registry
         )
+        self._watched = Gauge("uatlite_watch_texts", "Texts watched, over the whole life", registry=self.registry)
+        self._evidence = Gauge("uatlite_watch_evidence", "Evidence that the texts have changed", registry=self.registry)
+        self._limit = Gauge("uatlite_watch_limit", "Evidence that raises an alarm", registry=self.registry)
+        self._alarm = Gauge(
+            "uatlite_watch_alarm", "1 from an alarm until it is acknowledged, else 0", registry=self.registry
+        )
         self.traffic(None)
 
     def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
@@ -67,6 +74,13 @@ class Counters:
         found = (None,) * 3 if report is None else (report.shifted, report.p_value, report.out_of_scope)
         for gauge, value in zip((self._shift, self._shift_p_value, self._window_outside), found, strict=True):
             gauge.set(math.nan if value is None else float(value))
+
+    def watched(self, state: WatchState) -> None:
+        """Set what is known of all texts over the whole life."""
+        self._watched.set(state.rows)
+        self._evidence.set(state.evidence)
+        self._limit.set(1.0 / state.monitor.bound)
+        self._alarm.set(state.alarm is not None)
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that was answered or refused."""

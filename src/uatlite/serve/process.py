@@ -4,6 +4,7 @@ import signal
 import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -29,14 +30,16 @@ def serve(
     limits: Limits | None = None,
     token: str | None = None,
     hosts: Collection[str] = (),
+    watch: Path | None = None,
     on_start: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serve a classifier until SIGINT or SIGTERM, and then answer the requests accepted before.
 
     `port=0` takes a free port. `on_start` gets the address once the service answers there. `hosts` are host names to
-    accept; on loopback the local names are accepted as well, elsewhere no `hosts` means any.
+    accept; on loopback the local names are accepted as well, elsewhere no `hosts` means any. `watch` is a file that
+    keeps what is known of the traffic.
     """
-    service = Service(classifier, limits)
+    service = Service(classifier, limits, watch=watch)
     service.warm_up()
     app = create_app(service, token=token, hosts=allowed_hosts(host, hosts))
     with _bound(host, port) as bound, _quiet_signals():

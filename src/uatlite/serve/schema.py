@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import REASONS, sentence
 from uatlite.passes.config import GATES
+from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import KINDS
 from uatlite.trust.menu import Menu, MenuLine
 from uatlite.trust.rule import SCORES, AbstentionRule
@@ -134,6 +135,30 @@ class Traffic(Shift):
         """The JSON of the report on the latest texts."""
         common = Shift.of(report).model_dump()
         return cls(**common, texts=report.rows, out_of_scope=report.out_of_scope)
+
+
+class Watched(BaseModel):
+    """What is known of all texts over the whole life of the service, or of its state file."""
+
+    texts: int = Field(description="texts that were counted")
+    evidence: float = Field(description="of a change; valid at every moment")
+    limit: float = Field(description="the evidence that raises an alarm: 1 over the bound of false alarms")
+    alarm: str | None = Field(description="what has changed, until the alarm is acknowledged")
+    since: str | None = Field(description="the hour of the change, UTC")
+    verdict: str
+
+    @classmethod
+    def of(cls, state: WatchState) -> "Watched":
+        """The JSON of what is known."""
+        alarm = state.alarm
+        return cls(
+            texts=state.rows,
+            evidence=state.evidence,
+            limit=1.0 / state.monitor.bound,
+            alarm=None if alarm is None else alarm.what,
+            since=None if alarm is None else alarm.since,
+            verdict=state.verdict()[0],
+        )
 
 
 class PredictResponse(BaseModel):
@@ -325,6 +350,7 @@ class ServedModel(BaseModel):
     menu: RiskMenu | None = Field(description="null where the calibration rows are too few")
     comparison: str | None = Field(description="with plain temperature scaling; null where that was not compared")
     traffic: Traffic | None = Field(description="the latest texts served; null where there is nothing to compare with")
+    watch: Watched | None = Field(description="all texts served; null where there is nothing to compare with")
     limits: dict[str, int | float]
     version: str
 

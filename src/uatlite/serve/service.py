@@ -5,30 +5,49 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite import __version__
+from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import Prediction
-from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
 from uatlite.passes.config import GATES
 from uatlite.scoring.blocks import TextShape
+from uatlite.scoring.watch import Watch
+from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import Inspection, inspect, used_settings
-from uatlite.serve.schema import CurveResponse, ExplainResponse, RiskMenu, Rule, ServedModel, TextIn, Traffic, text_of
-from uatlite.serve.window import TrafficWindow, shift_values
+from uatlite.serve.schema import (
+    CurveResponse,
+    ExplainResponse,
+    RiskMenu,
+    Rule,
+    ServedModel,
+    TextIn,
+    Traffic,
+    Watched,
+    text_of,
+)
+from uatlite.serve.traffic import TrafficMonitor, TrafficWindow, shift_values
+from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
 
 MOST_FAULTS = 10
 """Faulty fields that a refusal names."""
+COUNTING = 5.0
+"""Seconds between two countings of the traffic; a kill loses at most these."""
+PATIENCE = 2.0
+"""Seconds to wait for another process that holds the state of the traffic."""
 MOST_POINTS = 500
 """Points of a risk–coverage curve; a screen shows no more."""
 
@@ -83,13 +102,16 @@ class Service:
     and each computes with one thread, because the batches are too small for several threads.
     """
 
-    def __init__(self, classifier: UncertaintyClassifier, limits: Limits | None = None) -> None:
+    def __init__(
+        self, classifier: UncertaintyClassifier, limits: Limits | None = None, *, watch: Path | None = None
+    ) -> None:
         self.predictor = classifier.predictor()
         self.shape = TextShape.of(classifier)
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         calibration = self.predictor.calibration
         self.window = TrafficWindow(None if calibration is None else calibration.shift)
+        self.monitor = traffic_monitor(calibration, watch)
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
@@ -113,6 +135,7 @@ class Service:
         queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
         with self.predictor.runtime.one_thread() if self._workers > 1 else nullcontext():
             loops = [asyncio.create_task(queue.run()) for queue in queues]
+            counting = asyncio.create_task(self._count())
             self._open = True
             try:
                 yield
@@ -121,6 +144,8 @@ class Service:
                 for queue in queues:
                     queue.close()
                 await asyncio.gather(*loops)
+                counting.cancel()
+                await self.watched()
                 self._executor.shutdown()
 
     def warm_up(self) -> None:
@@ -137,6 +162,8 @@ class Service:
         """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
         predictions = await self._submit(self._texts, texts)
         self.window.add(predictions)
+        if self.monitor is not None:
+            self.monitor.add(predictions)
         return predictions
 
     async def explain(self, inspection: Inspection) -> ExplainResponse:
@@ -160,8 +187,21 @@ class Service:
         self.counters.traffic(report)
         return report
 
-    def about(self, traffic: ShiftReport | None = None) -> ServedModel:
-        """What is served: model, classes, method, calibration, the verdict on the latest texts, and limits."""
+    async def watched(self) -> WatchState | None:
+        """What is known of all texts over the whole life; None where there are no rows to compare with."""
+        if self.monitor is None:
+            return None
+        state = await asyncio.to_thread(self.monitor.count)
+        self.counters.watched(state)
+        return state
+
+    async def _count(self) -> None:
+        while True:
+            await asyncio.sleep(COUNTING)
+            await self.watched()
+
+    def about(self, traffic: ShiftReport | None = None, watched: WatchState | None = None) -> ServedModel:
+        """What is served: model, classes, method, calibration, the verdicts on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
         rule = None if calibration is None else calibration.rule
         menu = None if calibration is None else calibration.menu
@@ -179,6 +219,7 @@ class Service:
             menu=None if menu is None else RiskMenu.of(menu),
             comparison=None if comparison is None else comparison.describe(),
             traffic=None if traffic is None else Traffic.of(traffic),
+            watch=None if watched is None else Watched.of(watched),
             limits=asdict(self.limits),
             version=__version__,
         )
@@ -204,6 +245,19 @@ class Service:
             predictions = self.predictor.predict([texts[place] for place in places])
             found |= dict(zip(places, predictions, strict=True))
         return [found[place] for place in range(len(texts))]
+
+
+def traffic_monitor(calibration: Calibration | None, path: Path | None) -> TrafficMonitor | None:
+    """The monitor over the traffic, with its state in a file if there is a path; None without calibration rows."""
+    if calibration is None or calibration.shift is None:
+        if path is not None:
+            raise CalibrationError(
+                f"{path} cannot keep what is known of the traffic: the classifier has no calibration rows to compare "
+                "with. Run: uatlite calibrate"
+            )
+        return None
+    watch = None if path is None else Watch(calibration, path, patience=PATIENCE)
+    return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
 
 
 def checked_texts(given: Sequence[TextIn], service: Service) -> list[Text]:

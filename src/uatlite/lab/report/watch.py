@@ -105,7 +105,7 @@ class WatchSummary:
         yield "The promises of the calibration do not hold for these rows."
 
 
-def summarise_watch(watch: Watch, state: WatchState, source: str, *, text: str = "text") -> WatchSummary:
+def summarise_watch(watch: Watch, state: WatchState, source: str | None, *, text: str = "text") -> WatchSummary:
     """What the page says; the scored files are read again from the change on."""
     alarm = state.alarm
     usual = None if watch.calibration.shift is None else watch.calibration.shift.usual
@@ -113,7 +113,9 @@ def summarise_watch(watch: Watch, state: WatchState, source: str, *, text: str =
     change = state.rows if alarm is None else alarm.change
     changed = changed_rows(watch, state, source, change, most=TEXTS, around=AROUND)
     before = state.timeline.total([hour for hour in hours if alarm is None or hour < alarm.since])
-    since = changed.tally if alarm is not None else None
+    since = None if alarm is None else changed.tally
+    if alarm is not None and not changed.tally.rows:  # no file has these rows: what is known is by the hour
+        since = state.timeline.total([hour for hour in hours if hour >= alarm.since])
     scope = watch.calibration.scope
     expected = {
         ANSWERED: None if usual is None else usual.answered,
@@ -125,7 +127,7 @@ def summarise_watch(watch: Watch, state: WatchState, source: str, *, text: str =
     return WatchSummary(
         alarm=alarm,
         rows=state.rows,
-        evidence=math.exp(min(state.monitor.log_martingale, 700.0)),
+        evidence=state.evidence,
         limit=1.0 / state.monitor.bound,
         comparisons=tuple(Comparison(NAMES[name], expected[name], old.get(name), new.get(name)) for name in shown),
         labels=_labels(usual, before, since),
@@ -230,7 +232,7 @@ def timeline_figure(watch: Watch, state: WatchState) -> RenderedFigure:
 
 
 def write_watch(
-    watch: Watch, state: WatchState, source: str, page: Path, *, classifier: str = "DIR", text: str = "text"
+    watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR", text: str = "text"
 ) -> Path:
     """Write the page of a watch and return its path."""
     summary = summarise_watch(watch, state, source, text=text)
@@ -250,17 +252,25 @@ def write_watch(
     return page
 
 
-def steps(classifier: str, source: str, state: Path, *, alarm: bool) -> Sequence[tuple[str, str | None]]:
-    """What to do, a sentence and a command each."""
+def steps(classifier: str, source: str | None, state: Path, *, alarm: bool) -> Sequence[tuple[str, str | None]]:
+    """What to do, a sentence and a command each; without a `source` a service counts the rows."""
+    watch = (
+        f"uatlite watch {classifier} -o {state}"
+        if source is None
+        else f"uatlite watch {classifier} {source} -o {state}"
+    )
     if not alarm:
-        return [("Nothing. The next look goes on from here.", f"uatlite watch {classifier} {source} -o {state} --once")]
-    look = f"uatlite watch {classifier} {source} -o {state} --acknowledge"
+        return [("Nothing. The next look goes on from here.", f"{watch} --once")]
+    look = f"{watch} --acknowledge"
+    pick = f"uatlite pick {source or 'scored.parquet'} --budget 100 -o to_label.jsonl"
+    if source is None:
+        pick = f"uatlite predict {classifier} texts.jsonl --keep-text -o scored.parquet\n{pick}"
     return [
-        ("Read the texts below. Are they texts that this classifier should answer?", None),
+        (f"Read the {'new texts' if source is None else 'texts below'}. Should this classifier answer them?", None),
         ("If not (another source, another language, a broken export): mend the source, then reset the alarm.", look),
         (
             "If so: label some of the new rows and ask whether the promise still holds, or make a new one.",
-            f"uatlite pick {source} --budget 100 -o to_label.jsonl\nuatlite recheck {classifier} labelled.csv",
+            f"{pick}\nuatlite recheck {classifier} to_label.jsonl",
         ),
         ("If the change is known and stays: compare with the rows from now on.", f"{look} --new-normal"),
     ]

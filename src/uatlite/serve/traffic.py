@@ -1,0 +1,122 @@
+"""The served traffic: are the texts, of whatever requests, like the calibration rows?
+
+One request is often one text, which is too few to tell a shift. The window holds the latest texts of all requests, and
+each look at it is one test. The monitor goes by all texts since the service began, or since its state file did: its
+evidence is valid at every moment, so looking often costs no false alarms.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from types import SimpleNamespace
+
+import numpy as np
+
+from uatlite.classifier.predictions import MEASURES, Prediction
+from uatlite.errors import UATLiteError
+from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.scoring.watch import Watch
+from uatlite.scoring.watch_state import WatchState
+from uatlite.trust.monitor import Reference
+from uatlite.trust.rule import trust
+from uatlite.trust.shift import ShiftReference, ShiftReport
+from uatlite.values import Floats
+
+WINDOW = 1000
+"""Texts of the window: enough to see a shift of a few percent of them, few enough to see it soon."""
+PENDING = 100_000
+"""Texts that may wait to be counted while the state file cannot be written; then the oldest are forgotten."""
+SERVED = "the service's traffic"
+"""What a state file calls the place of rows that a service counted."""
+
+
+def shift_values(reference: ShiftReference, predictions: Sequence[Prediction]) -> tuple[Floats, Floats | None]:
+    """What a reference compares: the score and, where it is known, the scope's p-value of each prediction, (rows,)."""
+    columns = {name: np.array([getattr(one, name) for one in predictions], dtype=np.float64) for name in MEASURES}
+    scope = [one.scope for one in predictions if one.scope is not None]
+    return trust(reference.score, SimpleNamespace(**columns)), np.array(scope) if scope else None
+
+
+class TrafficWindow:
+    """The latest texts of a service, as the numbers that a shift check needs; it holds no texts.
+
+    `add` and `report` may be called from different threads.
+    """
+
+    def __init__(self, reference: ShiftReference | None, size: int = WINDOW) -> None:
+        self._reference = reference
+        self._rows: deque[tuple[float, float]] = deque(maxlen=size)
+        self._seen = 0
+        self._reported = 0
+        self._report: ShiftReport | None = None if reference is None else reference.check([])
+        self._lock = threading.Lock()
+
+    def add(self, predictions: Sequence[Prediction]) -> None:
+        """Add the predictions of a request; the oldest leave a full window."""
+        if self._reference is None or not predictions:
+            return
+        scores, scope = shift_values(self._reference, predictions)
+        unknown = np.full(len(scores), np.nan)
+        rows = zip(scores.tolist(), (unknown if scope is None else scope).tolist(), strict=True)
+        with self._lock:
+            self._rows.extend(rows)
+            self._seen += len(predictions)
+
+    def report(self) -> ShiftReport | None:
+        """Whether the texts of the window are like the calibration rows; None where these are unknown.
+
+        Computed once for the same texts; it takes milliseconds.
+        """
+        with self._lock:
+            seen, rows = self._seen, np.array(self._rows, dtype=np.float64).reshape(-1, 2)
+        if self._reference is None or seen == self._reported:
+            return self._report
+        scores, scope = rows.T
+        self._report = self._reference.check(scores, None if np.isnan(scope).any() else scope)
+        self._reported = seen
+        return self._report
+
+
+class TrafficMonitor:
+    """The evidence that the served texts have changed, over the whole life; of the texts it keeps counts alone.
+
+    With a `watch` the state is its file: it goes on after a restart, several processes share it, and `uatlite watch`
+    shows and acknowledges its alarms. Without one it ends with the service. `add` and `count` may be called from
+    different threads.
+    """
+
+    def __init__(self, reference: Reference, watch: Watch | None = None) -> None:
+        self._reference = reference
+        self._watch = watch
+        self._state = WatchState.begin(reference) if watch is None else watch.read()
+        self._pending: deque[Outcome] = deque(maxlen=PENDING)
+        self._counting = threading.Lock()
+
+    def add(self, predictions: Sequence[Prediction]) -> None:
+        """Add the predictions of a request; `count` counts them."""
+        columns = {name: np.array([getattr(one, name) for one in predictions], dtype=np.float64) for name in MEASURES}
+        scores = trust(self._reference.score, SimpleNamespace(**columns))
+        hour = hour_of(time.time())
+        self._pending.extend(
+            Outcome(hour, str(one.label), one.confidence, float(score), one.scope, one.abstain, one.out_of_scope)
+            for one, score in zip(predictions, scores, strict=True)
+            if np.isfinite(score)
+        )
+
+    def count(self) -> WatchState:
+        """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
+        with self._counting:
+            outcomes = [self._pending.popleft() for _ in range(len(self._pending))]
+            try:
+                self._state = self._after(outcomes)
+            except UATLiteError as error:
+                self._pending.extendleft(reversed(outcomes))
+                logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
+            return self._state
+
+    def _after(self, outcomes: list[Outcome]) -> WatchState:
+        if self._watch is not None:
+            return self._watch.count(outcomes, SERVED)
+        return self._state.after(self._reference, outcomes, [(SERVED, 0)] * len(outcomes))
