@@ -101,7 +101,10 @@ def watch(
     time_column: Annotated[
         str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
     ] = None,
-    text: Annotated[str, shared.in_columns("--text", help="Column of the text, for the page.")] = "text",
+    text: Annotated[
+        str | None,
+        shared.in_columns("--text", help="Column of the text, for the page; text by default."),
+    ] = None,
 ) -> None:
     """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
     if new_normal and not acknowledge:
@@ -114,7 +117,7 @@ def watch(
 
         if report is not None:
             from uatlite.lab.report.watch import write_watch
-        watching = Watch.of(classifier, state, bound=bound, time=time_column)
+        watching = Watch.of(classifier, state, bound=bound, time=time_column, text=text)
     if scored is None and not state.exists():
         raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:
@@ -125,7 +128,7 @@ def watch(
         while True:
             found = _look(console, watching, scored)
             if report is not None:
-                page = write_watch(watching, found, scored, report, classifier=classifier, text=text)
+                page = write_watch(watching, found, scored, report, classifier=classifier)
                 console.print(f"Wrote {page}")
             if once:
                 break

@@ -190,8 +190,9 @@ def read_labelled(
         first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
         known = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
         raise DataError(
-            f"{source} has no usable row ({len(rejects)} rejected{first}). The model's classes are {known}; if the "
-            "data use other names for them, give these in the model's order: --label-order a,b"
+            f"{source} has no usable row ({len(rejects)} rejected{first}). A label is one of the model's classes, "
+            f"{known}, or its number from 0; if the data use other names, give these in the model's order to "
+            "'uatlite calibrate': --label-order a,b"
         )
     return LabelledRows(texts, labels, rejects, meta)
 

@@ -22,17 +22,21 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time."""
+    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time.
+
+    `text` is read for a page alone; where it is named, it must be there.
+    """
 
     score: str
     scope: bool
     time: str | None = None
+    text: str | None = None
 
     @property
     def needed(self) -> list[str]:
         """The columns that every row must have."""
         names = ["label", "confidence", self.score.replace("-", "_"), *(["scope"] if self.scope else [])]
-        return list(dict.fromkeys([*names, *([self.time] if self.time else [])]))
+        return list(dict.fromkeys([*names, *(name for name in (self.time, self.text) if name)]))
 
     def check(self, row: Row) -> None:
         """Raise where the first row of a file lacks a column."""
@@ -125,9 +129,7 @@ def scored_files(source: str, counted: Sequence[CountedFile]) -> list[ScoredFile
     """The files with rows that are not counted, in the order of their names."""
     if is_remote(source):
         raise DataError(f"{source} is remote: watching takes files on this machine, whose bytes it can compare.")
-    empty = Path(source).is_dir() and not any(Path(source).iterdir())
-    files = [] if empty else [Path(str(path)) for path, _ in row_files(source)]
-    files = [path for path in files if not path.name.endswith(BESIDE)]
+    files = _files(source)
     by_name = {one.name: one for one in counted}
     found = [scored for path in files if (scored := _look(path, by_name, counted)) is not None]
     kept = {scored.continues.digest for scored in found if scored.continues}
@@ -140,6 +142,17 @@ def scored_files(source: str, counted: Sequence[CountedFile]) -> list[ScoredFile
                 "may grow or be renamed, but not be rewritten: give new rows a new file."
             )
     return found
+
+
+def first_row(source: str) -> Row | None:
+    """The first row of the files, counted or not; None where there is none yet."""
+    return next((row for path in _files(source) for row in read_rows(path) if isinstance(row, Row)), None)
+
+
+def _files(source: str) -> list[Path]:
+    empty = Path(source).is_dir() and not any(Path(source).iterdir())
+    files = [] if empty else [Path(str(path)) for path, _ in row_files(source)]
+    return [path for path in files if not path.name.endswith(BESIDE)]
 
 
 def _unchanged(path: Path, known: CountedFile) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.saving import read
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
-from uatlite.scoring.scored import Columns, ScoredFile, scored_files
+from uatlite.scoring.scored import Columns, ScoredFile, first_row, scored_files
 from uatlite.scoring.timeline import Outcome, Tally, hour_of
 from uatlite.scoring.watch_state import Place, WatchState
 from uatlite.text.rows import Reject, Row, read_rows
@@ -43,10 +43,20 @@ class Watch:
     """of false alarms over the whole life; None for that of the state, and 0.01 for a new one"""
     time: str | None = None
     """the column of the time of a row; by default the time of its file"""
+    text: str | None = None
+    """the column of the text, for a page; by default the column `text`, if there is one"""
     patience: float = PATIENCE
 
     @classmethod
-    def of(cls, directory: str | Path, path: Path, *, bound: float | None = None, time: str | None = None) -> "Watch":
+    def of(
+        cls,
+        directory: str | Path,
+        path: Path,
+        *,
+        bound: float | None = None,
+        time: str | None = None,
+        text: str | None = None,
+    ) -> "Watch":
         """The watch of a calibrated classifier; no model is loaded."""
         calibration = read(directory).calibration
         if calibration is None:
@@ -56,12 +66,18 @@ class Watch:
             )
         if not isinstance(calibration, Calibration):
             raise CalibrationError(f"{directory} gives several answers a text, and a watch is for one answer a text.")
-        return cls(calibration, path, bound, time)
+        return cls(calibration, path, bound, time, text)
 
     @property
     def reference(self) -> Reference:
         """The calibration rows as the monitor sees them."""
         return Reference.of(self.calibration.shift, self.calibration.scope)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are read of a scored row."""
+        reference = self.reference
+        return Columns(reference.score, SCOPE in reference.cells, self.time, self.text)
 
     def read(self) -> WatchState:
         """The state on disk; a new one where there is none."""
@@ -91,9 +107,10 @@ class Watch:
     def look(self, source: str, on_rows: Callable[[int], None] = lambda rows: None) -> WatchState:
         """Count every new row of the scored files; `on_rows` is called with the number of each block."""
         with self.locked():
-            state, reference = self.read(), self.reference
-            columns = Columns(reference.score, SCOPE in reference.cells, self.time)
+            state, reference, columns = self.read(), self.reference, self.columns
             files = scored_files(source, state.files)
+            if (row := first_row(source)) is not None:  # a wrong name is an error even where nothing is new
+                columns.check(row)
             for file in files:
                 if file.continues is not None:
                     state = state.renamed(file.continues.name, file.path.name)
@@ -188,8 +205,7 @@ def rows_since(watch: Watch, state: WatchState, source: str | None, row: int) ->
     """The counted rows from a number on, read again, each with its number; those whose file is gone are left out."""
     if source is None:
         return
-    reference = watch.reference
-    columns = Columns(reference.score, SCOPE in reference.cells, watch.time)
+    columns = watch.columns
     home = Path(source) if Path(source).is_dir() else Path(source).parent
     ends = [*(one.row for one in state.stretches), state.rows][1:]
     for stretch, end in zip(state.stretches, ends, strict=True):

@@ -66,7 +66,7 @@ def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Pat
     html = page.read_text(encoding="utf-8")
     assert "<b>row" not in html
     assert "&lt;b&gt;row 4-" in html
-    assert "uatlite recheck my-classifier labelled.csv" in html
+    assert "uatlite recheck my-classifier to_label.jsonl" in html
     assert "--acknowledge --new-normal" in html
     assert "src=" not in html
     assert html.count("<li>") >= 20 + 4

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LABELS = 6
 """Labels in the table: those whose share moved most."""
+DRAWN = 2
+"""Labels whose share is drawn by the hour."""
+LABELLED = "predicted {}"
 TEXTS = 20
 AROUND = 5
 """Rows before and after the change that are listed."""
@@ -77,6 +80,11 @@ class WatchSummary:
     """rows since the change, or all"""
 
     @property
+    def drawn_labels(self) -> list[str]:
+        """The labels that moved most; of two labels one says it all."""
+        return [one.name for one in self.labels][: 1 if len(self.labels) == 2 else DRAWN]
+
+    @property
     def findings(self) -> list[tuple[str, str]]:
         """The heading and the sentence of each of the four questions."""
         alarm = self.alarm
@@ -105,7 +113,7 @@ class WatchSummary:
         yield "The promises of the calibration do not hold for these rows."
 
 
-def summarise_watch(watch: Watch, state: WatchState, source: str | None, *, text: str = "text") -> WatchSummary:
+def summarise_watch(watch: Watch, state: WatchState, source: str | None) -> WatchSummary:
     """What the page says; the scored files are read again from the change on."""
     alarm = state.alarm
     usual = None if watch.calibration.shift is None else watch.calibration.shift.usual
@@ -116,7 +124,7 @@ def summarise_watch(watch: Watch, state: WatchState, source: str | None, *, text
     since = None if alarm is None else changed.tally
     if alarm is not None and not changed.tally.rows:  # no file has these rows: what is known is by the hour
         since = state.timeline.total([hour for hour in hours if hour >= alarm.since])
-    scope = watch.calibration.scope
+    scope, text = watch.calibration.scope, watch.text or "text"
     expected = {
         ANSWERED: None if usual is None else usual.answered,
         OUTSIDE: None if scope is None else scope.false_alarm,
@@ -161,17 +169,30 @@ def _shown(number: int, row: Any, outcome: Any, text: str) -> ShownRow:
 
 @dataclass(frozen=True)
 class TimelineDisplay:
-    """The numbers of the time line: for each hour the shares with their intervals, and log10 of the evidence."""
+    """The numbers of the time line: for each hour the shares with their intervals, and log10 of the evidence.
+
+    `labels` are those whose shares are drawn; `usual` has the share of each line at calibration.
+    """
 
     timeline: Timeline
     bound: float
     usual: dict[str, float]
     since: str | None
+    labels: tuple[str, ...] = ()
+
+    def shares(self) -> list[dict[str, Share]]:
+        """For each hour the shares by the name of their line."""
+        tallies = self.timeline.hours.values()
+        return [
+            {NAMES[name]: one for name, one in tally.shares().items()}
+            | {LABELLED.format(label): tally.label_share(label) for label in self.labels}
+            for tally in tallies
+        ]
 
     def records(self) -> Iterator[Record]:
-        for hour, tally in self.timeline.hours.items():
+        for (hour, tally), found in zip(self.timeline.hours.items(), self.shares(), strict=True):
             record: Record = {"hour": hour, "rows": tally.rows, "log10_evidence": tally.log_martingale / math.log(10)}
-            for name, one in tally.shares().items():
+            for name, one in found.items():
                 key = name.replace(" ", "_")
                 record |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
             yield record
@@ -181,8 +202,8 @@ def draw_timeline(display: TimelineDisplay) -> "Figure":
     """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
     tallies = list(display.timeline.hours.values())
     moments = [moment_of(hour) for hour in display.timeline.hours]
-    hourly = [tally.shares() for tally in tallies]
-    shares = [name for name in NAMES if any(name in found for found in hourly)]
+    hourly = display.shares()
+    shares = list(dict.fromkeys(name for found in hourly for name in found))
     figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
     evidence = axes[0] if shares else axes
     # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
@@ -193,13 +214,13 @@ def draw_timeline(display: TimelineDisplay) -> "Figure":
     evidence.set_ylim(min(-1.0, *logs) - 0.3, max(-math.log10(display.bound) * 1.25, max(logs) * 1.08))
     for place, name in enumerate(shares, 1):
         known = [(at, found[name]) for at, found in zip(moments, hourly, strict=True) if name in found]
-        at, colour = [moment for moment, _ in known], SERIES[place]
+        at, colour = [moment for moment, _ in known], SERIES[place % len(SERIES)]
         low, high, middle = ([getattr(one, end) for _, one in known] for end in ("low", "high", "value"))
         axes[place].fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
         axes[place].plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
         if name in display.usual:
             axes[place].axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
-        axes[place].set_title(f"{NAMES[name][0].upper()}{NAMES[name][1:]}")
+        axes[place].set_title(f"{name[0].upper()}{name[1:]}")
         percent(axes[place], "y")
     for one in axes if shares else [axes]:
         if display.since is not None:
@@ -213,36 +234,35 @@ def moment_of(hour: str) -> datetime:
     return datetime.fromisoformat(hour if "T" not in hour else f"{hour}:00").replace(tzinfo=UTC)
 
 
-def timeline_figure(watch: Watch, state: WatchState) -> RenderedFigure:
-    """The time line as a figure of a page."""
+def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str] = ()) -> RenderedFigure:
+    """The time line as a figure of a page, with the shares of some labels."""
     usual: dict[str, float] = {}
     shift, scope = watch.calibration.shift, watch.calibration.scope
     if shift is not None and shift.usual is not None:
-        usual[SURE] = shift.usual.confidence
+        usual[NAMES[SURE]] = shift.usual.confidence
+        usual |= {LABELLED.format(name): value for name, value in shift.usual.labels.items()}
         if shift.usual.answered is not None:
-            usual[ANSWERED] = shift.usual.answered
+            usual[NAMES[ANSWERED]] = shift.usual.answered
     if scope is not None:
-        usual[OUTSIDE] = scope.false_alarm
+        usual[NAMES[OUTSIDE]] = scope.false_alarm
     since = None if state.alarm is None else state.alarm.since
-    display = TimelineDisplay(state.timeline, state.monitor.bound, usual, since)
+    display = TimelineDisplay(state.timeline, state.monitor.bound, usual, since, tuple(labels))
     alt = (
         f"{len(state.timeline.hours)} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
     )
     return render("timeline", "Hour by hour", alt, display, lambda: draw_timeline(display))
 
 
-def write_watch(
-    watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR", text: str = "text"
-) -> Path:
+def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR") -> Path:
     """Write the page of a watch and return its path."""
-    summary = summarise_watch(watch, state, source, text=text)
+    summary = summarise_watch(watch, state, source)
     html = template("watch.html.j2").render(
         version=__version__,
         summary=summary,
         state=state,
         title="No change was found" if state.alarm is None else f"Alarm: {state.alarm.what}",
         steps=steps(classifier, source, watch.path, alarm=state.alarm is not None),
-        figure=timeline_figure(watch, state) if state.timeline.hours else None,
+        figure=timeline_figure(watch, state, summary.drawn_labels) if state.timeline.hours else None,
         past=[one for one in state.alarms if one.answer is not None],
         spelt=spelt_hour,
         css=style_sheet(),
