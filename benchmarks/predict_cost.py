@@ -1,10 +1,10 @@
 """What a calibrated `predict` costs, end to end, beside the plain Hugging Face model on the same texts.
 
-    python benchmarks/predict_cost.py --model DIR --data DIR [--rows 600] [--rounds 3]
+    python benchmarks/predict_cost.py --model DIR --data DIR [--rows 600] [--rounds 3] [--calibration 872]
 
-One process, methods taking turns; the plain model runs in batches by length, with its tokenizer. Prints Markdown
-tables: medians over rounds for all texts in one call, milliseconds for one text at a time, and what fitting the default
-costs over calibrating `analytic`. Run it on a quiet machine.
+One process, methods taking turns; the plain model runs in batches by length, with its tokenizer. Prints the table of
+docs/start/which-method.md: medians over rounds, for all texts in one call and for one text at a time; then what fitting
+the default costs over calibrating `analytic`. Run it on a quiet machine.
 """
 
 import argparse
@@ -20,7 +20,17 @@ from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load
 
-METHODS = ("distilled", "base", "analytic", "fast", "adaptive", "uat")
+METHODS = {
+    "base": ("1", "no"),
+    "distilled": ("1", "yes"),
+    "cascade": ("1, and `fast` where it is unsure", "where it sampled"),
+    "analytic": ("1 forward, 1 backward", "yes"),
+    "adaptive": ("1 to 10", "with two passes or more"),
+    "fast": ("5", "yes"),
+    "uat": ("10", "yes"),
+}
+"""The methods by cost: their passes, and whether they know mutual information and variance."""
+PLAIN = "the plain model, by Hugging Face"
 BATCH = 32
 SINGLE = 60
 """Texts that are also predicted one at a time."""
@@ -56,11 +66,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--calibration", type=int, help="calibrate on this many rows; by default all 872")
     options = parser.parse_args()
     checkpoint = load_checkpoint(options.model)
-    rows = load("sst2", "calibration", options.data)
+    rows = load("sst2", "calibration", options.data, limit=options.calibration)
     labels = [rows.labels[label] for label in rows.gold if label is not None]
-    texts = load("sst2", "test-original", options.data, limit=options.rows).texts
+    texts = list(load("sst2", "test-original", options.data, limit=options.rows).texts)
     classifiers, fitting = {}, {}
     for name in METHODS:
         classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, name, max_length=128)
@@ -69,34 +80,36 @@ def main() -> None:
     for name in ("distilled", "analytic", "distilled", "analytic"):
         classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, name, max_length=128)
         fitting[name] = min(fitting[name], seconds(lambda: classifier.calibrate(rows.texts, labels)))  # noqa: B023
-    runs: dict[str, Callable[[], object]] = {
-        "Hugging Face": plain(checkpoint.model.eval(), checkpoint.tokenizer, list(texts)),
-        **{name: (lambda c=one: c.predict(texts)) for name, one in classifiers.items()},  # type: ignore[misc]
-    }
-    for run in runs.values():
-        run()
-    timed: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(options.rounds):
-        for name, run in runs.items():
-            timed[name].append(seconds(run))
-    print(f"| calibrated `predict`, {len(texts)} SST-2 sentences in one call | cost |\n|---|--:|")
-    for name in METHODS:
-        ratios = [own / base for own, base in zip(timed[name], timed["Hugging Face"], strict=True)]
-        print(f"| `{name}` | {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |")
-    print("\n| one sentence at a time | median ms | cost |\n|---|--:|--:|")
     model = checkpoint.model.eval()
-    singles: dict[str, Callable[[list[str]], object]] = {
-        "Hugging Face": lambda some: plain(model, checkpoint.tokenizer, some)(),
-        **{f"`{name}`": one.predict for name, one in classifiers.items()},
+    predicts: dict[str, Callable[[list[str]], object]] = {
+        PLAIN: lambda some: plain(model, checkpoint.tokenizer, some)(),
+        **{name: one.predict for name, one in classifiers.items()},
     }
-    rounds = [
-        {name: one_at_a_time(predict, list(texts[:SINGLE])) for name, predict in singles.items()}
-        for _ in range(options.rounds)
-    ]
-    for name in singles:
-        own, base = (statistics.median(times[key] for times in rounds) for key in (name, "Hugging Face"))
-        print(f"| {name} | {own:.1f} | {own / base:.2f} |")
+    for predict in predicts.values():  # once, so that masks and buffers are there
+        predict(texts)
+    batches: dict[str, list[float]] = {name: [] for name in predicts}
+    singles: dict[str, list[float]] = {name: [] for name in predicts}
+    for _ in range(options.rounds):
+        for name, predict in predicts.items():
+            batches[name].append(seconds(lambda: predict(texts)))  # noqa: B023
+        for name, predict in predicts.items():
+            singles[name].append(one_at_a_time(predict, texts[:SINGLE]))
+    print("| method | passes | in batches, cost | one text, ms | one text, cost | mutual information and variance |")
+    print("|---|---|--:|--:|--:|---|")
+    for name in predicts:
+        passes, known = METHODS.get(name, ("1", "no"))
+        cells = [name if name == PLAIN else f"`{name}`", passes, times_plain(batches, name)]
+        cells += [f"{statistics.median(singles[name]):.1f}", times_plain(singles, name), known]
+        print(f"| {' | '.join(cells)} |")
     print(f"\nFitting the default over calibrating `analytic`: {fitting['distilled'] / fitting['analytic']:.2f}")
+
+
+def times_plain(timed: dict[str, list[float]], name: str) -> str:
+    """The cost over the plain model of the same round: the median, and the range over rounds."""
+    if name == PLAIN:
+        return "1"
+    ratios = [own / plain_time for own, plain_time in zip(timed[name], timed[PLAIN], strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from uatlite.scoring.pick import (
     write_picked,
 )
 from uatlite.text.schema import Layout
-from uatlite.values import Choices
+from uatlite.values import Choices, Floats, Text
 
 
 def scored(rows: int = 200) -> list[ScoredRow]:
@@ -64,6 +65,24 @@ def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates() -> None:
     assert max(row.confidence for row in doubtful) <= sorted(row.confidence for row in rows[20:])[24]
     same = [replace(row, text="all the same words here") for row in scored()]
     assert Counter(one.reason for one in pick(same, 40)) == {RANDOM: 38, DOUBTFUL: 1, OUTSIDE: 1}
+
+
+def test_helpful_rows_are_spread_over_representations_where_these_are_known() -> None:
+    rows = scored()
+    vectors = {row.text: np.random.default_rng(place).normal(size=3) for place, row in enumerate(rows)}
+
+    def represent(texts: Sequence[Text]) -> Floats:
+        return np.array([vectors[str(text)] for text in texts])
+
+    picked = [one.row.text for one in pick(rows, 40, represent=represent) if one.reason == DOUBTFUL]
+    pool = [row.text for row in rows[20:45]]  # the 25 least confident
+    expected = [pool[0]]
+    while len(expected) < 5:
+        nearest = {text: min(float(np.sum((vectors[text] - vectors[one]) ** 2)) for one in expected) for text in pool}
+        expected.append(max(pool, key=lambda text: nearest[text]))
+    assert picked == expected
+    one_place = [one for one in pick(rows, 40, represent=lambda texts: np.zeros((len(texts), 3)))]
+    assert Counter(one.reason for one in one_place) == {RANDOM: 30, DOUBTFUL: 5, OUTSIDE: 5}
 
 
 def test_few_rows_all_rows_and_no_decisions() -> None:

@@ -1,6 +1,7 @@
 """A classifier that is ready to run: settings and calibration are built and checked once, for any number of texts."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
-from uatlite.values import Text
+from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -77,6 +78,13 @@ class Predictor:
             predictive=replaced(predictions.predictive, rows, predictive(outputs, self.calibrator)),
             passes=passes,
         )
+
+    def representations(self, texts: Sequence[Text]) -> Floats:
+        """What the head reads of checked texts: (texts, units). Near texts are alike to the model."""
+        found = run(self.runtime, list(texts), self.settings).representations
+        if found is None:
+            raise ModelError(f"the method {self.settings.method.name!r} gives no representations of texts.")
+        return found
 
     def explain(self, text: Text, **options: Any) -> "Explanation":
         """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""

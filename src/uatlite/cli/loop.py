@@ -160,7 +160,7 @@ def _print(console: Console, state: "WatchState", *, new: int | None) -> None:
 
 
 def pick(
-    scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep text).")],
+    scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep-text).")],
     output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV, Parquet, or JSON by --as.")],
     budget: Annotated[int, Option(help="How many rows to label.")] = 100,
     random_share: Annotated[
@@ -171,6 +171,9 @@ def pick(
     errors: Annotated[
         bool, Option("--errors", help="Instead: rows of a labelled file that are probably mislabelled.")
     ] = False,
+    model: Annotated[
+        str | None, Option(help="The classifier that scored the rows: spread them as it sees them, not by their words.")
+    ] = None,
     label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
     seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
     text: shared.Text = "text",
@@ -194,7 +197,12 @@ def pick(
         return
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id)
     rows = picking.read_scored(scored, layout, format=format)
-    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
+    represent = None
+    if model is not None:
+        from uatlite.classifier.classifier import UncertaintyClassifier
+
+        represent = UncertaintyClassifier.from_pretrained(model).predictor().representations
+    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed, represent=represent)
     picking.write_picked(output, picked, as_)
     for line in picking.describe(picked, len(rows)):
         console.print(line)

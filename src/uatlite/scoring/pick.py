@@ -6,7 +6,7 @@ scope) are chosen by what they look like; each has the inclusion probability 1, 
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +33,8 @@ POOL = 5
 SAME = 0.9
 """Two texts with this cosine of their n-gram counts, or more, are near-duplicates; one of them is enough."""
 POPULATIONS = ("answers", "all")
+Represent = Callable[[Sequence[Text]], Floats]
+"""The vectors of some texts: (texts, units)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def read_scored(source: str, layout: Layout, *, format: str | None = None) -> li
     try:
         checked = list(require_columns(rows, layout, with_label=False))
     except DataError as error:
-        way = f"Score the file again and keep the text: uatlite predict … --keep {layout.text}"
+        way = f"Score the file again and keep the text: uatlite predict … --text {layout.text} --keep-text"
         raise DataError(f"{error} {way}") from error
     found = []
     for row in checked:
@@ -121,13 +123,19 @@ def number(value: object, column: str) -> float:
 
 
 def pick(
-    rows: Sequence[ScoredRow], budget: int, *, random_share: float = RANDOM_SHARE, of: str = "answers", seed: int = 0
+    rows: Sequence[ScoredRow],
+    budget: int,
+    *,
+    random_share: float = RANDOM_SHARE,
+    of: str = "answers",
+    seed: int = 0,
+    represent: Represent | None = None,
 ) -> list[Picked]:
     """At most `budget` rows: `random_share` of them drawn from the answers, or from `all`, the others the helpful ones.
 
     The helpful ones are chosen first, doubtful and out of scope in equal parts, and the random ones from what is left:
     n of N rows without replacement, so that each has the inclusion probability n/N. Where there are few of a kind, the
-    random ones get their share.
+    random ones get their share. `represent` gives the vectors that the helpful ones are spread over.
     """
     check_choice("of", of, POPULATIONS)
     if budget < 1:
@@ -136,11 +144,12 @@ def pick(
         check_share("random_share", random_share)
     helpful = budget - math.ceil(random_share * budget)
     outside = [place for place, row in enumerate(rows) if row.outside]
-    chosen = dict.fromkeys(spread(rows, sorted(outside, key=lambda place: rows[place].scope), helpful // 2), OUTSIDE)
+    outside.sort(key=lambda place: rows[place].scope)
+    chosen = dict.fromkeys(spread(rows, outside, helpful // 2, represent), OUTSIDE)
     withheld = any(not row.answered for row in rows)
     doubtful = [p for p, row in enumerate(rows) if not row.outside and not (withheld and row.answered)]
     doubtful.sort(key=lambda place: rows[place].confidence)
-    chosen |= dict.fromkeys(spread(rows, doubtful, helpful - len(chosen)), DOUBTFUL)
+    chosen |= dict.fromkeys(spread(rows, doubtful, helpful - len(chosen), represent), DOUBTFUL)
     population = [p for p, row in enumerate(rows) if p not in chosen and (of == "all" or row.answered)]
     size = min(budget - len(chosen), len(population))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(population))[:size]).tolist()
@@ -148,28 +157,36 @@ def pick(
     return picked + [Picked(rows[place], reason, 1.0) for place, reason in chosen.items()]
 
 
-def spread(rows: Sequence[ScoredRow], ranked: Sequence[int], count: int) -> list[int]:
+def spread(
+    rows: Sequence[ScoredRow], ranked: Sequence[int], count: int, represent: Represent | None = None
+) -> list[int]:
     """At most `count` of the ranked places, far from each other and without near-duplicates.
 
-    Among the first `POOL` times `count` the first is taken, then always the one whose text is least like those taken.
+    Among the first `POOL` times `count` the first is taken, then always the one that is farthest from those taken: by
+    the vectors of `represent`, or else by the words.
     """
     pool = list(ranked[: POOL * count])
     if not pool or count < 1:
         return []
-    vectors = text_vectors([rows[place].text for place in pool])
-    taken, closest = [0], vectors @ vectors[0]
+    texts = [rows[place].text for place in pool]
+    words = text_vectors(texts)
+    vectors = words if represent is None else represent(texts)
+    taken, left = [0], np.arange(len(pool)) > 0
+    distance = np.full(len(pool), np.inf)
     while len(taken) < count:
-        closest[taken] = np.inf
-        nearest = int(np.argmin(closest))
-        if closest[nearest] >= SAME:
+        last = taken[-1]
+        left &= words @ words[last] < SAME
+        distance = np.minimum(distance, np.sum((vectors - vectors[last]) ** 2, axis=1))
+        if not left.any():
             break
-        taken.append(nearest)
-        closest = np.maximum(closest, vectors @ vectors[nearest])
+        farthest = int(np.argmax(np.where(left, distance, -1.0)))
+        left[farthest] = False
+        taken.append(farthest)
     return [pool[place] for place in taken]
 
 
 def text_vectors(texts: Sequence[Text]) -> Floats:
-    """Counts of words and pairs of words, hashed, of length 1: (texts, 4096). Scored files hold no representations."""
+    """Counts of words and pairs of words, hashed, of length 1: (texts, 4096)."""
     hashing = HashingVectorizer(n_features=4096, ngram_range=(1, 2), norm="l2", alternate_sign=False)
     return np.asarray(hashing.transform([" ".join(strings(text)) for text in texts]).toarray())
 
