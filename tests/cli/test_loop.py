@@ -62,8 +62,14 @@ def test_from_scored_rows_to_a_new_version_and_back(
     assert "has no version 9; there are 1, 2." in capsys.readouterr().err
 
 
-def test_files_for_tools_and_suspects(scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_for_tools_and_suspects(
+    calibrated_dir: Path, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     tasks = tmp_path / "tasks.json"
+    spread = tmp_path / "spread.jsonl"
+    assert call("pick", scored, "--text", "body", "--budget", 40, "--model", calibrated_dir, "-o", spread) == 0
+    assert len(spread.read_text().splitlines()) == 40
+    capsys.readouterr()
     assert call("pick", scored, "--text", "body", "--budget", 10, "--as", "label-studio", "-o", tasks) == 0
     assert len(json.loads(tasks.read_text())) == 10
     assert call("pick", scored, "--errors", "--label", "stars", "-o", tmp_path / "suspects.csv") == 0
@@ -93,6 +99,13 @@ def test_watch_counts_each_row_once_and_exits_with_4_on_an_alarm(
     assert call(*look, "--report", tmp_path / "page.html") == 4
     assert "alarm" in capsys.readouterr().err.lower()
     assert "<html" in (tmp_path / "page.html").read_text()
+    assert call("watch", calibrated_dir, "-o", state, "--once", "--report", tmp_path / "state.html") == 4
+    assert f"uatlite watch {calibrated_dir} -o {state} --acknowledge" in (tmp_path / "state.html").read_text()
+    capsys.readouterr()
+    assert call("watch", calibrated_dir, "-o", tmp_path / "none.json", "--once") == 2
+    assert "none.json does not exist; give scored files" in capsys.readouterr().err
+    assert call("watch", calibrated_dir, files, "-o", state, "--once", "--text", "boddy") == 2
+    assert "has no column 'boddy'" in capsys.readouterr().err
     assert call("watch", calibrated_dir, files, "-o", state, "--acknowledge") == 0
     assert call(*look) == 0
     assert call("watch", calibrated_dir, files, "-o", state, "--new-normal") == 2

@@ -81,7 +81,7 @@ def test_helpful_rows_are_spread_over_representations_where_these_are_known() ->
         nearest = {text: min(float(np.sum((vectors[text] - vectors[one]) ** 2)) for one in expected) for text in pool}
         expected.append(max(pool, key=lambda text: nearest[text]))
     assert picked == expected
-    one_place = [one for one in pick(rows, 40, represent=lambda texts: np.zeros((len(texts), 3)))]
+    one_place = pick(rows, 40, represent=lambda texts: np.zeros((len(texts), 3)))
     assert Counter(one.reason for one in one_place) == {RANDOM: 30, DOUBTFUL: 5, OUTSIDE: 5}
 
 
