@@ -15,6 +15,7 @@ from uatlite.scoring.pick import (
     DOUBTFUL,
     OUTSIDE,
     RANDOM,
+    RANDOM_ROW,
     ScoredRow,
     current_scores,
     inclusion_of,
@@ -89,7 +90,7 @@ def test_few_rows_all_rows_and_no_decisions() -> None:
     everything = pick(scored(), 500)
     assert {one.inclusion for one in everything} == {1.0}
     plain = pick(scored(), 50, random_share=1.0, of="all")
-    assert {(one.reason, one.inclusion) for one in plain} == {(RANDOM, 0.25)}
+    assert {(one.reason, one.inclusion) for one in plain} == {(RANDOM_ROW, 0.25)}
     undecided = [replace(row, answered=True, outside=False) for row in scored()]
     picked = pick(undecided, 40)
     assert Counter(one.reason for one in picked) == {RANDOM: 30, DOUBTFUL: 10}

@@ -206,7 +206,10 @@ def pick(
     picking.write_picked(output, picked, as_)
     for line in picking.describe(picked, len(rows)):
         console.print(line)
-    console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
+    if as_ is None:
+        console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
+    else:
+        console.print(f"Wrote {output}. Import it and label; export it as CSV, then: uatlite recheck DIR labelled.csv")
 
 
 def recheck(

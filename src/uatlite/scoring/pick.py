@@ -25,7 +25,7 @@ from uatlite.trust.mislabelled import probably_mislabelled
 from uatlite.trust.rule import Uncertainties, trust
 from uatlite.values import Choices, Floats, Integers, Text, check_share, strings
 
-RANDOM, DOUBTFUL, OUTSIDE = "random answer", "doubtful", "out of scope"
+RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE = "random answer", "random row", "doubtful", "out of scope"
 """Why a row was picked."""
 RANDOM_SHARE = 0.75
 POOL = 5
@@ -153,7 +153,8 @@ def pick(
     population = [p for p, row in enumerate(rows) if p not in chosen and (of == "all" or row.answered)]
     size = min(budget - len(chosen), len(population))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(population))[:size]).tolist()
-    picked = [Picked(rows[population[place]], RANDOM, size / len(population)) for place in drawn]
+    why = RANDOM_ROW if of == "all" else RANDOM
+    picked = [Picked(rows[population[place]], why, size / len(population)) for place in drawn]
     return picked + [Picked(rows[place], reason, 1.0) for place, reason in chosen.items()]
 
 
@@ -226,7 +227,7 @@ FORMATS = {"label-studio": label_studio_task, "argilla": argilla_record}
 
 def describe(picked: Sequence[Picked], rows: int) -> list[str]:
     """What was picked, and from how many rows, a line for each reason."""
-    counts = {reason: [one for one in picked if one.reason == reason] for reason in (RANDOM, DOUBTFUL, OUTSIDE)}
+    counts = {reason: [one for one in picked if one.reason == reason] for reason in (RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE)}
     lines = [f"{len(picked):,} of {rows:,} rows picked."]
     for reason, some in counts.items():
         if some:
