@@ -92,7 +92,7 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     assert 400 < alarm.row < 450
     assert (alarm.since, alarm.raised) == ("2026-11-17T05", "2026-11-17T05")
     assert "ALARM" in state.describe(300)[1]
-    assert "b.jsonl" in state.describe(300)[2]
+    assert "b.jsonl" in state.describe(300)[-1]
     found = list(rows_since(watch, state, str(scored), 395))
     assert [number for number, _, _ in found] == list(range(395, 700))
     assert [row.values["id"] for _, row, _ in found][:7] == [395, 396, 397, 398, 399, 5000, 5001]

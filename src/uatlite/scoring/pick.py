@@ -227,7 +227,8 @@ FORMATS = {"label-studio": label_studio_task, "argilla": argilla_record}
 
 def describe(picked: Sequence[Picked], rows: int) -> list[str]:
     """What was picked, and from how many rows, a line for each reason."""
-    counts = {reason: [one for one in picked if one.reason == reason] for reason in (RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE)}
+    reasons = (RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE)
+    counts = {reason: [one for one in picked if one.reason == reason] for reason in reasons}
     lines = [f"{len(picked):,} of {rows:,} rows picked."]
     for reason, some in counts.items():
         if some:

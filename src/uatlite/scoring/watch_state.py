@@ -149,6 +149,8 @@ class WatchState:
                 f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "
                 f"row {alarm.row:,}. The promises hold for rows like the calibration rows, not for these."
             )
+            if (latest := self.latest()) is not None:
+                lines.append(latest)
             stretch = self.stretch_of(alarm.change)
             if stretch is not None:
                 lines.append(
@@ -163,6 +165,16 @@ class WatchState:
                 f"No change was found; false alarms are bounded by {self.monitor.bound:g} over the whole life."
             )
         return lines
+
+    def latest(self) -> str | None:
+        """The change by all rows so far, where that says more than the alarm did."""
+        alarm, now = self.monitor.alarm, self.monitor.latest
+        if alarm is None or now is None or (alarm.stream, alarm.bet) == (now.stream, now.bet):
+            return None
+        change = self.begun + now.change
+        stretch = self.stretch_of(change)
+        hour = "" if stretch is None else f" ({spelt_hour(stretch.hour)})"
+        return f"By all {self.rows:,} rows: {now.describe()}, since about row {change + 1:,}{hour}."
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -78,6 +78,8 @@ class WatchSummary:
     around: tuple[ShownRow, ...]
     affected: int
     """rows since the change, or all"""
+    latest: str | None = None
+    """the change by all rows so far, where that says more than the alarm did"""
 
     @property
     def drawn_labels(self) -> list[str]:
@@ -94,7 +96,7 @@ class WatchSummary:
                 ("How sure", f"Evidence of a change {self.evidence:.3g}; an alarm needs {self.limit:.4g}."),
             ]
         return [
-            ("What changed", f"{alarm.what[0].upper()}{alarm.what[1:]}."),
+            ("What changed", " ".join(filter(None, [f"{alarm.what[0].upper()}{alarm.what[1:]}.", self.latest]))),
             (
                 "Since when",
                 f"About row {alarm.change + 1:,}, {spelt_hour(alarm.since)}; {self.affected:,} rows since then. The "
@@ -142,6 +144,7 @@ def summarise_watch(watch: Watch, state: WatchState, source: str | None) -> Watc
         texts=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.strangest),
         around=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.around),
         affected=state.rows - change if alarm is not None else state.rows,
+        latest=state.latest(),
     )
 
 
