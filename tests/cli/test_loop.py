@@ -60,6 +60,13 @@ def test_from_scored_rows_to_a_new_version_and_back(
     assert capsys.readouterr().out.splitlines()[-1] == "Version 1 is in use."
     assert call("history", calibrated_dir, "--use", 9) == 2
     assert "has no version 9; there are 1, 2." in capsys.readouterr().err
+    assert call("recheck", calibrated_dir, labelled, "--update", "--target-risk", 0.001) == 0
+    assert "Abstain on all" in capsys.readouterr().err
+    assert call("recheck", calibrated_dir, labelled, "--update", "--target-risk", 0.95) == 2
+    assert "go back to one that does" in capsys.readouterr().err
+    assert call("history", calibrated_dir, "--use", 1) == 0
+    assert call("recheck", calibrated_dir, labelled, "--update", "--target-risk", 0.95) == 0
+    assert "at most 95.00% of the answers are wrong" in capsys.readouterr().err
 
 
 def test_files_for_tools_and_suspects(

@@ -137,7 +137,8 @@ def recheck(now: LabelledNow, rule: AbstentionRule, *, target: float | None = No
     if not answered.any():
         raise CalibrationError(
             f"none of the {len(answered)} labelled rows is answered, so nothing is known about answers; label answers, "
-            "as uatlite pick chooses them."
+            "as uatlite pick chooses them. If this version answers nothing, go back to one that does (uatlite history "
+            "DIR --use 1) and update it with a higher risk: --update --target-risk."
         )
     kinds = [("", answered)]
     if rule.per_class is not None:
@@ -154,16 +155,24 @@ def _interval(now: LabelledNow, of: NDArray[np.bool_], confidence: float) -> Ris
 
 
 def update(
-    calibration: Calibration, now: LabelledNow, *, current_scores: ArrayLike | None = None, seed: int = 0
+    calibration: Calibration,
+    now: LabelledNow,
+    *,
+    target: float | None = None,
+    current_scores: ArrayLike | None = None,
+    seed: int = 0,
 ) -> Calibration:
     """A calibration for data like the new rows: calibrator and threshold are fitted anew, the scope stays.
 
+    `target` is the risk to promise, by default that of the promise before.
     `current_scores` (others,) are scores of unlabelled rows of today. They say where the search starts and what is
     compared later to tell a shift; without them the scores of the old rows say where to start.
     """
     old = calibration.rule
     if old is None or old.kind != "risk" or old.target is None or old.per_class is not None:
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
+    if target is not None:
+        old = replace(old, target=target)
     fitting, deciding = _split(calibration, now, old, seed)
     calibrator, old_rows = blended(calibration.calibrator, calibration.kept, now.outputs, now.labels, fitting, seed)
     found = predictive(now.outputs, calibrator)

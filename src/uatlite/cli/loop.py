@@ -218,7 +218,9 @@ def recheck(
     update: Annotated[
         bool, Option("--update", help="Make a new promise from these rows: a new version beside the old one.")
     ] = False,
-    target_risk: Annotated[float | None, Option(help="Check this risk instead of the promised one.")] = None,
+    target_risk: Annotated[
+        float | None, Option(help="Check this risk instead of the promised one; with --update, promise it.")
+    ] = None,
     scored: Annotated[
         str | None, Option(help="Scored rows of today, unlabelled: where a search starts, and what shift is told by.")
     ] = None,
@@ -249,17 +251,17 @@ def recheck(
     calibration = classifier.calibration_
     assert calibration is not None
     assert calibration.rule is not None
-    result = checking.recheck(now, calibration.rule, target=target_risk)
     if rows.rejects:
         first = rows.rejects[0]
         console.print(f"{len(rows.rejects):,} rows left out; the first: line {first.line}, {first.reason}.")
-    for line in result.describe():
+    found = checking.recheck(now, calibration.rule, target=target_risk).describe()
+    for line in found:
         console.print(line)
     if not update:
         return
     others = None if scored is None else current_scores(scored, calibration.rule.score)
-    classifier.calibration_ = checking.update(calibration, now, current_scores=others, seed=seed)
-    event = write_version(classifier, directory, " ".join(result.describe()[1:2]))
+    classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=others, seed=seed)
+    event = write_version(classifier, directory, found[1])
     for line in (*classifier.calibration_.describe(), event.describe()):
         console.print(line)
     console.print(f"Version {event.version} is in use; go back with: uatlite history {directory} --use {event.parent}")
