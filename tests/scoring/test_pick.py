@@ -147,7 +147,7 @@ def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
     read = [read_scored(str(tmp_path / name), Layout(label=None)) for name in ("a.jsonl", "b.csv")]
     assert read[0] == read[1] == [ScoredRow("7", "a film", "good", 0.6, False, True, 0.001)]
     (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "confidence": 0.6}) + "\n")
-    with pytest.raises(DataError, match=r"no column 'text'.*--keep text"):
+    with pytest.raises(DataError, match=r"no column 'text'.*--keep-text"):
         read_scored(str(tmp_path / "c.jsonl"), Layout(label=None))
     (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
     with pytest.raises(DataError, match="no column confidence"):
