@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from uatlite.attribution.layers import attribute as attribute
     from uatlite.attribution.layers import propagate as propagate
     from uatlite.classifier.classifier import UncertaintyClassifier as UncertaintyClassifier
+    from uatlite.classifier.labeler import UncertaintyLabeler as UncertaintyLabeler
     from uatlite.classifier.predictions import Predictions as Predictions
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.model.view import dropout_sites as dropout_sites
@@ -28,6 +29,7 @@ _HOME = {
     "UATConfig": "uatlite.passes.config",
     "UATLiteError": "uatlite.errors",
     "UncertaintyClassifier": "uatlite.classifier.classifier",
+    "UncertaintyLabeler": "uatlite.classifier.labeler",
     "attribute": "uatlite.attribution.layers",
     "dropout_sites": "uatlite.model.view",
     "propagate": "uatlite.attribution.layers",

@@ -34,7 +34,8 @@ class PassLogits:
     logits: Floats
     """(passes, rows, classes); NaN after the last valid pass of a row"""
     given_variance: Floats | None = None
-    """(rows,): variance of the margin, from a method that knows it without sampling; 0 where it is not known"""
+    """(rows,): variance of the margin, from a method that knows it without sampling; 0 where it is not known. Of a
+    model of many labels that of each label's logit: (rows, labels)"""
     counts: Counts | None = None
     """(rows,): valid passes per row; None where all are valid"""
     representations: Floats | None = None
@@ -54,6 +55,14 @@ class PassLogits:
         if self.given_variance is not None or len(self.logits) < 2:
             return self.given_variance
         return margin_variance(self.logits, self.counts)
+
+    @property
+    def label_variance(self) -> Floats | None:
+        """(rows, labels): of each label's logit, as the method gives it, or over the passes (ddof 1); None for a single
+        pass without it. Of a model of many labels."""
+        if self.given_variance is not None or len(self.logits) < 2:
+            return self.given_variance
+        return np.asarray(self.logits.var(axis=0, ddof=1))
 
 
 @dataclass(frozen=True, eq=False)

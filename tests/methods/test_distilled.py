@@ -5,10 +5,11 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from uatlite.errors import ConfigurationError
-from uatlite.methods import distilled
-from uatlite.methods.distilled import DISTILLED, OFFSET, Distilled, ReadOut, features_of, fit_read_out
+from uatlite.methods import read_out
+from uatlite.methods.distilled import DISTILLED, Distilled
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.one_pass import ANALYTIC
+from uatlite.methods.read_out import OFFSET, ReadOut, features_of, fit_read_out
 from uatlite.methods.registry import method_from_dict, parse_method
 from uatlite.predictive import PassLogits, entropy, softmax
 from uatlite.values import Floats
@@ -30,10 +31,10 @@ def rows_of(plain: PassLogits, variance: Floats) -> CalibrationRows:
 
 
 def test_left_out_predictions_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distilled, "PENALTIES", np.array([3.0]))
+    monkeypatch.setattr(read_out, "PENALTIES", np.array([3.0]))
     plain, variance = made(70, 12, 0.5)
     features, y = features_of(plain), np.log(variance + OFFSET)
-    read_out, left_out = fit_read_out(features, variance, 50)
+    found, left_out = fit_read_out(features, variance, 50)
     x = (features - features.mean(axis=0)) / features.std(axis=0)
     refits = []
     for row in range(50):
@@ -43,8 +44,8 @@ def test_left_out_predictions_are_those_of_refits(monkeypatch: pytest.MonkeyPatc
     within = np.clip(refits, y.min(), y.max())
     assert np.log(left_out + OFFSET) == pytest.approx(within, abs=1e-6)
     whole = Ridge(3.0).fit(x, y).predict(x)
-    assert np.log(read_out.variance(features) + OFFSET) == pytest.approx(np.clip(whole, y.min(), y.max()), abs=1e-8)
-    assert read_out.r2 == pytest.approx(
+    assert np.log(found.variance(features) + OFFSET) == pytest.approx(np.clip(whole, y.min(), y.max()), abs=1e-8)
+    assert found.r2 == pytest.approx(
         1 - np.square(y[:50] - refits).sum() / np.square(y[:50] - y[:50].mean()).sum(), abs=1e-6
     )
 
@@ -54,7 +55,7 @@ def test_the_penalty_with_the_least_left_out_error_is_taken() -> None:
     features, y = features_of(plain), np.log(variance + OFFSET)
     x = (features - features.mean(axis=0)) / features.std(axis=0)
     errors = []
-    for penalty in distilled.PENALTIES:
+    for penalty in read_out.PENALTIES:
         found = 0.0
         for row in range(0, 120, 6):
             others = np.arange(120) != row
@@ -149,7 +150,7 @@ def test_it_is_stored_as_numbers_and_an_array() -> None:
 
 
 def test_another_model_is_an_error() -> None:
-    read_out = ReadOut(np.zeros(4), 0.0, (0.0, 1.0), 0.9, 0.9, 100)
+    read_out = ReadOut(np.zeros(4), np.zeros(()), np.array([0.0, 1.0]), 0.9, 0.9, 100)
     plain, _ = made(5, 3, 0.1)
     with pytest.raises(ConfigurationError, match="Calibrate again"):
         Distilled(read_out=read_out).read_from(plain)

@@ -14,8 +14,9 @@ dropout, so that every estimator and every pass uses the same y for a text, also
     margin       logit of the predicted class minus that of the runner-up
     an integer   logit of that class minus the mean of the rest
     two integers logit of the first class minus that of the second
+    LabelLogit   logit of one of many labels, alone
 
-With two classes all of them are the same up to sign.
+With two classes all but the last are the same up to sign.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,8 +44,16 @@ from uatlite.passes.engine import (
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.masks import Noise, SiteCall, Texts
 
-Output = str | int | tuple[int, int]
-"""The name of an output, a class, or two classes."""
+
+@dataclass(frozen=True)
+class LabelLogit:
+    """The output that is one label's logit, of a model of many labels."""
+
+    label: int
+
+
+Output = str | int | tuple[int, int] | LabelLogit
+"""The name of an output, a class, two classes, or one of many labels."""
 MakeNoise = Callable[[Texts, range], Noise]
 """From the texts of a chunk and the passes of a block to the noise at their sites."""
 
@@ -261,7 +270,7 @@ def output_weights(output: Output, logits: Tensor) -> Tensor:
     if isinstance(output, str):
         check_choice("output", output, OUTPUTS)
         return OUTPUTS[output](logits)
-    named = output if isinstance(output, tuple) else (output,)
+    named = output if isinstance(output, tuple) else (output.label if isinstance(output, LabelLogit) else output,)
     if len(set(named)) != len(named) or any(isinstance(one, bool) or not 0 <= one < classes for one in named):
         raise ConfigurationError(
             f"output={output!r} is no class of this model, and no two of them; it has classes 0 to {classes - 1}."
@@ -269,5 +278,6 @@ def output_weights(output: Output, logits: Tensor) -> Tensor:
     if isinstance(output, int):
         return against_rest(torch.full((len(logits),), output, device=logits.device), classes)
     weights = torch.zeros_like(logits)
-    weights[:, output[0]], weights[:, output[1]] = 1.0, -1.0
+    for column, sign in zip(named, (1.0, -1.0), strict=False):
+        weights[:, column] = sign
     return weights

@@ -138,6 +138,11 @@ def _chunk(case: Case, chunk: Chunk, choose: Choose) -> FirstOrder:
     return FirstOrder(logits.detach(), parts, tokens, uncertainty, None if read is None else read.detach())
 
 
+def every_logit(rows: Tensor, logits: Tensor) -> Tensor:
+    """The weights of outputs that are the logits themselves, as of many labels: (labels, texts, labels)."""
+    return torch.eye(logits.shape[-1], device=logits.device)[:, None].expand(-1, len(logits), -1)
+
+
 def token_margins(
     model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig, candidates: Candidates
 ) -> tuple[FirstOrder, Tensor]:

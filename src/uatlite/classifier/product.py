@@ -218,10 +218,11 @@ def load_product(name: str | Path, **options: Any) -> "Product[Any]":
 def product_class(name: str | Path) -> "type[Product[Any]]":
     """The product that a model is for, by its configuration alone."""
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.labeler import UncertaintyLabeler
 
     if is_exported(name):
         return UncertaintyClassifier
-    products: tuple[type[Product[Any]], ...] = (UncertaintyClassifier,)
+    products: tuple[type[Product[Any]], ...] = (UncertaintyClassifier, UncertaintyLabeler)
     kind = _answering(name)
     found = next((product for product in products if kind in product.answers), None)
     if found is None:

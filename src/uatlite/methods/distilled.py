@@ -6,6 +6,7 @@ Calibrating runs the teacher on the calibration texts, whose labels are not need
     log(σ² + 1e-4) ≈ w · [what the head reads, top-3 logits, margin, entropy] + b
 
 with the penalty that leave-one-out prediction likes best. Predicting then costs the plain pass and a dot product.
+Of a model of many labels it is the variance of each label's logit, from [what the head reads, all logits, the top 3].
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from uatlite.errors import ConfigurationError, check_choice
 from uatlite.methods.cascade import SECONDS, Second
 from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
 from uatlite.methods.one_pass import ANALYTIC, BASE
+from uatlite.methods.read_out import FEWEST_TEXTS, FLOOR, ReadOut, features_of, fit_read_out, label_features_of
 from uatlite.passes.config import UATConfig, spelling
-from uatlite.predictive import PassLogits, entropy, softmax
+from uatlite.predictive import PassLogits
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -30,118 +32,8 @@ if TYPE_CHECKING:
 
     from uatlite.attribution.first_order import Candidates
 
-FLOOR = 0.5
-"""The lowest cross-validated R² at which the read-out takes the teacher's place."""
-FEWEST_TEXTS = 60
-"""Fewer calibration texts than this do not fit a read-out."""
-OFFSET = 1e-4
-"""Added to variances before their logarithm: below it they make no difference."""
-PENALTIES = np.geomspace(1e-2, 1e6, 33)
-"""Ridge penalties that are tried, on standardised features."""
-TOP = 3
 ARRAY = "read_out"
 """The name under which its numbers are stored."""
-
-
-@dataclass(frozen=True, eq=False)
-class ReadOut:
-    """A linear map from the features of a plain pass to the logarithm of a variance."""
-
-    weights: Floats
-    """(features,)"""
-    intercept: float
-    limits: tuple[float, float]
-    """the lowest and highest logarithm that the teacher gave; predictions are cut to them"""
-    r2: float
-    """of leave-one-out predictions for the calibration texts"""
-    rank_correlation: float
-    """Spearman's, of the same"""
-    texts: int
-    """how many texts it was fitted on"""
-
-    @property
-    def serves(self) -> bool:
-        """Whether it is good enough to take the teacher's place."""
-        return self.r2 >= FLOOR
-
-    @property
-    def loaded(self) -> bool:
-        """Whether it has its weights; one that was read from JSON alone has none, as of a classifier saved without its
-        calibration."""
-        return len(self.weights) > 0
-
-    def variance(self, features: Floats) -> Floats:
-        """The variance of the margin, (rows,), from features (rows, features)."""
-        return log_variance_to_variance(features @ self.weights + self.intercept, self.limits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """How good it is, as plain JSON values, rounded so that the same texts give the same on every machine."""
-        return {"r2": round(self.r2, 4), "rank_correlation": round(self.rank_correlation, 4), "texts": self.texts}
-
-    def to_array(self) -> Floats:
-        """All numbers that it computes with: weights, intercept and limits."""
-        return np.array([*self.weights, self.intercept, *self.limits])
-
-    @classmethod
-    def from_array(cls, values: Floats, state: Mapping[str, Any]) -> ReadOut:
-        """The read-out that `to_array` and `to_dict` described."""
-        *weights, intercept, low, high = np.asarray(values, dtype=np.float64).tolist()
-        return cls(np.array(weights), intercept, (low, high), **state)
-
-
-def log_variance_to_variance(logs: Floats, limits: tuple[float, float]) -> Floats:
-    """σ² from log(σ² + 1e-4), (rows,), within the limits that were seen; never 0, which would mean 'not known'."""
-    return np.asarray(np.maximum(np.exp(np.clip(logs, *limits)) - OFFSET, OFFSET * 1e-3))
-
-
-def features_of(passes: PassLogits) -> Floats:
-    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy.
-
-    Logits are taken from the mean of their row, which a softmax does not see.
-    """
-    logits = passes.mean_logits
-    logits = logits - logits.mean(axis=1, keepdims=True)
-    top = -np.sort(-logits, axis=1)[:, :TOP]
-    margin = top[:, :1] - top[:, 1:2]
-    of_logits = np.concatenate([top, margin, entropy(softmax(logits))[:, None]], axis=1)
-    read = passes.representations
-    return of_logits if read is None else np.concatenate([read, of_logits], axis=1)
-
-
-def fit_read_out(features: Floats, variance: Floats, own: int) -> tuple[ReadOut, Floats]:
-    """The read-out of variances (rows,) from features (rows, features), and its leave-one-out variances (own,).
-
-    The first `own` rows are the calibration texts: of them R² and rank correlation are measured.
-
-    With standardised X = USVᵀ and centred y, ridge regression predicts Hy with H = U·S²/(S² + α)·Uᵀ + 1/n, and the
-    prediction for row i without it is y_i - (y_i - ŷ_i)/(1 - H_ii): every penalty costs one product.
-    """
-    from scipy.stats import spearmanr
-
-    y = np.log(variance + OFFSET)
-    centre, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-9 * np.abs(scale).max(), scale, np.inf)
-    u, s, vt = np.linalg.svd((features - centre) / scale, full_matrices=False)
-    level = float(y.mean())
-    projected = u.T @ (y - level)
-    best: tuple[float, float, Floats] | None = None
-    for penalty in PENALTIES:
-        shrunk = np.square(s) / (np.square(s) + penalty)
-        fitted = u @ (shrunk * projected)
-        leverage = np.square(u) @ shrunk + 1 / len(y)
-        left_out = y - (y - level - fitted) / np.maximum(1 - leverage, 1e-9)
-        loss = float(np.square(y - left_out).mean())
-        if best is None or loss < best[0]:
-            best = loss, float(penalty), left_out
-    assert best is not None
-    _, penalty, left_out = best
-    weights = vt.T @ (s / (np.square(s) + penalty) * projected) / scale
-    limits = float(y.min()), float(y.max())
-    spread = float(np.square(y[:own] - y[:own].mean()).sum())
-    r2 = 1 - float(np.square(y[:own] - left_out[:own]).sum()) / spread if spread > 0 else 0.0
-    ranks = float(spearmanr(y[:own], left_out[:own]).statistic) if spread > 0 else 0.0
-    read_out = ReadOut(weights, level - float(centre @ weights), limits, r2, ranks, len(y))
-    return read_out, log_variance_to_variance(left_out[:own], limits)
 
 
 @dataclass(frozen=True)
@@ -231,7 +123,7 @@ class Distilled(MethodDefaults):
         described = values["teacher"]
         teacher = SECONDS[described["method"]].from_dict(described)
         state = values["read_out"]
-        read_out = None if state is None else ReadOut(np.zeros(0), 0.0, (0.0, 0.0), **state)
+        read_out = None if state is None else ReadOut.empty(0, **state)
         return replace(self, teacher=teacher, look_again=bool(values["second_look"]), read_out=read_out)
 
     def to_arrays(self) -> dict[str, Floats]:
@@ -282,7 +174,7 @@ class Distilled(MethodDefaults):
     def read_from(self, plain: PassLogits) -> PassLogits | None:
         if self.read_out is None or not self.reads:
             return None
-        features = features_of(plain)
+        features = label_features_of(plain) if self.read_out.of_labels else features_of(plain)
         if features.shape[1] != len(self.read_out.weights):
             raise ConfigurationError(
                 f"the read-out has {len(self.read_out.weights)} weights and the model gives {features.shape[1]} "
@@ -293,17 +185,19 @@ class Distilled(MethodDefaults):
     def tuned(self, rows: CalibrationRows) -> Tuned:
         """Fit the read-out on the calibration texts, and on the reference texts where there are some."""
         plain, taught = rows.run(BASE), rows.run(self.teacher)
-        features, variance = features_of(plain), taught.margin_variance
+        read = label_features_of if rows.many else features_of
+        features, variance = read(plain), taught.label_variance if rows.many else taught.margin_variance
         assert variance is not None
         own, name = len(features), self.teacher.name
         if own < FEWEST_TEXTS:
-            nothing = ReadOut(np.zeros(features.shape[1]), 0.0, (0.0, 0.0), 0.0, 0.0, own)
+            nothing = ReadOut.empty(features.shape[1], 0.0, 0.0, own)
             reason = f"Distilled: {own} texts are too few to fit a read-out ({FEWEST_TEXTS}); {name} itself runs."
             return Tuned(replace(self, read_out=nothing), reason, taught)
         if rows.run_reference is not None:
-            others = rows.run_reference(self.teacher).margin_variance
+            more = rows.run_reference(self.teacher)
+            others = more.label_variance if rows.many else more.margin_variance
             assert others is not None
-            features = np.concatenate([features, features_of(rows.run_reference(BASE))])
+            features = np.concatenate([features, read(rows.run_reference(BASE))])
             variance = np.concatenate([variance, others])
         read_out, left_out = fit_read_out(features, variance, own)
         found = replace(self, read_out=read_out)

@@ -38,7 +38,8 @@ class Passes:
     logits: Tensor
     """(passes, batch, classes), float32; NaN after the last valid pass of a text"""
     margin_variance: Tensor | None = None
-    """(batch,): variance of the top-1 minus the top-2 logit, from a method that knows it without sampling"""
+    """(batch,): variance of the top-1 minus the top-2 logit, from a method that knows it without sampling; of a model
+    of many labels that of each label's logit, (batch, labels)"""
     sources: Propagation | None = None
     """that variance by layer, component and token, from a method that finds it on the way"""
     counts: Tensor | None = None
@@ -54,7 +55,7 @@ class CalibrationRows:
     """Labelled rows that a method learns its free settings from."""
 
     labels: NDArray[np.int64]
-    """(rows,)"""
+    """(rows,), or (rows, labels) of 0 and 1 for a model of many labels"""
     run: Callable[[Method], PassLogits]
     """what a method says about these rows"""
     tolerance: float = TOLERANCE
@@ -68,8 +69,18 @@ class CalibrationRows:
         if not self.tolerance >= 0:
             raise ConfigurationError(f"tolerance={self.tolerance!r} is not a number from 0 on, as in {TOLERANCE}.")
 
+    @property
+    def many(self) -> bool:
+        """Whether a row has many labels and not one class."""
+        return self.labels.ndim == 2
+
     def check_labels(self) -> None:
         """Raise unless the labels are enough to learn where to spend passes."""
+        if self.many:
+            raise ConfigurationError(
+                "where to spend passes is learned from one class a text, and these rows have many labels; use a method "
+                "that treats all texts alike, such as 'distilled', 'fast' or 'base'."
+            )
         classes = len(np.unique(self.labels))
         if len(self.labels) < FEWEST_ROWS or classes < 2:
             raise CalibrationError(

@@ -89,9 +89,18 @@ class Analytic(MethodDefaults):
         return self.with_config(UATConfig.from_dict(values["config"]))
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """Logits (1, batch, classes), the first-order variance of the margin (batch,), and where it comes from."""
-        from uatlite.attribution.layers import propagate
+        """Logits (1, batch, classes), the first-order variance of the margin (batch,), and where it comes from.
 
+        Of a model of many labels the variance of each label's logit, (batch, labels), by a backward pass for each.
+        """
+        from uatlite.attribution.case import Case
+        from uatlite.attribution.first_order import every_logit, first_orders
+        from uatlite.attribution.layers import propagate
+        from uatlite.model.architectures import answering
+
+        if answering(model) == "many":
+            labels = first_orders(Case.of(model, encoded, self.config), every_logit)
+            return Passes(labels.logits[None], labels.parts.sum(dim=-1).T, representation=labels.representation)
         found = propagate(model, encoded, self.config)
         return Passes(found.logits[None], found.variance, sources=found, representation=found.representation)
 

@@ -177,6 +177,34 @@ def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> Integers:
     )
 
 
+def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
+    """Label sets as a matrix (rows, labels): from lists of names or columns, or from rows of 0 and 1.
+
+    Rows that are all as long as there are classes, with nothing but 0 and 1 in them, are such a matrix. A row may be
+    empty: no label applies.
+    """
+    rows = list(labels)
+    for place, row in enumerate(rows):
+        if isinstance(row, str) or not hasattr(row, "__iter__"):
+            raise InputError(
+                f"labels[{place}] is {row!r:.60}; allowed is a list of labels for each text, which may be empty, or a "
+                f"row of 0 and 1 for the {len(classes)} labels."
+            )
+    rows = [list(row) for row in rows]
+    if rows and all(len(row) == len(classes) and all(_is_flag(value) for value in row) for row in rows):
+        return np.array(rows, dtype=np.float64) > 0
+    found = np.zeros((len(rows), len(classes)), dtype=np.bool_)
+    index = label_index(classes)
+    for place, row in enumerate(rows):
+        for label in row:
+            found[place, _index_of(label, index, classes, place)] = True
+    return found
+
+
+def _is_flag(value: object) -> bool:
+    return not isinstance(value, str) and value in (0, 1)
+
+
 def _index_of(label: object, index: dict[str, int], classes: Sequence[str], place: int) -> int:
     if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
         return int(label)

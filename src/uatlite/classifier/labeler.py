@@ -1,0 +1,192 @@
+"""Many labels a text: from a fine-tuned checkpoint to labels that are reported only where they can be trusted."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from uatlite.classifier.calibrate import CalibrationOptions
+from uatlite.classifier.label_predictions import LabelPredictions
+from uatlite.classifier.learn import CalibrationTexts, Report
+from uatlite.classifier.product import Product
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.settings import Settings
+from uatlite.classifier.several import LOG_ODDS, AnswerCalibration, AnswerOptions, calibrate_answers, scope_logits
+from uatlite.errors import CalibrationError, InputError
+from uatlite.methods.method import TOLERANCE
+from uatlite.model.architectures import Answering
+from uatlite.predictive import PassLogits
+from uatlite.text.examples import check_text, check_texts
+from uatlite.text.labels import label_matrix
+from uatlite.trust.answers import Answers
+from uatlite.values import Floats, Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.label_explanation import LabelExplanation
+
+
+class UncertaintyLabeler(Product[AnswerCalibration]):
+    """A classifier of many labels with calibrated probabilities, and a rule for which labels to report.
+
+    It is for models with `problem_type="multi_label_classification"`. `config` is a UATConfig, or the spelling of any
+    method; by default 'distilled:of=fast': the variance of every label's logit, read off one plain pass once it is
+    calibrated. Texts longer than `max_length` tokens are cut, and counted; with `windows` they are read in overlapping
+    windows and the logits averaged.
+    """
+
+    answers: ClassVar[tuple[Answering, ...]] = ("many",)
+    default_method: ClassVar[str] = "distilled:of=fast"
+    usage: ClassVar[str] = "pred.labels, pred.probabilities, pred.reasons"
+
+    def predictor(self) -> "LabelPredictor":
+        """The labeler as it is now, ready to run: settings and calibration are built and checked once."""
+        return LabelPredictor(self.runtime, self.checked_settings(), self.calibration_, self.class_names)
+
+    def calibrate(
+        self,
+        texts: Iterable[Any],
+        labels: Any,
+        *,
+        target_precision: float | None = None,
+        target_wrong: float | None = None,
+        confidence: float = 0.95,
+        score: str = LOG_ODDS,
+        reference: Iterable[Any] | None = None,
+        false_alarm: float = 0.01,
+        seed: int = 0,
+        report: Report | None = None,
+    ) -> Self:
+        """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
+
+        `labels` are for each text a list of names (or columns), which may be empty, or all of them a matrix of 0 and 1,
+        (texts, labels). A rule to report labels by comes from `target_precision` (at least this share of the reported
+        labels is right, with the stated `confidence`) or `target_wrong` (on average at most so many wrong labels are
+        reported a text). Texts are the unit: the promise holds whatever the labels of one text have to do with each
+        other. The `score` that ranks labels is by default the log-odds of the model, so that all texts decide; with
+        'confidence' a third of them fits the calibrator and the others decide.
+
+        `reference` are unlabelled texts of the task: they tell which texts are in scope, and teach the method.
+        """
+        options = AnswerOptions(target_precision, target_wrong, confidence, score, false_alarm, seed)
+        checked = check_texts(texts, chooses=False)
+        if not checked:
+            raise CalibrationError(
+                "there are no calibration rows; give labelled texts that the model was not trained on."
+            )
+        names = self.runtime.class_names
+        gold = label_matrix(labels, names)
+        if len(checked) != len(gold):
+            raise InputError(f"{len(checked)} texts came with {len(gold)} rows of labels; give one for each text.")
+        known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
+        others = [] if reference is None else [one for one in check_texts(reference, chooses=False) if one not in known]
+        settings = replace(self.settings, method=self._asked())
+        data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
+        learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed), TOLERANCE, None)
+        self.calibration_ = calibrate_answers(
+            learned, label_answers(learned.outputs), gold.ravel(), options, model_hash=self.runtime.hash, classes=names
+        )
+        rule = self.calibration_.rule
+        if rule is not None and not rule.promised:
+            warnings.warn(rule.describe(), stacklevel=2)
+        return self
+
+    def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> LabelPredictions:
+        """The labels of texts, strings or pairs. One string is a list of one.
+
+        Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
+        gives a stream in parts sets `check_shift=False`.
+        """
+        predictor = self.predictor()
+        predictions = predictor.predict(check_texts([texts] if isinstance(texts, str) else texts, chooses=False))
+        return predictor.with_shift(predictions) if check_shift else predictions
+
+    def predict_proba(self, texts: Iterable[Any]) -> Floats:
+        """Probabilities (texts, labels), calibrated where the labeler is; columns as in `class_names`."""
+        return self.predict(texts, check_shift=False).probabilities
+
+    def explain(self, text: Text, label: str | int | None = None) -> "LabelExplanation":
+        """Where the uncertainty about one label of a text comes from: words and layers, to first order.
+
+        By default the label that is least sure. It takes the prediction's passes, one forward and one backward pass.
+        """
+        from uatlite.classifier.label_explanation import explain_label
+
+        return explain_label(self.predictor(), check_text(text, chooses=False), label)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelPredictor:
+    """Runtime, settings and calibration of a labeler at one moment; its texts are already checked."""
+
+    runtime: Runtime
+    settings: Settings
+    calibration: AnswerCalibration | None
+    class_names: tuple[str, ...]
+
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
+        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
+
+    def predict(self, texts: list[Text]) -> LabelPredictions:
+        """The labels of checked texts, without the comparison of all of them with the calibration rows."""
+        if not texts:
+            none = np.zeros((0, len(self.class_names)))
+            rule = None if self.calibration is None else self.calibration.rule
+            return LabelPredictions((), self.class_names, none, none, None, np.zeros(0, dtype=np.int64), rule)
+        return self.predictions(texts, run(self.runtime, texts, self.settings))
+
+    def predictions(self, texts: list[Text], outputs: Outputs) -> LabelPredictions:
+        """The labels of texts from what the method's passes say about them."""
+        answers, calibration, logits = label_answers(outputs), self.calibration, outputs.mean_logits
+        chances = sigmoid(answers.log_odds) if calibration is None else calibration.calibrator.confidence(answers)
+        found = LabelPredictions(
+            texts=tuple(texts),
+            classes=self.class_names,
+            probabilities=chances.reshape(logits.shape),
+            logits=logits,
+            logit_variance=outputs.label_variance,
+            passes=outputs.passes,
+            rule=None if calibration is None else calibration.rule,
+            cut=outputs.cut,
+        )
+        scope = None if calibration is None else calibration.scope
+        if scope is None:
+            return found
+        p_values = scope.p_values(outputs.representations, scope_logits(logits))
+        return replace(found, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
+
+    def with_shift(self, predictions: LabelPredictions) -> LabelPredictions:
+        """The same predictions, compared with the calibration rows; warns of a shift."""
+        reference = None if self.calibration is None else self.calibration.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(predictions.log_odds, predictions.scope)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=3)
+        return replace(predictions, shift=report)
+
+
+def label_answers(outputs: PassLogits) -> Answers:
+    """One answer for each text and label, text by text: does the label apply?
+
+    Its log-odds are the label's logit, the mean over passes; its variance is that of the logit under dropout.
+    """
+    logits, variance = outputs.mean_logits, outputs.label_variance
+    texts, labels = logits.shape
+    return Answers(
+        text=np.repeat(np.arange(texts), labels),
+        kind=np.tile(np.arange(labels), texts),
+        log_odds=logits.ravel(),
+        variance=None if variance is None else variance.ravel(),
+        texts=texts,
+    )
+
+
+def sigmoid(values: Floats) -> Floats:
+    """1 / (1 + exp(-z)), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

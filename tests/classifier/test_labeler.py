@@ -1,0 +1,229 @@
+"""Many labels a text: answers, calibration, the rule, predictions, saving and explanation, on a tiny model."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, BertTokenizer, PreTrainedModel
+
+from uatlite import UncertaintyClassifier, UncertaintyLabeler
+from uatlite.attribution.case import Case, LabelLogit
+from uatlite.attribution.first_order import first_order
+from uatlite.classifier.labeler import label_answers, sigmoid
+from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
+from uatlite.predictive import PassLogits
+from uatlite.text.labels import label_matrix
+
+LABELS = ("anger", "joy", "fear", "relief")
+MANY: dict[str, Any] = {
+    "problem_type": "multi_label_classification",
+    "num_labels": 4,
+    "id2label": dict(enumerate(LABELS)),
+    "label2id": {name: column for column, name in enumerate(LABELS)},
+}
+Make = Callable[..., UncertaintyLabeler]
+
+
+@pytest.fixture(scope="module")
+def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make:
+    """`make(config=None, **options)`: a new labeler of a tiny model."""
+
+    def new(config: object = None, **options: Any) -> UncertaintyLabeler:
+        return UncertaintyLabeler(tiny("bert", **MANY), tokenizer, config, **options)  # type: ignore[arg-type]
+
+    return new
+
+
+@pytest.fixture(scope="module")
+def rows(make: Make, made_texts: Callable[..., list[str]]) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """Texts, and labels drawn from a sharper version of what the model says, each text's with one uniform number."""
+    texts = made_texts(400)
+    chances = sigmoid(1.5 * make("analytic").predict(texts).logits - 0.3)
+    return texts, np.random.default_rng(0).random((400, 1)) < chances
+
+
+@pytest.fixture(scope="module")
+def labeler(make: Make, rows: Any) -> UncertaintyLabeler:
+    texts, gold = rows
+    return make("analytic").calibrate(texts[:300], gold[:300], target_precision=0.6)
+
+
+def test_an_answer_is_a_text_and_a_label() -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 3, 2))
+    answers = label_answers(PassLogits(logits))
+    assert answers.text.tolist() == [0, 0, 1, 1, 2, 2]
+    assert answers.kind.tolist() == [0, 1, 0, 1, 0, 1]
+    assert answers.texts == 3
+    assert answers.log_odds[3] == pytest.approx(logits[:, 1, 1].mean())
+    assert answers.variance is not None
+    assert answers.variance[3] == pytest.approx(logits[:, 1, 1].var(ddof=1))
+
+
+def test_without_calibration_probabilities_are_the_model_s_own(make: Make, made_texts: Any) -> None:
+    plain, texts = make("base"), made_texts(5)
+    pred = plain.predict(texts)
+    encoded = plain.tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        expected = plain.model(**encoded).logits.sigmoid().numpy()  # type: ignore[operator]
+    assert pred.probabilities == pytest.approx(expected, abs=1e-5)
+    assert pred.labels == [tuple(np.array(LABELS)[row > 0.5]) for row in expected]
+    assert set(pred.reasons) == {NO_RULE}
+    assert pred.logit_variance is None
+    with pytest.raises(CalibrationError, match="target_precision"):
+        pred.abstain  # noqa: B018
+
+
+def test_calibrated_probabilities_are_better_on_other_rows(make: Make, labeler: UncertaintyLabeler, rows: Any) -> None:
+    texts, gold = rows[0][300:], rows[1][300:]
+
+    def loss(chances: Any) -> float:
+        return float(-np.log(np.where(gold, chances, 1 - chances)).mean())
+
+    plain, ours = make("analytic").predict(texts), labeler.predict(texts, check_shift=False)
+    assert loss(ours.probabilities) < loss(plain.probabilities)
+
+
+def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> None:
+    pred = labeler.predict(rows[0], check_shift=False)
+    rule = pred.rule
+    assert rule is not None
+    assert rule.promised
+    inside = ~pred.out_of_scope  # type: ignore[operator]
+    for at in np.flatnonzero(inside)[:50].tolist():
+        surest = np.argsort(-pred.logits[at], kind="stable")[: rule.most]
+        expected = [place in surest and pred.logits[at, place] > rule.threshold for place in range(4)]
+        assert pred.reported[at].tolist() == expected
+        doubt = [not said and p > 0.4 for said, p in zip(expected, pred.probabilities[at], strict=True)]
+        assert pred.withheld[at].tolist() == doubt
+        assert bool(pred.abstain[at]) == (not any(expected) and any(doubt))
+    assert not pred.reported[~inside].any()
+    assert pred.abstain[~inside].all()
+    assert set(pred.reasons) <= set(REASONS)
+    for one in pred:
+        assert one.abstain == (one.reason in ABSTAINING)
+    shares = rows[1][pred.reported].mean()
+    assert shares > 0.6
+
+
+def test_a_selection_says_the_same(labeler: UncertaintyLabeler, rows: Any) -> None:
+    pred = labeler.predict(rows[0][:40], check_shift=False)
+    chosen = pred[pred.abstain]
+    assert len(chosen) == int(pred.abstain.sum())
+    assert chosen.abstain.all()
+    again = labeler.predict([rows[0][3]], check_shift=False)[0]
+    assert again.labels == pred[3].labels
+    assert list(again.probabilities.values()) == pytest.approx(list(pred[3].probabilities.values()), abs=1e-5)
+    assert len(labeler.predict([])) == 0
+    assert "texts, 4 labels" in repr(pred)
+
+
+def test_rows_of_output(labeler: UncertaintyLabeler, rows: Any) -> None:
+    row = labeler.predict(rows[0][:1], check_shift=False)[0].as_row()
+    measures = ["confidence", "log_odds", "passes", "cut_tokens", "scope", "out_of_scope"]
+    assert list(row) == [
+        *("labels", "abstain", "withheld", "reason", "above_threshold"),
+        *measures,
+        *(f"p_{name}" for name in LABELS),
+        *(f"variance_{name}" for name in LABELS),
+    ]
+    json.dumps(row)
+    assert row["passes"] == 1
+    assert row["confidence"] == pytest.approx(min(max(row[f"p_{n}"], 1 - row[f"p_{n}"]) for n in LABELS))  # type: ignore[type-var, operator]
+
+
+def test_what_is_saved_predicts_the_same(labeler: UncertaintyLabeler, rows: Any, tmp_path: Path) -> None:
+    labeler.save_pretrained(tmp_path / "saved")
+    again = UncertaintyLabeler.from_pretrained(tmp_path / "saved")
+    before, after = (one.predict(rows[0][:30], check_shift=False) for one in (labeler, again))
+    assert (before.probabilities == after.probabilities).all()
+    assert (before.reported == after.reported).all()
+    assert before.logit_variance is not None
+    assert (before.logit_variance == after.logit_variance).all()
+    assert (before.scope == after.scope).all()
+    assert again.calibration_ is not None
+    assert again.calibration_.describe() == labeler.calibration_.describe()  # type: ignore[union-attr]
+    assert "UncertaintyLabeler" in (tmp_path / "saved" / "README.md").read_text()
+    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    assert plain.config.problem_type == "multi_label_classification"
+    with pytest.raises(ModelError, match="UncertaintyLabeler"):
+        UncertaintyClassifier.from_pretrained(tmp_path / "saved")
+
+
+def test_a_model_of_one_class_is_refused(tiny: Any, tokenizer: BertTokenizer) -> None:
+    with pytest.raises(ModelError, match="UncertaintyClassifier"):
+        UncertaintyLabeler(tiny("bert"), tokenizer)
+
+
+def test_a_promise_that_cannot_be_made_abstains_on_all(make: Make, rows: Any) -> None:
+    texts, gold = rows
+    with pytest.warns(UserWarning, match="Report nothing"):
+        few = make("base").calibrate(texts[:60], gold[:60], target_precision=0.999)
+    pred = few.predict(texts[:10], check_shift=False)
+    assert pred.abstain.all()
+    assert not pred.reported.any()
+    assert ANSWERED not in pred.reasons
+
+
+def test_labels_are_names_columns_or_a_matrix() -> None:
+    expected = [[False, True, False, True], [False] * 4, [True, False, False, False]]
+    for given in (
+        [["joy", "RELIEF"], [], ["anger"]],
+        [(1, 3), (), (0,)],
+        np.array(expected),
+        np.array(expected, dtype=int),
+        [[0, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]],
+    ):
+        assert label_matrix(given, LABELS).tolist() == expected
+    with pytest.raises(InputError, match=r"labels\[0\] is 'joy'"):
+        label_matrix(["joy"], LABELS)
+    with pytest.raises(InputError, match="hope"):
+        label_matrix([["hope"]], LABELS)
+
+
+def test_bad_arguments_are_named(make: Make, rows: Any) -> None:
+    texts, gold = rows
+    plain = make("base")
+    with pytest.raises(ConfigurationError, match="together"):
+        plain.calibrate(texts, gold, target_precision=0.9, target_wrong=0.1)
+    with pytest.raises(ConfigurationError, match="target_precision"):
+        plain.calibrate(texts, gold, target_precision=90)
+    with pytest.raises(InputError, match="400 texts came with 3"):
+        plain.calibrate(texts, gold[:3])
+    with pytest.raises(CalibrationError, match="no calibration rows"):
+        plain.calibrate([], [])
+
+
+@pytest.mark.parametrize("method", [None, "fast", "analytic"])
+def test_an_explanation_is_the_first_order_variance_of_the_label_s_logit(method: str | None, make: Make) -> None:
+    labeler, text = make(method), "a1 a2 a3 a4"
+    found = labeler.explain(text, "fear")
+    encoded = labeler.tokenizer([text], return_tensors="pt")
+    config = labeler.method.config
+    expected = first_order(Case.of(labeler.model, encoded, config), LabelLogit(2))  # type: ignore[arg-type]
+    assert found.variance == pytest.approx(float(expected.parts.sum()), rel=1e-5)
+    assert [word.word.text for word in found.words] == ["a1", "a2", "a3", "a4"]
+    assert sum(found.layers.values()) == pytest.approx(1, abs=1e-5)
+    whole = sum(word.share for word in (*found.words, *found.special_tokens)) + found.layers["head"]
+    assert whole == pytest.approx(1, abs=1e-4)
+    assert "fear" in repr(found)
+    json.dumps(found.to_dict())
+    chances = found.prediction.among.probabilities[0]
+    assert labeler.explain(text).label == LABELS[int(np.abs(chances - 0.5).argmin())]
+    with pytest.raises(ConfigurationError, match="hope"):
+        labeler.explain(text, "hope")
+
+
+def test_the_default_reads_the_variances_off_one_pass(make: Make, rows: Any) -> None:
+    """Where the read-out serves it costs a plain pass; where it does not, its teacher runs."""
+    labeler = make().calibrate(rows[0][:200], rows[1][:200])
+    pred = labeler.predict(rows[0][:5], check_shift=False)
+    assert pred.logit_variance is not None
+    assert pred.logit_variance.shape == (5, 4)
+    assert set(pred.passes.tolist()) == {labeler.method.passes}
+    assert labeler.calibration_ is not None
+    assert "Distilled" in labeler.calibration_.describe()[0]
