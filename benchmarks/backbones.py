@@ -1,4 +1,4 @@
-"""The fine-tuned models that the benchmarks measure: MiniLM-L6 on five tasks, three seeds each.
+"""The fine-tuned models that the benchmarks measure: MiniLM-L6 on eight tasks, three seeds each.
 
     python benchmarks/backbones.py --data DIR --models DIR [--only sst2,clinc150] [--seeds 0,1,2]
 
@@ -48,6 +48,9 @@ BACKBONES = {
     "mnli": Backbone("mnli", recipe(learning_rate=2e-4, batch_size=64, epochs=2, max_length=96)),
     "rotten-tomatoes": Backbone("rotten-tomatoes", SHORT),
     "imdb": Backbone("imdb", recipe(max_length=128), rows=4_000),
+    "wnut17": Backbone("wnut17", recipe(learning_rate=3e-4, epochs=5, max_length=96)),
+    "btc": Backbone("btc", recipe(learning_rate=3e-4, epochs=3, max_length=96)),
+    "goemotions": Backbone("goemotions", recipe(learning_rate=2e-4, batch_size=64, epochs=2), rows=20_000),
 }
 
 

@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,32 +26,69 @@ class Choices:
     options: tuple[str, ...]
 
 
-# What is classified: one text, a pair (premise and hypothesis, question and context), or choices.
-Text = str | tuple[str, str] | Choices
+@dataclass(frozen=True, slots=True)
+class Words:
+    """A text that is given as its words, none of them empty. Characters are counted in `text`."""
+
+    tokens: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The words, joined by one space."""
+        return " ".join(self.tokens)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """The start and the end of each word in `text`."""
+        ends = list(accumulate(len(token) + 1 for token in self.tokens))
+        return [(end - 1 - len(token), end - 1) for token, end in zip(self.tokens, ends, strict=True)]
+
+
+class Span(NamedTuple):
+    """An entity of a text: the characters from `start` to before `end`, and its type."""
+
+    start: int
+    end: int
+    label: str
+
+
+# What is classified: one text, as a string or as words; a pair (premise and hypothesis, question and context); choices.
+Text = str | tuple[str, str] | Choices | Words
 
 
 def strings(text: Text) -> tuple[str, ...]:
-    """Every string of a text, in order: one, two, or the question followed by its options."""
+    """Every string of a text, in order: one, two, or the question followed by its options. Words are one string."""
     if isinstance(text, Choices):
         return (text.question, *text.options)
+    if isinstance(text, Words):
+        return (text.text,)
     return (text,) if isinstance(text, str) else text
 
 
 def map_strings(text: Text, change: Callable[[str], str]) -> Text:
-    """The text with `change` applied to every string except the options of a question."""
+    """The text with `change` applied to every string except the options of a question; to each word of words."""
     if isinstance(text, Choices):
         return replace(text, question=change(text.question))
+    if isinstance(text, Words):
+        return Words(tuple(map(change, text.tokens)))
     return change(text) if isinstance(text, str) else (change(text[0]), change(text[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row to classify. `label` indexes the labels of its data set; None where the row has no gold label."""
+    """One row to classify, and its gold answer: a class, or for some tasks several entities or several labels.
+
+    `label` and `labels` index the labels of the data set; all three are None where a row has no such gold.
+    """
 
     id: str
     text: Text
     label: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict, hash=False)
+    entities: tuple[Span, ...] | None = None
+    """in order of their start, without overlap"""
+    labels: tuple[int, ...] | None = None
+    """ascending; may be empty"""
 
 
 @dataclass(frozen=True)
@@ -84,11 +123,13 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the labels and of each example's id, text and label, in order; meta is left out."""
+        """SHA-256 of the labels and of each example's id, text and gold, in order; meta is left out."""
         digest = hashlib.sha256(json.dumps(self.labels).encode())
         for example in self.examples:
             kind = type(example.text).__name__
-            row = [example.id, kind, strings(example.text), example.label]
+            parts = example.text.tokens if isinstance(example.text, Words) else strings(example.text)
+            row = [example.id, kind, parts, example.label]
+            row += [gold for gold in (example.entities, example.labels) if gold is not None]
             digest.update(b"\n" + json.dumps(row).encode())
         return digest.hexdigest()
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.model.architectures import longest_input
 from uatlite.predictive import mean_logits
-from uatlite.values import Choices, Integers, Text
+from uatlite.values import Choices, Integers, Text, Words, strings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -201,8 +201,8 @@ def _sequences(text: Text, place: int) -> list[Pair]:
     """The sequences of a text: the text, the pair, or the question with each option."""
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
-    if isinstance(text, str):
-        return [(text, None)]
+    if isinstance(text, str | Words):
+        return [(strings(text)[0], None)]
     if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text):
         return [(text[0], text[1])]
     raise InputError(

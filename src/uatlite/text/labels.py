@@ -143,8 +143,13 @@ def listing(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
-def label_index(labels: Sequence[str]) -> dict[str, int]:
+def label_index(labels: Sequence[str]) -> Mapping[str, int]:
     """Folded label name -> class."""
+    return _label_index(tuple(labels))
+
+
+@lru_cache(maxsize=64)  # called for every row
+def _label_index(labels: tuple[str, ...]) -> Mapping[str, int]:
     index = {fold(label): position for position, label in enumerate(labels)}
     if len(index) != len(labels):
         raise DataError(f"Two labels count as the same name: {', '.join(labels)}.")
@@ -205,7 +210,7 @@ def _is_flag(value: object) -> bool:
     return not isinstance(value, str) and value in (0, 1)
 
 
-def _index_of(label: object, index: dict[str, int], classes: Sequence[str], place: int) -> int:
+def _index_of(label: object, index: Mapping[str, int], classes: Sequence[str], place: int) -> int:
     if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
         return int(label)
     if not isinstance(label, str) or fold(label) not in index:

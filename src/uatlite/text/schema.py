@@ -14,26 +14,33 @@ from typing import Literal
 
 from uatlite.errors import ConfigurationError
 
-Kind = Literal["text", "pair", "choice"]
+Kind = Literal["text", "pair", "choice", "tokens", "many"]
+"""What a row is: one text, a pair or a question with one answer; a text with entities; a text with several labels."""
+Gold = Literal["class", "tags", "entities", "labels"]
+"""What the label column holds: a class; an IOB2 tag for each word; entities with their characters; a list of labels."""
 
 
 @dataclass(frozen=True)
 class Layout:
     """Which column is what. A dot reaches into a nested column: 'data.Question'."""
 
-    text: str = "text"  # the one text; the first of a pair; the question of a multiple choice
+    text: str = "text"  # the one text, or its words; the first of a pair; the question of a multiple choice
     pair: str | None = None
     options: str | None = None
     label: str | None = "label"
+    gold: Gold = "class"
     id: str | None = "id"
     group: str | None = None  # rows of one group are never in two splits
     meta: tuple[str, ...] = ()  # columns to carry along, where a row has them
     codes: tuple[str, ...] = ()  # what integer labels mean, in order
     presence: tuple[str, str] | None = None  # (label when the label column holds something, label when empty)
     replace: tuple[tuple[str, str], ...] = ()  # (markup, replacement) in the texts
+    handles: bool = False  # the tags of "@" and of the name after it begin one entity each, and mean one together
 
     @property
     def kind(self) -> Kind:
+        if self.gold != "class":
+            return "many" if self.gold == "labels" else "tokens"
         if self.options is not None:
             return "choice"
         return "text" if self.pair is None else "pair"

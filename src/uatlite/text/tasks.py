@@ -22,7 +22,7 @@ from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.examples import content_key, example_of, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
 from uatlite.text.hub import hub_rows
-from uatlite.text.labels import label_index, listing
+from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Layout, PackageFile, Split, Task
 from uatlite.values import Dataset, Example
@@ -206,7 +206,6 @@ def load(
 
 def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple[list[Example], list[Hashable] | None]:
     """Every row as an example, and the groups if the layout has them; an unusable row is an error."""
-    index = label_index(task.labels)
     examples: list[Example] = []
     groups: list[Hashable] = []
     seen: Counter[str] = Counter()
@@ -214,7 +213,7 @@ def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple
         if isinstance(row, Reject):
             raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
         try:
-            example = example_of(row.values, layout, index)
+            example = example_of(row.values, layout, task.labels)
         except InputError as error:
             raise DataError(
                 f"{row.file}, line {row.line}: {error}. {task.name} has the labels {listing(task.labels)}."

@@ -88,6 +88,7 @@ class SwagTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "swag"
+    one_answer: ClassVar[bool] = True
     whole_run: ClassVar[bool] = True
 
     rank: int = 10

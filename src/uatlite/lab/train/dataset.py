@@ -14,12 +14,15 @@ from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.scoring.blocks import LabelledRows, read_labelled
 from uatlite.text.examples import require_columns
+from uatlite.text.gold import tags_for, tags_of_spans
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Kind, Layout
 from uatlite.text.tasks import check_source, labels_in, load, sample, take_share, unless_default
 from uatlite.text.write import row_writer
 from uatlite.values import Choices, Dataset, Example, strings
 
+NO_TAG = -100
+"""The target of a token that is not trained on: the index that cross-entropy leaves out."""
 HELD_OUT, REJECTS = "held-out.jsonl", "rejects.jsonl"
 
 
@@ -134,10 +137,13 @@ def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: LabelledRows
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
-    """Tokens and labels, (rows,) each. An item is a place in them; `collate` makes a padded batch of several."""
+    """Tokens and labels, (rows,) each. An item is a place in them; `collate` makes a padded batch of several.
+
+    The labels of a row are its class, or 0 or 1 for each of several labels, or a tag for each of its tokens.
+    """
 
     tokens: Tokens
-    labels: tuple[int, ...]
+    labels: tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -155,6 +161,10 @@ def training_rows(
     dataset: Dataset, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
 ) -> TrainingRows:
     """The in-scope rows of a data set as tokens; a row without a label is an error."""
+    kind, most = kind_of(dataset), longest(model, tokenizer, max_length)
+    if kind in ("many", "tokens"):
+        tokens = tokenize(tokenizer, dataset.texts, most)
+        return TrainingRows(tokens, token_tags(dataset, tokens) if kind == "tokens" else label_vectors(dataset))
     inside = dataset.in_scope()
     column = {dataset.labels.index(label): place for place, label in enumerate(classes(dataset))}
     labels = []
@@ -164,14 +174,81 @@ def training_rows(
         labels.append(column[example.label])
     if not labels:
         raise DataError(f"{dataset.name}/{dataset.split} holds no row to train on.")
-    return TrainingRows(tokenize(tokenizer, inside.texts, longest(model, tokenizer, max_length)), tuple(labels))
+    return TrainingRows(tokenize(tokenizer, inside.texts, most), tuple(labels))
+
+
+def label_vectors(dataset: Dataset) -> tuple[list[float], ...]:
+    """1.0 for each label that a row has and 0.0 for the others: the target of the binary cross-entropy."""
+    vectors = []
+    for example in dataset.examples:
+        if example.labels is None:
+            raise _no_gold(dataset, example)
+        vectors.append([float(place in example.labels) for place in range(len(dataset.labels))])
+    return tuple(vectors)
+
+
+def token_tags(dataset: Dataset, tokens: Tokens) -> tuple[list[int], ...]:
+    """The column of the IOB2 tag at the first token of each word, and NO_TAG at all other tokens.
+
+    Words are those of the tokenizer, which may cut a word of the data into several (at punctuation, say), as it also
+    does with the strings that the model will meet.
+    """
+    column = {tag: place for place, tag in enumerate(classes(dataset))}
+    found = []
+    for example, (features,) in zip(dataset.examples, tokens.rows, strict=True):
+        if example.entities is None:
+            raise _no_gold(dataset, example)
+        firsts = first_tokens(tokens.tokenizer, strings(example.text)[0], len(features["input_ids"]))
+        tags = tags_of_spans(list(firsts.values()), example.entities)
+        row = [NO_TAG] * len(features["input_ids"])
+        for position, tag in zip(firsts, tags, strict=True):
+            row[position] = column[tag]
+        found.append(row)
+    return tuple(found)
+
+
+def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int, int]]:
+    """For each word of the tokenizer, the position of its first token and the word's characters (start, end).
+
+    The words of the first `length` tokens, special tokens counted.
+    """
+    if not tokenizer.is_fast:
+        raise ConfigurationError(
+            f"training on entities needs a fast tokenizer, which knows the characters of its tokens, and "
+            f"{type(tokenizer).__name__} is not one; choose another backbone."
+        )
+    encoded = tokenizer(text, truncation=True, max_length=length, return_offsets_mapping=True, verbose=False)
+    firsts: dict[int, tuple[int, int]] = {}
+    before, position = None, 0
+    for place, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
+        if word is None or start == end:
+            continue
+        if word != before:
+            before, position = word, place
+            firsts[place] = start, end
+        else:
+            firsts[position] = firsts[position][0], end
+    return firsts
+
+
+def _no_gold(dataset: Dataset, example: Example) -> DataError:
+    return DataError(f"{dataset.name}/{dataset.split}: row {example.id} has no label; training needs them all.")
 
 
 def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
-    """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels` (batch,)."""
+    """The model's inputs (batch, [choices,] tokens), as wide as their longest sequence, and `labels`.
+
+    Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding.
+    """
     source = items[0][0]
     places = [place for _, place in items]
-    return {**source.tokens.pad(places), "labels": torch.tensor([source.labels[place] for place in places])}
+    inputs = source.tokens.pad(places)
+    labels: list[Any] = [source.labels[place] for place in places]
+    if isinstance(labels[0], list) and isinstance(labels[0][0], int):
+        width, left = inputs["input_ids"].shape[1], source.tokens.tokenizer.padding_side == "left"
+        pads = [[NO_TAG] * (width - len(row)) for row in labels]
+        labels = [pad + row if left else row + pad for pad, row in zip(pads, labels, strict=True)]
+    return {**inputs, "labels": torch.tensor(labels)}
 
 
 class LengthGrouped(torch.utils.data.Sampler[int]):
@@ -197,13 +274,19 @@ class LengthGrouped(torch.utils.data.Sampler[int]):
 
 
 def classes(dataset: Dataset) -> tuple[str, ...]:
-    """The labels that a classifier of the data set has a column for: all but 'none of these'."""
+    """What a classifier of the data set has columns for: its labels but 'none of these', or the tags of its types."""
+    if kind_of(dataset) == "tokens":
+        return tags_for(dataset.labels)
     return tuple(label for index, label in enumerate(dataset.labels) if index != dataset.out_of_scope)
 
 
 def kind_of(dataset: Dataset) -> Kind:
-    """What the texts of a data set are, by the first of them."""
-    first = dataset.examples[0].text
-    if isinstance(first, Choices):
+    """What the rows of a data set are, by the first of them."""
+    first = dataset.examples[0]
+    if first.entities is not None:
+        return "tokens"
+    if first.labels is not None:
+        return "many"
+    if isinstance(first.text, Choices):
         return "choice"
-    return "text" if isinstance(first, str) else "pair"
+    return "pair" if isinstance(first.text, tuple) else "text"

@@ -15,6 +15,7 @@ from transformers import (
     AutoConfig,
     AutoModelForMultipleChoice,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     EarlyStoppingCallback,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -50,6 +51,9 @@ def isolated() -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
+_AUTO = {"choice": AutoModelForMultipleChoice, "tokens": AutoModelForTokenClassification}
+
+
 def with_new_head(
     backbone: str | Path, labels: tuple[str, ...], *, kind: Kind = "text", seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -59,12 +63,13 @@ def with_new_head(
     labels are written into the configuration, so that columns are later found by name.
     """
     source = backbone_directory(backbone)
-    auto: Any = AutoModelForMultipleChoice if kind == "choice" else AutoModelForSequenceClassification
+    auto: Any = _AUTO.get(kind, AutoModelForSequenceClassification)
     try:
         config = AutoConfig.from_pretrained(source)
         if kind != "choice":  # the classes of a multiple choice are positions, without names
             config.id2label = dict(enumerate(labels))
             config.label2id = {label: index for index, label in enumerate(labels)}
+            config.problem_type = "multi_label_classification" if kind == "many" else None
         with torch.random.fork_rng(), quiet_transformers():
             torch.manual_seed(seed)
             model = auto.from_pretrained(
@@ -193,6 +198,7 @@ def fine_tune(
     check_one_process()
     recipe, directory = recipe or Recipe(), Path(directory)
     training.check(recipe)
+    training.check_kind(kind_of(train))
     run = TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
     if resume and (done := finished(directory, run)) is not None:
         return done

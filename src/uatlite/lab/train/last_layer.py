@@ -31,6 +31,7 @@ class LaplaceTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "laplace"
+    one_answer: ClassVar[bool] = True
     from_plain: ClassVar[bool] = True
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
@@ -112,6 +113,7 @@ class SngpTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "sngp"
+    one_answer: ClassVar[bool] = True
 
     features: int = 1024
     length_scale: float = 1.0
@@ -191,6 +193,7 @@ class VariationalTraining(MethodTraining):
     """
 
     key: ClassVar[str] = "vi-last-layer"
+    one_answer: ClassVar[bool] = True
 
     prior_scale: float = 1.0
     initial_scale: float = 0.05

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train.averaging import EnsembleTraining, SnapshotTraining, SwagTraining
-from uatlite.lab.train.dataset import training_rows
+from uatlite.lab.train.dataset import kind_of, training_rows
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
@@ -74,6 +74,7 @@ def train_method(
     `base` is the directory of a finished plain fine-tuning with the same settings. It is used where a method is built
     from one, and not trained again: an ensemble's first member, the model that laplace is fitted on.
     """
+    training.check_kind(kind_of(job.train))
     directory, run = Path(directory), job.run(training.identity)
     if resume and (done := finished(directory, run)) is not None:
         return done

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
 from uatlite.passes.config import change, differences, spelling
+from uatlite.text.schema import Kind
 
 
 def _check(name: str, value: object, allowed: bool, what: str) -> None:
@@ -78,6 +79,8 @@ class MethodTraining:
     key: ClassVar[str] = "base"
     from_plain: ClassVar[bool] = False
     """Whether the method is built from plainly trained models, so that a finished one can be used."""
+    one_answer: ClassVar[bool] = False
+    """Whether the method can be trained for one answer a text only."""
     whole_run: ClassVar[bool] = False
     """Whether the method is made of the last part of a run, which early stopping may cut off."""
 
@@ -112,6 +115,14 @@ class MethodTraining:
             raise ConfigurationError(
                 f"{self.key} is made of the last part of a run, which a patience of {recipe.patience} may cut off; "
                 "train it without one."
+            )
+
+    def check_kind(self, kind: Kind) -> None:
+        """Raise unless the method can be trained on rows of this kind."""
+        if self.one_answer and kind in ("tokens", "many"):
+            rows = "entities" if kind == "tokens" else "several labels a text"
+            raise ConfigurationError(
+                f"{self.key} is for one answer a text and cannot be trained on {rows}; use base or ensemble."
             )
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
