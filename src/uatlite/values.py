@@ -128,8 +128,8 @@ class Dataset:
         for example in self.examples:
             kind = type(example.text).__name__
             parts = example.text.tokens if isinstance(example.text, Words) else strings(example.text)
-            row = [example.id, kind, parts, example.label]
-            row += [gold for gold in (example.entities, example.labels) if gold is not None]
+            several = [gold for gold in (example.entities, example.labels) if gold is not None]
+            row = [example.id, kind, parts, example.label, *several]
             digest.update(b"\n" + json.dumps(row).encode())
         return digest.hexdigest()
 

@@ -8,6 +8,8 @@ from uatlite.errors import ConfigurationError
 from uatlite.text.catalogue import ROTTEN_TOMATOES, TASKS, find_task
 from uatlite.text.labels import fold
 from uatlite.text.schema import Layout, Split, Task
+from uatlite.text.tasks import load
+from uatlite.values import Span
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tasks.md"
 
@@ -15,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference" / "tasks.md"
 def test_the_tasks_that_ship():
     assert set(TASKS) == {
         "rotten-tomatoes", "movie-reviews-imdb", "sst2", "mnli", "mnli-mismatched", "snli", "anli", "hans",
-        "squad2", "medqa", "pubmedqa", "imdb", "clinc150",
+        "squad2", "medqa", "pubmedqa", "imdb", "clinc150", "wnut17", "btc", "uner-ewt", "uner-pud", "goemotions",
     }  # fmt: skip
     assert TASKS["rotten-tomatoes"] is ROTTEN_TOMATOES
     assert ROTTEN_TOMATOES.package is not None
@@ -69,6 +71,14 @@ def test_clinc_says_which_class_is_out_of_scope():
     intents = [label for label in clinc.labels if label != clinc.out_of_scope]
     assert len(intents) == 150
     assert intents == sorted(intents)
+
+
+def test_btc_counts_an_at_sign_and_its_name_as_one_entity(tmp_path):
+    (tmp_path / "btc").mkdir()
+    (tmp_path / "btc" / "test.jsonl").write_text('{"tokens": ["@", "ada"], "tags": ["B-PER", "B-PER"]}\n')
+    [example] = load("btc", "test", tmp_path).examples
+    assert example.entities == (Span(0, 5, "PER"),)
+    assert TASKS["btc"].labels == TASKS["uner-pud"].labels == TASKS["uner-ewt"].labels
 
 
 def test_an_unknown_task_lists_them_all():

@@ -9,7 +9,7 @@ from uatlite.errors import DataError
 from uatlite.text import hub
 from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load
-from uatlite.values import Choices
+from uatlite.values import Choices, Span, Words
 
 datasets = pytest.importorskip("datasets")
 
@@ -96,6 +96,21 @@ def test_nested_columns(tmp_path):
     folder = tmp_path / "pubmedqa"
     [example] = load(as_hub(TASKS["pubmedqa"], folder, {"test": [{"id": "1", "data": context}]}), "test").examples
     assert (example.text, example.label) == (("Is it?", "One. Two."), 2)
+
+
+def test_lists_of_classes_go_by_their_names(tmp_path):
+    tags = datasets.ClassLabel(names=["O", "B-person", "I-person", "B-group", "I-group"])
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "ner_tags": datasets.List(tags)})
+    row = {"tokens": ["Ada", "Lovelace", "of", "Acme"], "ner_tags": [1, 2, 0, 3]}
+    task = as_hub(TASKS["wnut17"], tmp_path, {"test": [row]}, features)
+    [example] = load(task, "test").examples
+    assert example.text == Words(("Ada", "Lovelace", "of", "Acme"))
+    assert example.entities == (Span(0, 12, "person"), Span(16, 20, "group"))
+    emotions = datasets.ClassLabel(names=["joy", "anger"])
+    features = datasets.Features({"text": datasets.Value("string"), "labels": datasets.List(emotions)})
+    rows = [{"text": "oh", "labels": [0, 1]}]
+    data = load(as_hub(TASKS["goemotions"], tmp_path / "many", {"test": rows}, features), "test")
+    assert [data.labels[label] for label in data.examples[0].labels] == ["anger", "joy"]
 
 
 def test_a_split_that_the_hub_lacks_is_an_error_with_the_way_out(tmp_path):

@@ -23,7 +23,7 @@ from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
 from uatlite.passes.config import UATConfig
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities, probabilities
-from uatlite.values import Choices, Text, WordAttribution
+from uatlite.values import Choices, Text, WordAttribution, strings
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _with_words(
     """The same tensors with a fast tokenizer's word indices; for options the marks of the pieces tell words apart."""
     if not tokenizer.is_fast or isinstance(text, Choices):
         return inputs
-    first, second = (text, None) if isinstance(text, str) else text
+    first, second = text if isinstance(text, tuple) else (strings(text)[0], None)
     with TOKENIZING:
         encodings = tokenizer(first, second, truncation=True, max_length=max_length, verbose=False).encodings
     with_words: Mapping[str, Tensor] = BatchEncoding(inputs, encoding=encodings)

@@ -55,7 +55,9 @@ _LOADERS = dict(
     )
 )
 _SEQUENCE, _CHOICE, _TOKENS = CLASSIFIERS
-_HEAD_OF: dict[str, str] = {"text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE}
+_HEAD_OF: dict[Kind, str] = {
+    "text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE, "tokens": _TOKENS, "many": _SEQUENCE,
+}  # fmt: skip
 
 # Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
 _NOT_THE_FUNCTION = frozenset(
@@ -111,7 +113,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
         )
     check_classifier(model)
-    if kind in _HEAD_OF:
+    if kind in ("text", "pair", "choice"):
         check_one_answer(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.eval().to(device)

@@ -63,11 +63,10 @@ class Picked:
     def as_row(self) -> dict[str, object]:
         """The columns of the file to label; `label` is empty."""
         text = self.row.text
-        first = text.question if isinstance(text, Choices) else text if isinstance(text, str) else text[0]
-        columns: dict[str, object] = {"id": self.row.id, "text": first}
+        columns: dict[str, object] = {"id": self.row.id, "text": strings(text)[0]}
         if isinstance(text, Choices):
             columns["options"] = list(text.options)
-        elif not isinstance(text, str):
+        elif isinstance(text, tuple):
             columns["text_pair"] = text[1]
         design = {"reason": self.reason, "inclusion": self.inclusion}
         return columns | {"label": "", "predicted": self.row.label, "confidence": self.row.confidence} | design

@@ -75,10 +75,8 @@ def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -
             raise InputError(
                 f"tag {number} of {token!r:.40} is {tag!r} after {before!r}; in IOB2 an entity begins with B-{name}"
             )
-        joins = (
-            handles and bool(found) and found[-1] == (start - 2, start - 1, name) and words.text[start - 2] == HANDLE
-        )
-        if mark == "I" or (mark == "B" and joins):
+        at = handles and words.text[start - 2 : start] == HANDLE + " "
+        if mark == "I" or (at and mark == "B" and found and found[-1] == (start - 2, start - 1, name)):
             found[-1] = found[-1]._replace(end=end)
         elif mark == "B":
             found.append(Span(start, end, name))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.values import Choices, Dataset, Text, map_strings, strings
+from uatlite.values import Choices, Dataset, Text, Words, map_strings, strings
 
 SWAP_RATE = 0.05
 NEGATION = "It is not true that {}"
@@ -74,6 +74,8 @@ def negate(text: Text, seed: int = 0) -> Text:
     """
     if isinstance(text, Choices):
         return replace(text, question=_negated(text.question))
+    if isinstance(text, Words):
+        return Words(tuple(_negated(text.text).split()))
     return _negated(text) if isinstance(text, str) else (text[0], _negated(text[1]))
 
 
@@ -91,6 +93,8 @@ PERTURBATIONS: dict[str, Callable[[Text, int], Text]] = {"swap": swap_characters
 def perturb(dataset: Dataset, name: str, seed: int = 0) -> Dataset:
     """The same data set, ids and labels, with every text perturbed; its name says how: 'sst2+swap'."""
     check_choice("perturbation", name, PERTURBATIONS)
+    if any(example.entities is not None for example in dataset.examples):
+        raise ConfigurationError(f"{name} cannot perturb {dataset.name}: its entities would be in other places.")
     change = PERTURBATIONS[name]
     examples = tuple(replace(example, text=change(example.text, seed)) for example in dataset.examples)
     source = f"{dataset.source}, perturbed: {name}, seed {seed}"

@@ -1,0 +1,149 @@
+"""Fine-tuning for entities and for several labels a text: the targets, what is learned, what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertForSequenceClassification, BertForTokenClassification, BertTokenizer
+
+from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
+from uatlite.lab.train.fine_tune import fine_tune, with_new_head
+from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, parse_training, train_method
+from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.record import Step
+from uatlite.model.load import load_checkpoint
+from uatlite.text.gold import tags_of_spans
+from uatlite.values import Dataset, Example, Span, Words
+
+QUICK = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=2, group_by_length=True)
+
+
+@pytest.fixture(scope="module")
+def tagged() -> Dataset:
+    """'good b' and 'bad' are entities of two types, wherever they stand."""
+    examples = []
+    for index in range(48):
+        tokens, spans, place = [], [], 0
+        for step in range(2 + index % 5):
+            for word in (["good", "b"], ["bad"], ["abc"[step % 3]])[(index + step) % 3]:
+                tokens.append(word)
+            written = {0: "good b", 1: "bad"}.get((index + step) % 3, tokens[-1])
+            if (index + step) % 3 < 2:
+                spans.append(Span(place, place + len(written), ("G", "B")[(index + step) % 3]))
+            place += len(written) + 1
+        examples.append(Example(str(index), Words(tuple(tokens)), entities=tuple(spans)))
+    return Dataset("toy", "train", ("B", "G"), tuple(examples), "toy rows")
+
+
+@pytest.fixture(scope="module")
+def labelled() -> Dataset:
+    """A text has the label 'good' if the word is in it, and likewise 'bad'; some have both, some none."""
+    examples = []
+    for index in range(48):
+        words = ["good"] * (index % 2) + ["bad"] * (index // 2 % 2) + list("abcde")[: 1 + index % 4]
+        labels = tuple(place for place, word in enumerate(("bad", "good")) if word in words)
+        examples.append(Example(str(index), " ".join(words), labels=labels))
+    return Dataset("toy", "train", ("bad", "good"), tuple(examples), "toy rows")
+
+
+def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Path, tiny: object) -> None:
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "ada", "love", "##lace", "@", "in", "."]
+    tokenizer = BertTokenizer(vocab={piece: place for place, piece in enumerate(pieces)})
+    model = tiny("bert")  # type: ignore[operator]
+    examples = (
+        Example("0", Words(("@ada", "lovelace", "in", "ada", "love.")), entities=(Span(0, 13, "P"), Span(17, 20, "L"))),
+        Example("1", "in lovelace", entities=(Span(7, 11, "P"),)),  # an entity that begins inside a word
+    )
+    data = Dataset("toy", "train", ("P", "L"), examples, "here")
+    rows = training_rows(data, model, tokenizer, None)
+    none, out, begin, inside, other = NO_TAG, 0, 1, 2, 3
+    # [CLS] @ ada love ##lace in ada love . [SEP]
+    assert rows.labels[0] == [none, begin, inside, inside, none, out, other, out, out, none]
+    assert rows.labels[1] == [none, out, begin, none, none]
+    batch = collate([(rows, 0), (rows, 1)])
+    assert batch["labels"].shape == batch["input_ids"].shape
+    assert batch["labels"][1].tolist() == rows.labels[1] + [none] * 5
+    tokenizer.padding_side = "left"
+    assert collate([(rows, 0), (rows, 1)])["labels"][1].tolist() == [none] * 5 + rows.labels[1]
+    cut = training_rows(data, model, tokenizer, 8)
+    assert cut.labels[0] == [none, begin, inside, inside, none, out, other, none]
+
+
+def test_entities_are_learned(backbone: Path, tagged: Dataset, tmp_path: Path) -> None:
+    record = fine_tune(backbone, tagged, tmp_path, validation=tagged, recipe=replace(QUICK, epochs=8))
+    assert record.rows == 48
+    checkpoint = load_checkpoint(tmp_path, kind="tokens", device="cpu")
+    assert isinstance(checkpoint.model, BertForTokenClassification)
+    assert checkpoint.id2label == {0: "O", 1: "B-B", 2: "I-B", 3: "B-G", 4: "I-G"}
+    for example in tagged.examples:
+        assert isinstance(example.text, Words)
+        encoded = checkpoint.tokenizer(example.text.text, return_tensors="pt")  # every word is one token
+        with torch.inference_mode():
+            found = checkpoint.model(**encoded).logits[0, 1:-1].argmax(dim=1).tolist()
+        assert [checkpoint.id2label[tag] for tag in found] == tags_of_spans(example.text.spans, example.entities or ())
+
+
+def test_several_labels_are_learned(backbone: Path, labelled: Dataset, tmp_path: Path) -> None:
+    record = fine_tune(backbone, labelled, tmp_path, validation=labelled, recipe=replace(QUICK, epochs=10))
+    checkpoint = load_checkpoint(tmp_path, kind="many", device="cpu")
+    assert isinstance(checkpoint.model, BertForSequenceClassification)
+    assert checkpoint.model.config.problem_type == "multi_label_classification"
+    assert checkpoint.id2label == {0: "bad", 1: "good"}
+    encoded = checkpoint.tokenizer(labelled.texts, padding=True, return_tensors="pt")
+    gold = torch.tensor([[float(place in (one.labels or ())) for place in range(2)] for one in labelled.examples])
+    with torch.inference_mode():
+        logits = checkpoint.model(**encoded).logits
+    assert torch.equal((logits > 0).float(), gold)
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, gold)
+    assert record.validation_nll == pytest.approx(float(loss), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["tagged", "labelled"])
+def test_a_resumed_run_ends_with_the_same_weights(
+    kind: str, backbone: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    rows: Dataset = request.getfixturevalue(kind)
+
+    def stop(step: Step) -> None:
+        if step.done == 8:
+            raise KeyboardInterrupt
+
+    fine_tune(backbone, rows, tmp_path / "whole", recipe=QUICK, seed=1)
+    with pytest.raises(KeyboardInterrupt):
+        fine_tune(backbone, rows, tmp_path / "cut", recipe=QUICK, seed=1, checkpoint_steps=5, report=stop)
+    fine_tune(backbone, rows, tmp_path / "cut", recipe=QUICK, seed=1, checkpoint_steps=5, resume=True)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("kind", ["tagged", "labelled"])
+def test_an_ensemble_has_members_and_methods_for_one_answer_refuse(
+    kind: str, backbone: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    job = TrainingJob(backbone, request.getfixturevalue(kind), recipe=replace(QUICK, epochs=1))
+    train_method(parse_training("ensemble:members=2"), job, tmp_path / "ensemble")
+    members = load_file(tmp_path / "ensemble" / "uatlite-method.safetensors")["members"]
+    assert len(members) == 1
+    assert members.shape[1] == load_checkpoint(tmp_path / "ensemble", device="cpu").model.num_parameters()
+    for name in ("swag", "laplace", "sngp", "vi-last-layer"):
+        with pytest.raises(ConfigurationError, match=f"{name} is for one answer a text and cannot be trained on"):
+            train_method(METHOD_TRAININGS[name], job, tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_rows_without_gold_are_named(backbone: Path, tagged: Dataset, labelled: Dataset, tmp_path: Path) -> None:
+    for rows in (tagged, labelled):
+        bare = replace(rows.examples[3], entities=None, labels=None)
+        missing = replace(rows, examples=(*rows.examples[:3], bare))
+        with pytest.raises(DataError, match="toy/train: row 3 has no label; training needs them all"):
+            fine_tune(backbone, missing, tmp_path, recipe=QUICK)
+
+
+def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path, tmp_path: Path) -> None:
+    model, tokenizer = with_new_head(backbone, ("a", "b"), kind="many")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert with_new_head(tmp_path, ("a", "b"))[0].config.problem_type is None
