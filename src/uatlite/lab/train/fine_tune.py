@@ -103,6 +103,9 @@ class MethodTrainer(Trainer):  # type: ignore[misc]
         rows: TrainingRows = self.train_dataset
         return LengthGrouped(rows.tokens.lengths, self.args.train_batch_size, self.args.seed)
 
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        return torch.utils.data.SequentialSampler(eval_dataset)
+
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **options: Any) -> Any:
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, **options)
         if not model.training:
