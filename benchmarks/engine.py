@@ -23,7 +23,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.passes import forward
-from uatlite.passes.masks import DropoutNoise
+from uatlite.passes.dropout import DropoutNoise
 
 SHAPES = {
     "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},

@@ -22,9 +22,9 @@ import torch
 from engine import batch_of, model_of
 from uatlite import UATConfig
 from uatlite.model.view import view_of
+from uatlite.passes.dropout import Texts
 from uatlite.passes.engine import forward_folded
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import Texts
 
 ROUNDS = 10
 PATHS: dict[str, Callable[[torch.nn.Module], torch.nn.Module]] = {

@@ -16,8 +16,8 @@ from uatlite.attribution.layers import attribute, propagate
 from uatlite.model.intervention import intervene
 from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import SiteCall, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]

@@ -15,8 +15,8 @@ from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import EMBEDDINGS, Site
 from uatlite.model.view import dropout_sites
 from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 from uatlite.passes.engine import sample
-from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]

@@ -22,8 +22,9 @@ from transformers.masking_utils import eager_mask
 
 from uatlite import UATConfig
 from uatlite.passes import engine
+from uatlite.passes.dropout import DropoutNoise, SiteCall
 from uatlite.passes.engine import Chunk
-from uatlite.passes.masks import MASKS, Draw, DropoutNoise, SiteCall
+from uatlite.passes.masks import MASKS, Draw
 
 KEY = "plain_reference"
 _BERT = {

@@ -5,8 +5,8 @@ import torch
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.model.intervention import AttentionInput
+from uatlite.passes import dropout as noise
 from uatlite.passes import forward
-from uatlite.passes import masks as noise
 from uatlite.passes.forward import attend_in_blocks
 from uatlite.passes.gates import Gates, gates
 from uatlite.passes.masks import MultiplierCache

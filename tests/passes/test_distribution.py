@@ -8,7 +8,7 @@ import torch
 
 from uatlite import DropoutRates, UATConfig, dropout_sites, sample
 from uatlite.errors import ConfigurationError
-from uatlite.passes.masks import CACHE
+from uatlite.passes.dropout import CACHE
 
 PASSES = 2000
 PASSES_ONE_BY_ONE = 250

@@ -13,8 +13,8 @@ from uatlite.errors import ConfigurationError
 from uatlite.model.view import view_of
 from uatlite.passes import engine
 from uatlite.passes import engine as adaptive
+from uatlite.passes.dropout import CACHE
 from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, plan_chunks, sample_adaptively, token_bytes
-from uatlite.passes.masks import CACHE
 from uatlite.passes.stopping import Stopping
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.errors import InputError
-from uatlite.passes import masks as noise
+from uatlite.passes import dropout as noise
 from uatlite.passes.masks import MASKS, WIDEST, Draw, MultiplierCache, independent, stratified, text_hash
 
 DRAW = Draw(seed=0, site="0.output.0", rate=0.5)

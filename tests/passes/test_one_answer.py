@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.passes.masks import CACHE
+from uatlite.passes.dropout import CACHE
 
 RATES = DropoutRates(0.15, 0.2, 0.3, 0.25)
 CONFIG = UATConfig(samples=3, penalty=2.0, rates=RATES)

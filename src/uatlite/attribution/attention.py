@@ -12,7 +12,7 @@ from uatlite.attribution.case import Case, NoDropout, forwards
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
+from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
 
 
 @dataclass(frozen=True)

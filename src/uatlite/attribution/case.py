@@ -31,6 +31,7 @@ from uatlite.model.architectures import check_encoded, unwrap
 from uatlite.model.intervention import ATTENTION, CLASSIFIER, EMBEDDING, EMBEDDINGS, FEED_FORWARD, HEAD, Site
 from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
+from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.engine import (
     MEMORY_BUDGET,
     Chunk,
@@ -42,7 +43,6 @@ from uatlite.passes.engine import (
     place,
 )
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import Noise, SiteCall, Texts
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from uatlite.attribution.case import OUTPUTS, Case, NoDropout, Output, output_we
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.passes.config import UATConfig
+from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.engine import (
     MEMORY_BUDGET,
     Chunk,
@@ -33,7 +34,6 @@ from uatlite.passes.engine import (
     position_rate,
 )
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import SiteCall, Texts
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).

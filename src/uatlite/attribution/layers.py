@@ -46,7 +46,7 @@ from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_one_answer
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.masks import DropoutNoise, SiteCall, Texts
+from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 
 BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""

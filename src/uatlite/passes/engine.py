@@ -18,9 +18,9 @@ from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
+from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
-from uatlite.passes.masks import SiteCall, Texts
 from uatlite.passes.stopping import Stopping
 
 MEMORY_BUDGET = 2**30

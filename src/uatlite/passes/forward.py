@@ -13,8 +13,8 @@ from torch import Tensor
 from uatlite.model.intervention import EMBEDDINGS, HEAD, AttentionInput, Site
 from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
+from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
 from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
-from uatlite.passes.masks import DropoutNoise, Noise, SiteCall, Texts
 
 CACHED = 2**23
 """Most attention probabilities of a forward that stay in the caches of a processor between two operations: 32 MiB."""
