@@ -24,7 +24,6 @@ from uatlite.model.plain import forward_and_read
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.engine import (
-    MEMORY_BUDGET,
     Chunk,
     check_fired,
     chunks_of,
@@ -34,6 +33,7 @@ from uatlite.passes.engine import (
     position_rate,
 )
 from uatlite.passes.forward import FoldedPasses
+from uatlite.passes.graph import MEMORY_BUDGET
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).

@@ -17,16 +17,19 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
+from uatlite.passes.config import UATConfig
+from uatlite.passes.graph import GraphMasks, PassesGraph, alone, run_passes
 from uatlite.values import Integers
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
+PASSES = "passes.onnx"
 FORMAT = 1
 PROCESSOR = Path("/proc/cpuinfo")
 INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
@@ -76,10 +80,14 @@ class Manifest:
     source: str
     """the hash of the checkpoint"""
     difference: Difference | None = None
+    passes: PassesGraph | None = None
+    """of the stochastic passes, where they were exported"""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"format": FORMAT, **asdict(self), "tokenizer": self.tokenizer.to_dict()}
+        own = {"format": FORMAT, **asdict(self), "tokenizer": self.tokenizer.to_dict()}
+        del own["passes"]
+        return own if self.passes is None else {**own, "passes": self.passes.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
@@ -88,6 +96,7 @@ class Manifest:
         difference = own["difference"]
         own["difference"] = None if difference is None else Difference(**difference)
         own["tokenizer"] = TokenizerSettings.from_dict(own["tokenizer"])
+        own["passes"] = PassesGraph.from_dict(own["passes"]) if "passes" in own else None
         return cls(**{**own, "classes": tuple(own["classes"])})
 
 
@@ -115,8 +124,9 @@ def load_exported(name: str | Path, method: Method | str | None = None) -> OnnxR
         manifest = Manifest.from_dict(values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{directory}/{MANIFEST} is broken ({error!r}); export again.") from error
-    if not (directory / PLAIN).is_file():
-        raise ModelError(f"{directory} holds no {PLAIN}; copy the whole directory, or export again.")
+    for graph in (PLAIN,) if manifest.passes is None else (PLAIN, PASSES):
+        if not (directory / graph).is_file():
+            raise ModelError(f"{directory} holds no {graph}; copy the whole directory, or export again.")
     if manifest.precision == "int8":
         _warn_of_slow_int8()
     return OnnxRuntime(directory, manifest, FastTokenizer(directory, manifest.tokenizer), method)
@@ -181,15 +191,41 @@ class OnnxRuntime:
             self._threads = before
 
     def run(self, method: Method, batch: Batch) -> Outputs:
-        logits, read = self._run(PLAIN, batch.arrays)
-        plain = Outputs(logits.astype(np.float64)[None], representations=read.astype(np.float64))
-        said = method.read_from(plain)
+        if method.sampled is not None and self.manifest.passes is not None:
+            return self._sample(method.sampled, batch.arrays)
+        said = method.read_from(self._plain(batch.arrays))
         if isinstance(said, Outputs):
             return said
+        kept = "" if self.manifest.passes is None else f" and the passes of {self.manifest.passes.config.to_json()}"
         raise ModelError(
-            f"{self.directory} holds one plain pass, for the methods base and distilled once it is calibrated; "
-            f"{method.name} needs others. Run it with the PyTorch checkpoint."
+            f"{self.directory} holds one plain pass{kept}, for the methods base and distilled once it is calibrated; "
+            f"{method.name} needs others. Run it with the PyTorch checkpoint, or export that with its --passes."
         )
+
+    @property
+    def _singly(self) -> bool:
+        """Whether each text runs alone, without padding.
+
+        Activations are quantised by the largest of a forward: with others in it, a text would have many answers.
+        """
+        return self.manifest.precision == "int8"
+
+    def _plain(self, arrays: Mapping[str, Integers]) -> Outputs:
+        arrays = _with_mask(arrays)
+        parts = alone(arrays) if self._singly else [arrays]
+        found = [self._run(PLAIN, part) for part in parts]
+        logits, read = (np.concatenate(values).astype(np.float64) for values in zip(*found, strict=True))
+        return Outputs(logits[None], representations=read)
+
+    def _sample(self, config: UATConfig, arrays: Mapping[str, Integers]) -> Outputs:
+        assert self._masks is not None
+        run = partial(self._run, PASSES)
+        logits, read = run_passes(self._masks, run, _with_mask(arrays), config, singly=self._singly)
+        return Outputs(logits, representations=read)
+
+    @cached_property
+    def _masks(self) -> GraphMasks | None:
+        return None if self.manifest.passes is None else GraphMasks(self.manifest.passes)
 
     def save(self, directory: Path) -> None:
         for path in self._files():
@@ -199,7 +235,7 @@ class OnnxRuntime:
     def _files(self) -> list[Path]:
         return [*sorted(self.directory.glob("*.onnx")), self.directory / FILE, self.directory / MANIFEST]
 
-    def _run(self, graph: str, arrays: Mapping[str, Integers]) -> list[Any]:
+    def _run(self, graph: str, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
         session = self._session(graph)
         return list(session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()}))
 
@@ -218,6 +254,10 @@ class OnnxRuntime:
             path = self.directory / graph
             self._sessions[key] = InferenceSession(path, options, providers=["CPUExecutionProvider"])
         return self._sessions[key]
+
+
+def _with_mask(arrays: Mapping[str, Integers]) -> dict[str, Integers]:
+    return {"attention_mask": np.ones_like(arrays["input_ids"]), **arrays}
 
 
 def multiplies_int8(processor: Path = PROCESSOR) -> bool | None:

@@ -16,6 +16,9 @@ def export(
     int8: Annotated[
         bool, Option("--int8", help="Quantise to int8: half the time, and to be calibrated again.")
     ] = False,
+    passes: Annotated[
+        bool, Option("--passes", help="Also the stochastic passes of the method: uat, fast and mc-* need them.")
+    ] = False,
     texts: Annotated[
         str | None, Option(help="Texts of the task to compare with PyTorch on; a few sentences by default.")
     ] = None,
@@ -39,7 +42,7 @@ def export(
     rows = None if texts is None else read_texts(texts, layout, format=format)
     with console.status(f"Exporting {model} …"):
         classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=method is None)
-        difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)
+        difference = export_classifier(classifier, output, int8=int8, passes=passes, texts=rows, overwrite=overwrite)
     console.print(difference.describe())
     if int8 or classifier.calibration_ is None:
         shared.not_calibrated(console, str(output))

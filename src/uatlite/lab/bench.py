@@ -26,7 +26,8 @@ from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
-from uatlite.passes.engine import MEMORY_BUDGET, run_passes, sample
+from uatlite.passes.engine import run_passes, sample
+from uatlite.passes.graph import MEMORY_BUDGET
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Text
 

@@ -45,6 +45,10 @@ class Adaptive(Sampling):
         return spelling(self.key, differences(self.stopping, BY_LABEL) + differences(self.config, self.standard))
 
     @property
+    def sampled(self) -> UATConfig | None:
+        return None
+
+    @property
     def tunable(self) -> bool:
         return self == self.untuned()
 

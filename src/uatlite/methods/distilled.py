@@ -88,6 +88,10 @@ class Distilled(MethodDefaults):
         return self.teacher.config
 
     @property
+    def sampled(self) -> UATConfig | None:
+        return None if self.reads else self.teacher.sampled
+
+    @property
     def tunable(self) -> bool:
         return self.read_out is None or not self.read_out.loaded
 

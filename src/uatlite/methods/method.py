@@ -155,6 +155,11 @@ class Method(Protocol):
         ...
 
     @property
+    def sampled(self) -> UATConfig | None:
+        """The configuration whose passes over every text are all that it runs; None where it runs anything else."""
+        ...
+
+    @property
     def then(self) -> Method | None:
         """The method of its second stage; None where every text gets the same treatment."""
         ...
@@ -263,6 +268,10 @@ class MethodDefaults:
 
     @property
     def config(self) -> UATConfig | None:
+        return None
+
+    @property
+    def sampled(self) -> UATConfig | None:
         return None
 
     @property

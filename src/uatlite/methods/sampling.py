@@ -48,6 +48,10 @@ class Sampling(MethodDefaults):
     def passes(self) -> int:
         return self.config.samples
 
+    @property
+    def sampled(self) -> UATConfig | None:
+        return self.config
+
     def changed(self, **settings: str) -> Self:
         return self.with_config(change(self.config, settings, self.key))
 

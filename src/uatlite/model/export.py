@@ -50,12 +50,7 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
     """
     model = unwrap(model)
     architecture_of(model)  # an unknown one is an error that says so
-    size = sum(parameter.nbytes for parameter in model.parameters())
-    if size > LARGEST:
-        raise ModelError(
-            f"{type(model).__name__} has {size / 2**30:.1f} GB of weights; one ONNX file holds less than 2. Export a "
-            "smaller model."
-        )
+    check_size(model)
     view = view_of(model)
     classifier, narrow = model, view.narrows and padding_side == "right"
     if narrow:
@@ -70,7 +65,22 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
         return logits.float(), read
 
     with in_mode(model, training=False):
-        trace(_Graph(classifier, tuple(inputs), forward), inputs, path, batched(inputs, model))
+        trace(graph_of(classifier, tuple(inputs), forward), inputs, path, batched(inputs, model))
+
+
+def check_size(model: PreTrainedModel) -> None:
+    """Raise where the weights do not fit in one file."""
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    if size > LARGEST:
+        raise ModelError(
+            f"{type(model).__name__} has {size / 2**30:.1f} GB of weights; one ONNX file holds less than 2. Export a "
+            "smaller model."
+        )
+
+
+def graph_of(model: nn.Module, names: Sequence[str], forward: Forward) -> nn.Module:
+    """A module that calls a function of tensors with these names, and has the model's parameters."""
+    return _Graph(model, names, forward)
 
 
 def batched(inputs: Mapping[str, Tensor], model: PreTrainedModel) -> dict[str, dict[int, str]]:

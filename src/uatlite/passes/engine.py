@@ -21,15 +21,11 @@ from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
+from uatlite.passes.graph import CACHED_BYTES, MEMORY_BUDGET, Sizes
 from uatlite.passes.stopping import Stopping
 
-MEMORY_BUDGET = 2**30
-"""Most bytes of activations of a chunk."""
-CACHED_BYTES = 64 * 2**20
-"""Most bytes of activations of a folded batch that stays in the caches and in memory that the C library keeps."""
 MOST_PADDING = 256
 """Most tokens of padding over all passes of a chunk; with more, a separate forward is cheaper."""
-_BYTES = 4
 _LARGEST_KEPT = 2**25 - 2**16
 
 
@@ -119,10 +115,15 @@ def _blocks(tokens: int, mask: Tensor, view: View, config: UATConfig, budget: in
 
 def token_bytes(view: View, tokens: int) -> int:
     """About how many bytes of activations one token of one pass takes at the peak of a layer."""
+    return sizes_of(view).token_bytes(tokens)
+
+
+def sizes_of(view: View) -> Sizes:
+    """What the memory of a forward depends on."""
     config = view.model.config
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-    return _BYTES * (2 * inner + 8 * hidden + 3 * int(config.num_attention_heads) * tokens)
+    return Sizes(hidden, inner, int(config.num_attention_heads))
 
 
 def keep_freed_memory() -> None:

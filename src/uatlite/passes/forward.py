@@ -43,6 +43,7 @@ class FoldedPasses:
         self._noise: Noise = self._dropout if noise is None else noise
         self._real = texts.real
         self._passes = passes
+        self._count = len(passes)
         self._layer = EMBEDDINGS
         self._narrow_layer = narrow_layer
         self._calls: Counter[tuple[int, str]] = Counter()
@@ -133,12 +134,12 @@ class FoldedPasses:
 
     def _set_gates(self, estimates: Tensor, dtype: torch.dtype) -> None:
         """Gates from U (passes or 1, texts, tokens), for every row of the folded batch."""
-        rows = estimates.expand(len(self._passes), -1, -1).flatten(0, 1)
+        rows = estimates.expand(self._count, -1, -1).flatten(0, 1)
         self._gates = gates(rows, self._config.gate, self._config.form, self._config.penalty).to(dtype)
 
     def _unfold(self, x: Tensor) -> Tensor:
         """(passes · texts, ...) as (passes, texts, ...)."""
-        return x.reshape(len(self._passes), -1, *x.shape[1:])
+        return x.reshape(self._count, -1, *x.shape[1:])
 
 
 def _runs_in_blocks(inputs: AttentionInput) -> bool:
@@ -204,14 +205,17 @@ def _scaled(projection: Tensor, factor: Tensor | None) -> Tensor:
 
 def _contiguous_product(projection: Tensor, scale: float | Tensor) -> Tensor:
     """Scale and make contiguous for the matrix product in one step: projections are transposed views."""
-    if torch.is_grad_enabled():
+    if not _may_overwrite():
         return projection * scale
     factor = torch.as_tensor(scale, dtype=projection.dtype, device=projection.device)
     return torch.mul(projection, factor, out=projection.new_empty(projection.shape))
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """In place if no gradient is needed: the logits of all passes are the largest tensor of a forward."""
-    if torch.is_grad_enabled():
-        return torch.softmax(logits, dim=-1)
-    return torch.softmax(logits, dim=-1, out=logits)
+    """In place where possible: the logits of all passes are the largest tensor of a forward."""
+    return torch.softmax(logits, dim=-1, out=logits) if _may_overwrite() else torch.softmax(logits, dim=-1)
+
+
+def _may_overwrite() -> bool:
+    """Whether no gradient needs the values, and no graph is traced from the operations."""
+    return not torch.is_grad_enabled() and not torch.jit.is_tracing()
