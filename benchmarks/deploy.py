@@ -1,12 +1,16 @@
-"""An exported classifier beside the PyTorch one: time, accuracy after calibrating what is deployed, size, first answer.
+"""An exported classifier beside the PyTorch one: cost, accuracy after calibrating what is deployed, size, service.
 
-    python benchmarks/deploy.py --model DIR --rows FILE --test FILE [--rounds 5] [--environment VENV]
+    python benchmarks/deploy.py cost [--shape MiniLM-L6] [--size 32x128] [--rounds 5]
+    python benchmarks/deploy.py quality --model DIR --task sst2 --data DIR [--test test-original]
+    python benchmarks/deploy.py installed EXPORT --environment VENV
+    python benchmarks/deploy.py service EXPORT [--texts FILE] [--requests 2000] [--clients 32]
 
-DIR is a classifier that `uatlite calibrate` wrote from the labelled rows of FILE with the default method. It is
-exported to fp32 and int8, and the int8 one is calibrated on the same rows. Times are of `predict`, end to end, over the
-plain Hugging Face model on the same texts, tokenizer included; all take turns in one process on two threads. VENV is an
-environment with `pip install '.[onnx]'`: its size and the time to the first answer of a new process are printed.
-Prints Markdown tables. Run it on a quiet machine.
+`cost` draws random weights of each shape, exports them in fp32 and int8, and times the default method end to end and
+the stochastic passes over the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one process
+on two threads. `quality` calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and compares
+both with PyTorch on test rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its size and the
+time to the first answer of a new process are printed. EXPORT is a directory that `uatlite export` wrote. Prints
+Markdown tables. Run it on a quiet machine.
 """
 
 import argparse
@@ -15,69 +19,154 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import numpy as np
 import torch
+from transformers import AutoTokenizer
 
+from engine import SHAPES, deterministic, model_of
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import export
 from uatlite.lab.bench_timing import take_turns
+from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
+from uatlite.methods.one_pass import BASE
 from uatlite.metrics.bootstrap import paired_bootstrap
-from uatlite.model.tokens import tokenize
-from uatlite.scoring.blocks import read_labelled
-from uatlite.text.schema import Layout
+from uatlite.model.load import embedded_backbone
+from uatlite.model.tokens import Batch, tokenize
+from uatlite.text.tasks import load
 
-SHAPES = ((32, 128), (1, 32))
+SIZES = ("32x128", "1x32")
 """Texts, and tokens of each."""
+ROWS = 120
+"""Calibration rows of a model with random weights."""
+PASSES = {"ten passes (`uat`)": "uat", "`fast`": "fast"}
+TORCH, FP32, INT8 = "PyTorch", "ONNX Runtime, fp32", "ONNX Runtime, int8"
 FIRST = (
     "import sys; from uatlite import UncertaintyClassifier as C; C.from_pretrained(sys.argv[1]).predict(['A film.'])"
 )
+Run = Callable[[], object]
+Classifiers = dict[str, UncertaintyClassifier]
 
 
-def texts_of(clf: UncertaintyClassifier, words: list[str], count: int, tokens: int) -> list[str]:
-    """Texts of exactly so many tokens, special ones included."""
-    found = []
-    for number in range(count):
-        order = np.random.default_rng(number).permutation(len(words))
-        text = " ".join(words[place] for place in order[: 2 * tokens])
-        ids = clf.tokenizer(text, truncation=True, max_length=tokens)["input_ids"][1:-1]
-        found.append(clf.tokenizer.decode(ids))  # type: ignore[union-attr]
-    return found
+def exported(clf: UncertaintyClassifier, directory: Path, *, passes: bool = False) -> Classifiers:
+    """The classifier in PyTorch, and exported in both precisions."""
+    for int8 in (False, True):
+        export(clf, directory / ("int8" if int8 else "fp32"), int8=int8, passes=passes)
+    fp32, int8_one = (UncertaintyClassifier.from_pretrained(directory / name) for name in ("fp32", "int8"))
+    return {TORCH: clf, FP32: fp32, INT8: int8_one}
 
 
-def plain(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Callable[[], None]:
+def texts_of(clf: UncertaintyClassifier, count: int, tokens: int) -> list[str]:
+    """Texts of exactly so many tokens, special ones included: words that are one token each."""
+    words = [word for word in clf.tokenizer.get_vocab() if word.isalpha() and len(word) > 2]  # type: ignore[union-attr]
+    draws = np.random.default_rng(0)
+    return [" ".join(draws.choice(sorted(words), tokens - 2)) for _ in range(count)]
+
+
+def default_of(shape: str) -> UncertaintyClassifier:
+    """Random weights with the default method: a read-out of zeros, which costs what any other does."""
+    tokenizer = AutoTokenizer.from_pretrained(embedded_backbone())
+    clf = UncertaintyClassifier(model_of(shape), tokenizer, BASE)
+    texts = texts_of(clf, ROWS, 16)
+    labels = [clf.class_names[row % 2] for row in range(ROWS)]
+    features = features_of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
+    read_out = ReadOut(np.zeros(features), -1.0, (-3.0, 0.0), 1.0, 1.0, ROWS)
+    method = replace(DISTILLED, read_out=read_out)
+    clf = UncertaintyClassifier(clf.model, tokenizer, method, max_length=512)
+    return clf.calibrate(texts, labels, target_coverage=0.8)
+
+
+def batch_of(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Batch:
+    rows = tuple(range(len(texts)))
+    return Batch(rows, tokenize(clf.tokenizer, texts, tokens).padded(rows))
+
+
+def with_tokenizer(clf: UncertaintyClassifier, texts: list[str], tokens: int) -> Run:
     """The model as transformers runs it, in one batch."""
 
     def run() -> None:
         with torch.inference_mode():
-            clf.model(**tokenize(clf.tokenizer, texts, tokens).pad(range(len(texts))))
+            clf.model(**batch_of(clf, texts, tokens).inputs)  # type: ignore[operator]
 
     return run
 
 
-def times(kinds: dict[str, UncertaintyClassifier], words: list[str], rounds: int) -> None:
-    checkpoint = kinds["PyTorch"]
-    header = "".join(f" {count}×{tokens} |" for count, tokens in SHAPES)
-    columns: list[dict[str, float]] = []
-    for count, tokens in SHAPES:
-        texts = texts_of(checkpoint, words, count, tokens)
-        runs: dict[str, Callable[[], None]] = {"plain": plain(checkpoint, texts, tokens)}
-        for name, clf in kinds.items():
-            predictor = clf.predictor()
-            runs[name] = lambda predictor=predictor, texts=texts: predictor.predict(texts)  # type: ignore[misc]
-        columns.append({name: timed.ratio for name, timed in take_turns(runs, "plain", rounds).items()})
-    print(f"| time of `predict` over a Hugging Face forward |{header}\n|---|{'---:|' * len(SHAPES)}")
-    for name in kinds:
-        print(f"| {name} |" + "".join(f" {column[name]:.2f} |" for column in columns))
+def ratios(runs: dict[str, Run], baseline: Run, rounds: int) -> dict[str, float]:
+    timed = take_turns({"plain": baseline, **runs}, "plain", rounds)  # type: ignore[dict-item]
+    return {name: one.ratio for name, one in timed.items() if name != "plain"}
 
 
-def quality(kinds: dict[str, UncertaintyClassifier], texts: list[str], gold: list[int]) -> None:
-    labels = np.array(gold)
-    found = {name: clf.predict_proba(texts) for name, clf in kinds.items()}
-    base = found["PyTorch"]
+def cost(options: argparse.Namespace) -> None:
+    columns: dict[str, dict[str, float]] = {}
+    for shape in options.shape or SHAPES:
+        with tempfile.TemporaryDirectory() as made:
+            whole = exported(default_of(shape), Path(made) / "default")
+            checkpoint = whole[TORCH]
+            sampling = {
+                name: exported(
+                    UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, method),
+                    Path(made) / method,
+                    passes=True,
+                )
+                for name, method in PASSES.items()
+            }
+            for size in options.size or SIZES:
+                columns[f"{shape}, {size.replace('x', '×')}"] = _column(whole, sampling, size, options.rounds)
+                print(f"<!-- {shape}, {size}: done -->", flush=True)
+    print(f"\n| time over a Hugging Face forward | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+    for name in next(iter(columns.values())):
+        print(f"| {name} | " + " | ".join(f"{column[name]:.2f}" for column in columns.values()) + " |")
+
+
+def _column(whole: Classifiers, sampling: dict[str, Classifiers], size: str, rounds: int) -> dict[str, float]:
+    count, tokens = map(int, size.split("x"))
+    rounds = rounds if count > 1 else 4 * rounds
+    checkpoint = whole[TORCH]
+    texts = texts_of(checkpoint, count, tokens)
+    batch = batch_of(checkpoint, texts, tokens)
+    assert batch.arrays["input_ids"].shape == (count, tokens)
+    runs: dict[str, Run] = {}
+    for name, clf in whole.items():
+        predictor = clf.predictor()
+        runs[f"the default method, end to end, {name}"] = lambda one=predictor: one.predict(texts)  # type: ignore[misc]
+    found = ratios(runs, with_tokenizer(checkpoint, texts, tokens), rounds)
+    runs = {
+        f"{name}, {kind}": lambda clf=clf: clf.runtime.run(clf.method, batch)  # type: ignore[misc]
+        for name, kinds in sampling.items()
+        for kind, clf in kinds.items()
+    }
+    return found | ratios(runs, deterministic(checkpoint.model, batch.inputs), rounds)  # type: ignore[arg-type]
+
+
+def quality(options: argparse.Namespace) -> None:
+    rows = load(options.task, "calibration", options.data, limit=options.rows)
+    test = load(options.task, options.test, options.data)
+    texts, gold = [one.text for one in rows.examples], [rows.labels[one.label] for one in rows.examples]  # type: ignore[index]
+    clf = UncertaintyClassifier.from_pretrained(options.model, options.method, calibrated=False)
+    if set(clf.class_names) != set(rows.labels):
+        clf.rename_classes(rows.labels)
+    clf.calibrate(texts, gold)
+    kinds: Classifiers = {TORCH: clf}
+    passes = clf.method.sampled is not None
+    with tempfile.TemporaryDirectory() as made:
+        for kind, int8 in ((FP32, False), (INT8, True)):
+            directory = Path(made) / str(int8)
+            print(f"{kind}: {export(clf, directory, int8=int8, passes=passes, texts=texts).describe()}")
+            kinds[kind] = UncertaintyClassifier.from_pretrained(directory, calibrated=not int8)
+            if int8:
+                kinds[kind].calibrate(texts, gold)
+        print(f"\n{Path(options.model).name}, `{clf.method.name}`, {options.task}: {len(gold)} calibration rows\n")
+        columns = {name: column for column, name in enumerate(clf.class_names)}
+        labels = np.array([columns[test.labels[one.label]] for one in test.examples])  # type: ignore[index]
+        compare({name: one.predict_proba([row.text for row in test.examples]) for name, one in kinds.items()}, labels)
+
+
+def compare(found: dict[str, np.ndarray], labels: np.ndarray) -> None:
+    base = found[TORCH]
     print(f"| {len(labels):,} test rows | accuracy | NLL | accuracy less PyTorch's | NLL less PyTorch's |")
     print("|---|---:|---:|---:|---:|")
     for name, probabilities in found.items():
@@ -85,52 +174,60 @@ def quality(kinds: dict[str, UncertaintyClassifier], texts: list[str], gold: lis
         nll = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
         gaps = paired_bootstrap(probabilities, base, labels, metrics=["accuracy", "nll"])
         cells = [f"{gap.point:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]" for gap in gaps.values()]
-        print(f"| {name} | {accuracy:.4f} | {nll:.4f} | {' | '.join(cells) if name != 'PyTorch' else '| '} |")
+        print(f"| {name} | {accuracy:.4f} | {nll:.4f} | {' | '.join(cells) if name != TORCH else '| '} |")
 
 
-def installed(environment: Path, directory: Path) -> None:
-    packages = next(environment.glob("lib/python3*/site-packages"))
+def installed(options: argparse.Namespace) -> None:
+    packages = next(options.environment.glob("lib/python3*/site-packages"))
     size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
     seconds = []
-    for _ in range(3):
+    for _ in range(options.rounds):
         begun = time.perf_counter()
-        command = [str(environment / "bin" / "python"), "-c", FIRST, str(directory)]
+        command = [str(options.environment / "bin" / "python"), "-c", FIRST, str(options.export)]
         subprocess.run(command, check=True, env={"PATH": os.environ["PATH"]})
         seconds.append(time.perf_counter() - begun)
     print(
-        f"\nInstalled: {size / 2**20:.0f} MiB, pip included. First answer of a new process: {np.median(seconds):.1f} s."
+        f"Installed: {size / 2**20:.0f} MiB, pip included. First answer of a new process: "
+        f"{np.median(seconds):.1f} s (from {min(seconds):.1f} to {max(seconds):.1f})."
     )
+
+
+def service(options: argparse.Namespace) -> None:
+    from serve import read_texts, throughput
+
+    throughput(str(options.export), read_texts(options.texts, options.requests), options.clients)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--rows", required=True)
-    parser.add_argument("--test", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--environment", type=Path)
-    arguments = parser.parse_args()
-    clf = UncertaintyClassifier.from_pretrained(arguments.model)
-    layout = Layout(codes=clf.class_names)
-    rows, test = (read_labelled(file, layout, clf.class_names) for file in (arguments.rows, arguments.test))
-    words = sorted({word for text in rows.texts for word in str(text).split()})
-    with tempfile.TemporaryDirectory() as made:
-        fp32, int8, deployed = (Path(made) / name for name in ("fp32", "int8", "deployed"))
-        print(export(clf, fp32, texts=rows.texts).describe())
-        print(export(clf, int8, int8=True, texts=rows.texts).describe() + "\n")
-        again = UncertaintyClassifier.from_pretrained(int8, calibrated=False)
-        again.calibrate(rows.texts, rows.labels)
-        again.save_pretrained(deployed)
-
-        def kinds() -> dict[str, UncertaintyClassifier]:
-            directories = {"PyTorch": arguments.model, "ONNX Runtime, fp32": fp32, "ONNX Runtime, int8": deployed}
-            return {name: UncertaintyClassifier.from_pretrained(one) for name, one in directories.items()}
-
-        quality(kinds(), list(map(str, test.texts)), test.labels)
-        if arguments.environment is not None:
-            installed(arguments.environment, deployed)
-        print()
-        times(kinds(), words, arguments.rounds)
+    parts = parser.add_subparsers(required=True)
+    one = parts.add_parser("cost")
+    one.add_argument("--shape", action="append", choices=tuple(SHAPES))
+    one.add_argument("--size", action="append", help="texts x tokens, as in 32x128; may be repeated")
+    one.add_argument("--rounds", type=int, default=5)
+    one.set_defaults(run=cost)
+    one = parts.add_parser("quality")
+    one.add_argument("--model", required=True)
+    one.add_argument("--task", required=True)
+    one.add_argument("--data", type=Path)
+    one.add_argument("--test", default="test", help="the split to test on")
+    one.add_argument("--rows", type=int, help="calibration rows; all by default")
+    one.add_argument("--method", help="by default the default method")
+    one.set_defaults(run=quality)
+    one = parts.add_parser("installed")
+    one.add_argument("export", type=Path)
+    one.add_argument("--environment", type=Path, required=True)
+    one.add_argument("--rounds", type=int, default=5)
+    one.set_defaults(run=installed)
+    one = parts.add_parser("service")
+    one.add_argument("export", type=Path)
+    one.add_argument("--texts")
+    one.add_argument("--requests", type=int, default=2000)
+    one.add_argument("--clients", type=int, default=32)
+    one.set_defaults(run=service)
+    options = parser.parse_args()
+    print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
+    options.run(options)
 
 
 if __name__ == "__main__":
