@@ -6,11 +6,11 @@
     python benchmarks/deploy.py service EXPORT [--texts FILE] [--requests 2000] [--clients 32]
 
 `cost` draws random weights of each shape, exports them in fp32 and int8, and times the default method end to end and
-the stochastic passes over the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one process
-on two threads. `quality` calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and compares
-both with PyTorch on test rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its size and the
-time to the first answer of a new process are printed. EXPORT is a directory that `uatlite export` wrote. Prints
-Markdown tables. Run it on a quiet machine.
+the stochastic passes over the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one
+process on two threads. `quality` calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and
+compares both with PyTorch on test rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its
+size and the time to the first answer of a new process are printed. EXPORT is a directory that `uatlite export` wrote.
+Prints Markdown tables. Run it on a quiet machine.
 """
 
 import argparse

@@ -141,7 +141,7 @@ def test_masks_are_the_engines_bit_by_bit(texts: Make, kind: str, side: str, per
         MaskInput("0.probabilities.0", 0.2, graph.ATTENTION, heads, None, None),
         MaskInput("-2.head.0", 0.3, graph.POOLED, 1, 1, width),
     )
-    described = PassesGraph(replace(config, estimate="lagged"), inputs, Sizes(width, width, heads))
+    described = PassesGraph(replace(config, uncertainty="cv"), inputs, Sizes(width, width, heads))
     found = GraphMasks(described).arrays(config, passes, GraphTexts.of(arrays(batch), per_input))
     noise = DropoutNoise(config, Texts.of(batch, per_input), passes)
     hidden = torch.zeros(len(passes) * 3, 9, width)

@@ -166,11 +166,12 @@ class DropoutNoise:
             return torch.cat([self._one(draw, shape, like, passes) for draw in draws], dim=1)
         draw = Draw(self._config.seed, site, rate)
         key = self._key(draw, shape, like, passes)
-        known = CACHE.get(key)
-        if known is None:
-            known = self._one(draw, shape, like, passes)
-            CACHE.put(key, known, shrinks=known.dtype != torch.bool)
-        return known
+        known: Tensor | None = CACHE.get(key)
+        if known is not None:
+            return known
+        found = self._one(draw, shape, like, passes)
+        CACHE.put(key, found, shrinks=found.dtype != torch.bool)
+        return found
 
     def _key(self, draw: Draw, shape: Shape, like: Tensor, passes: range) -> tuple[Hashable, ...]:
         return self._config.masks, self._config.samples, draw, passes, shape, like.dtype, like.device

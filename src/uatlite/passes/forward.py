@@ -218,4 +218,5 @@ def _softmax(logits: Tensor) -> Tensor:
 
 def _may_overwrite() -> bool:
     """Whether no gradient needs the values, and no graph is traced from the operations."""
-    return not torch.is_grad_enabled() and not torch.jit.is_tracing()
+    tracing = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return not torch.is_grad_enabled() and not tracing

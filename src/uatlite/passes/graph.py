@@ -24,6 +24,8 @@ KEPT = "kept."
 STD, MEAN = "uncertainty.std", "uncertainty.mean"
 """Inputs with the moments of the embedding's masks over the passes before each, for a lagged estimate."""
 TABLE, HIDDEN, ATTENTION, POOLED = "table", "hidden", "attention", "pooled"
+OF_MEANS = ("cv", "norm-cv")
+"""Statistics that need the mean, too."""
 FREE = ("samples", "masks", "seed", "per_input")
 """Settings that the bits decide, and not the graph."""
 CACHED_BYTES = 64 * 2**20
@@ -78,9 +80,11 @@ class PassesGraph:
     sizes: Sizes
 
     @property
-    def lagged(self) -> bool:
-        """Whether it takes the moments of the embedding's masks."""
-        return self.config.modulates and self.config.estimate == "lagged"
+    def moments(self) -> tuple[str, ...]:
+        """Which moments of the embedding's masks it takes: those of a lagged estimate, else none."""
+        if not self.config.modulates or self.config.estimate != "lagged":
+            return ()
+        return (STD, MEAN) if self.config.uncertainty in OF_MEANS else (STD,)
 
     @property
     def pass_by_pass(self) -> bool:
@@ -147,10 +151,10 @@ class GraphMasks:
         found: dict[str, NDArray[Any]] = {
             KEPT + one.name: np.ascontiguousarray(self._kept(one, config, passes, texts)) for one in self.graph.inputs
         }
-        if self.graph.lagged:
-            std, mean = self._moments(config, texts)
-            for name, values in ((STD, std), (MEAN, mean)):
-                found[name] = np.ascontiguousarray(_placed(values, texts)[passes.start : passes.stop])
+        if self.graph.moments:
+            known = dict(zip((STD, MEAN), self._moments(config, texts), strict=True))
+            for name in self.graph.moments:
+                found[name] = np.ascontiguousarray(_placed(known[name][passes.start : passes.stop], texts))
         return found
 
     def _kept(self, one: MaskInput, config: UATConfig, passes: range, texts: GraphTexts) -> Bits:
@@ -180,10 +184,11 @@ class GraphMasks:
             return np.stack([drawn(text) for text in texts.hashes], axis=1)
         key = one.name, config.masks, config.samples, config.seed, passes, shape
         known: Bits | None = self.cache.get(key)
-        if known is None:
-            known = drawn(b"")[:, None]
-            self.cache.put(key, known)
-        return known
+        if known is not None:
+            return known
+        found: Bits = drawn(b"")[:, None]
+        self.cache.put(key, found)
+        return found
 
     def _moments(self, config: UATConfig, texts: GraphTexts) -> tuple[Floats, Floats]:
         """Each (passes + 1, rows or 1, bucket, width)."""
@@ -209,7 +214,8 @@ def running_moments(keep: Bits, rate: float) -> tuple[NDArray[np.float32], NDArr
     kept = np.concatenate([np.zeros_like(keep[:1], dtype=np.float32), keep.cumsum(axis=0, dtype=np.float32)])
     count = np.arange(len(kept), dtype=np.float32).reshape(-1, *[1] * (keep.ndim - 1))
     variance = kept * (count - kept) / np.maximum(count * (count - 1), 1)
-    return np.sqrt(variance) / np.float32(1 - rate), kept / (np.maximum(count, 1) * np.float32(1 - rate))
+    std, mean = np.sqrt(variance) / (1 - rate), kept / (np.maximum(count, 1) * (1 - rate))
+    return np.asarray(std, dtype=np.float32), np.asarray(mean, dtype=np.float32)
 
 
 def run_passes(

@@ -54,8 +54,6 @@ def export_passes(
     passes = range(1 if graph.pass_by_pass else min(2, config.samples))
     arrays = {name: value.cpu().numpy() for name, value in inputs.items()}
     drawn = GraphMasks(graph).arrays(config, passes, GraphTexts.of(arrays, config.per_input))
-    if MEAN in drawn and not _needs_mean(config):
-        del drawn[MEAN]
     masks = {name: torch.from_numpy(value) for name, value in drawn.items()}
 
     def forward(given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -79,10 +77,6 @@ def check_exports(config: UATConfig) -> None:
             f"uncertainty={config.uncertainty!r} with estimate='lagged' is not exported: it needs the normalised "
             "samples of all earlier passes. Drop the '+ln', or run it with the PyTorch checkpoint."
         )
-
-
-def _needs_mean(config: UATConfig) -> bool:
-    return config.uncertainty in ("cv", "norm-cv")
 
 
 def _axes(name: str, graph: PassesGraph) -> dict[int, str]:
