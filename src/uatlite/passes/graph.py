@@ -160,7 +160,7 @@ class GraphMasks:
     def _kept(self, one: MaskInput, config: UATConfig, passes: range, texts: GraphTexts) -> Bits:
         whole = self._whole(one, config, passes, texts)
         if one.kind == TABLE:
-            return whole[0, 0, 0]
+            return np.asarray(whole[0, 0, 0])
         if one.kind == POOLED:
             return whole[:, :, 0, 0]
         if one.kind == HIDDEN:
