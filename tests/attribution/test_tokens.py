@@ -13,8 +13,8 @@ from uatlite.errors import ModelError
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
 from uatlite.methods.one_pass import ANALYTIC, BASE
 from uatlite.model.intervention import intervene
+from uatlite.passes.dropout import Texts
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.masks import Texts
 from uatlite.predictive import PassLogits
 
 CONFIG = UATConfig(rates=DropoutRates(0.1, 0.2, 0.3, 0.1))
