@@ -5,6 +5,7 @@ is right; kinds of answers (entity types, labels) share what they have too few r
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from uatlite.errors import InputError
 from uatlite.predictive import widened
 from uatlite.trust.calibrators import Learned, vector
-from uatlite.values import Floats, Integers, check_array
+from uatlite.values import Floats, Integers, check_array, check_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,39 @@ class Answers:
             texts=int(chosen.sum()),
             features=None if self.features is None else self.features[kept],
         )
+
+
+@dataclass(frozen=True, eq=False)
+class TextScores:
+    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts."""
+
+    scores: Floats
+    text: Integers
+    texts: int
+
+    def __post_init__(self) -> None:
+        check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
+
+    def of_texts(self, chosen: NDArray[np.bool_]) -> "TextScores":
+        """The answers of the chosen texts, (texts,) bool, which are numbered anew."""
+        kept = chosen[self.text]
+        return TextScores(self.scores[kept], (np.cumsum(chosen) - 1)[self.text[kept]], int(chosen.sum()))
+
+    @cached_property
+    def ranks(self) -> Integers:
+        """The rank of each answer within its text, (answers,): 0 for the surest; the first of equals comes first."""
+        order = np.lexsort((-self.scores, self.text))
+        of_text = self.text[order]
+        found = np.empty(len(order), dtype=np.int64)
+        found[order] = np.arange(len(order)) - np.searchsorted(of_text, of_text, side="left")
+        return found
+
+    def tally(self, threshold: float, most: int, weights: NDArray[np.bool_] | None = None) -> Floats:
+        """(texts,): how many answers each text reports, or how many of those with a weight."""
+        shown = (self.scores > threshold) & (self.ranks < most)
+        if weights is not None:
+            shown &= weights
+        return np.bincount(self.text[shown], minlength=self.texts).astype(np.float64)
 
 
 def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
