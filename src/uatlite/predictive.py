@@ -232,7 +232,7 @@ def _margin_variance(logits: ArrayLike, *, least: int) -> Floats:
     return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))
 
 
-def widened(variance: Floats, widening: float) -> Floats:
+def widened(variance: Floats, widening: float | Floats) -> Floats:
     """1 / sqrt(1 + a·π/8·σ²), the factor on each row's logits, (rows,); exactly 1 at a = 0."""
     return np.asarray(1.0 / np.sqrt(1.0 + widening * PROBIT * variance))
 

@@ -246,8 +246,8 @@ def grouped_recall(
     With E[missed]/E[gold] over answered texts the share missed is at most 1 - recall with the stated confidence. Of a
     text with more than `most` gold answers the counts are scaled down to `most`, so that no text outweighs the others
     without bound. `most`, by default the 99 % quantile of gold answers, and the thresholds come from a tenth of the
-    texts, at most 100, drawn by `seed`; none is set aside if `most` and `reference` (others,), scores of other texts, are
-    given.
+    texts, at most 100, drawn by `seed`. With both `most` and `reference` (others,), scores of other texts, none of the
+    labelled texts is set aside.
     """
     s, m, g = check_scores(scores), check_scores(missed), check_scores(gold)
     check_share("recall", recall)
