@@ -18,8 +18,8 @@ from uatlite.classifier.calibrate import Learned
 from uatlite.classifier.evidence import Figures
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.trust.answers import AnswerCalibrator, Answers
-from uatlite.trust.grouped import GroupedRule, TextScores, grouped_risk
+from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
+from uatlite.trust.grouped import GroupedRule, grouped_risk
 from uatlite.trust.promise import fitting_rows
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise

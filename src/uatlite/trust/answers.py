@@ -273,7 +273,7 @@ def best_widening(answers: Answers, right: NDArray[np.bool_], prior: float) -> f
         rows, spread = scaled_rows(answers, right, step / mean, *feature_scale(answers))
         model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=prior, identity=spread)
         found.append(float(model.losses(replace(rows, kind=rows.kind * 0)).sum()) + math.log1p(step))
-    return WIDENINGS[int(np.argmin(found))] / mean
+    return float(WIDENINGS[int(np.argmin(found))]) / mean
 
 
 def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:
