@@ -240,3 +240,36 @@ def test_memory_does_not_grow_with_the_file(tmp_path, name, row):
 
     small, large = peak(1_000), peak(50_000)
     assert large < small + 100_000
+
+
+CONLL = (
+    "-DOCSTART- -X- O\n\n"
+    "# id = 7\n# text = Ada of London\nAda NNP B-PER\nof IN O\nLondon NNP B-LOC\n\n\n"
+    "#hello\tO\n#\tO\nNew York\tB-LOC\n\r\n"
+    "1 2\n3\n\n"
+    "alone O"
+)
+
+
+def test_conll_has_a_row_for_each_text_with_its_first_and_last_columns(tmp_path):
+    path = tmp_path / "names.conll"
+    path.write_bytes(b"\xef\xbb\xbf" + CONLL.encode())
+    rows = list(read_rows(path))
+    assert [row.values for row in rows if isinstance(row, Row)] == [
+        {"tokens": ["Ada", "of", "London"], "tags": ["B-PER", "O", "B-LOC"]},
+        {"tokens": ["#hello", "#", "New York"], "tags": ["O", "O", "B-LOC"]},
+        {"tokens": ["alone"], "tags": ["O"]},
+    ]
+    assert [row.line for row in rows] == [3, 10, 14, 17]
+    assert rows[2].reason == "line 15 has a word without a tag, and line 14 has one"
+
+
+def test_conll_of_one_column_has_words_alone_and_broken_texts_are_rejected(tmp_path, monkeypatch):
+    path = tmp_path / "words.bio"
+    path.write_bytes(b"Ada\nof\n\nbad \xff O\nof O\n\nword\nof O\n\n" + b"long\n" * 9 + b"\nend\n")
+    monkeypatch.setattr("uatlite.text.rows.LONGEST_TEXT", 4)
+    first, broken, mixed, long, last = read_rows(path)
+    assert (first.values, last.values) == ({"tokens": ["Ada", "of"]}, {"tokens": ["end"]})
+    assert broken.reason == "line 4 is not UTF-8: byte 0xff at position 5"
+    assert mixed.reason == "line 7 has a word without a tag, and line 8 has one"
+    assert (long.line, long.reason) == (10, "more than 4 lines without a blank one")

@@ -19,7 +19,7 @@ from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import Layout
 from uatlite.text.write import row_writer
-from uatlite.values import Choices, Example, Text, strings
+from uatlite.values import Choices, Example, Span, Text, strings
 
 BLOCK_ROWS = 512
 """Enough texts for batches of similar length, which need little padding. A killed run loses at most one block."""
@@ -140,22 +140,28 @@ def _file_rows(path: Path, name: str) -> int:
         import pyarrow.parquet as pq
 
         return int(pq.read_metadata(path).num_rows)
-    lines = 0
+    lines, end = 0, b"\n\n" if name == "conll" else b"\n"
     with suppress(OSError, EOFError, DataError), open_bytes(path) as file:  # reading the rows reports what is wrong
         while read := file.read(READ_BYTES):
-            lines += read.count(b"\n")
-    return lines - (name != "jsonl")
+            lines += read.count(end)
+    return lines - (name not in ("jsonl", "conll"))
 
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """Texts and their classes to calibrate with, (rows,) each, and the rejected rows."""
+    """Texts and their gold to calibrate with, (rows,) each, and the rejected rows.
+
+    By the layout the gold is in one of three: `labels`, `entities` or `label_sets`; the other two are empty.
+    """
 
     texts: list[Text]
     labels: list[int]
     rejects: list[Reject]
     meta: list[Mapping[str, object]] = field(default_factory=list)
     """the layout's `meta` columns of each row"""
+    entities: list[tuple[Span, ...]] = field(default_factory=list)
+    label_sets: list[tuple[int, ...]] = field(default_factory=list)
+    """columns of the labels of each row, ascending; empty where none applies"""
 
     def write_rejects(self, path: Path) -> None:
         """List the rejected rows with line and reason; no file where there are none."""
@@ -169,23 +175,31 @@ class LabelledRows:
 def read_labelled(
     source: str, layout: Layout, classes: Sequence[str], *, format: str | None = None, strict: bool = False
 ) -> LabelledRows:
-    """Every row with a text and a label that is one of the model's classes; the others are rejects.
+    """Every row with a text and gold of the model's classes; the others are rejects.
 
-    With `strict` the first reject is an error. A file without any usable row always is.
+    `classes` are labels, or the types of entities where the layout's gold is tags or entities (`find_layout` tells
+    what a file holds). With `strict` the first reject is an error. A file without any usable row always is.
     """
     texts: list[Text] = []
     labels: list[int] = []
     rejects: list[Reject] = []
     meta: list[Mapping[str, object]] = []
+    entities: list[tuple[Span, ...]] = []
+    label_sets: list[tuple[int, ...]] = []
     for item in read_examples(source, layout, classes, format=format):
         if isinstance(item, Reject):
             if strict:
                 raise _strict_error(item)
             rejects.append(item)
+            continue
+        texts.append(item.text)
+        meta.append(item.meta)
+        if item.entities is not None:
+            entities.append(item.entities)
+        elif item.labels is not None:
+            label_sets.append(item.labels)
         elif item.label is not None:
-            texts.append(item.text)
             labels.append(item.label)
-            meta.append(item.meta)
     if not texts:
         first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
         known = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
@@ -194,7 +208,7 @@ def read_labelled(
             f"{known}, or its number from 0; if the data use other names, give these in the model's order to "
             "'uatlite calibrate': --label-order a,b"
         )
-    return LabelledRows(texts, labels, rejects, meta)
+    return LabelledRows(texts, labels, rejects, meta, entities, label_sets)
 
 
 def read_texts(source: str, layout: Layout, *, format: str | None = None, strict: bool = False) -> list[Text]:

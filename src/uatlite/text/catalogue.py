@@ -8,7 +8,7 @@ first; docs/reference/tasks.md describes the files.
 from dataclasses import replace
 
 from uatlite.errors import check_choice
-from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task
+from uatlite.text.schema import TAGS, Hub, Layout, PackageFile, Split, Task
 
 # the intents of CLINC150, in alphabetical order; its out-of-scope class, `oos`, is not among them
 INTENTS = tuple(
@@ -295,8 +295,7 @@ EMOTIONS = (
 )  # fmt: skip
 NAMES = ("LOC", "ORG", "PER")
 
-_TAGS = Layout(text="tokens", label="tags", gold="tags")
-_TAGS_HUB = Layout(text="tokens", label="ner_tags", gold="tags")
+_TAGS_HUB = replace(TAGS, label="ner_tags")
 
 
 def _published(name: str) -> dict[str, Split]:
@@ -312,7 +311,7 @@ WNUT17 = Task(
     name="wnut17",
     title="WNUT-17: new and rare entities in social media",
     labels=("corporation", "creative-work", "group", "location", "person", "product"),
-    layout=_TAGS,
+    layout=TAGS,
     splits=_published("wnut17"),
     # The hub's main branch is a loading script, which `datasets` no longer runs; this is its Parquet export.
     hub=Hub("leondz/wnut_17", _TAGS_HUB, revision="refs/convert/parquet"),
@@ -324,7 +323,7 @@ BTC = Task(
     name="btc",
     title="Broad Twitter Corpus: places, organisations and people in tweets",
     labels=NAMES,
-    layout=replace(_TAGS, handles=True),
+    layout=replace(TAGS, handles=True),
     splits=_published("btc"),
     hub=Hub("GateNLP/broad_twitter_corpus", replace(_TAGS_HUB, handles=True)),
     licence="CC BY 4.0",
@@ -335,7 +334,7 @@ UNER_EWT = Task(
     name="uner-ewt",
     title="Universal NER, English EWT: names in web text",
     labels=NAMES,
-    layout=_TAGS,
+    layout=TAGS,
     splits=_published("uner_ewt"),
     hub=Hub("universalner/universal_ner", _TAGS_HUB, config="en_ewt", revision="refs/convert/parquet"),
     licence="CC BY-SA 4.0",
@@ -346,7 +345,7 @@ UNER_PUD = Task(
     name="uner-pud",
     title="Universal NER, English PUD: names in news and Wikipedia, a test set only",
     labels=NAMES,
-    layout=_TAGS,
+    layout=TAGS,
     splits={"test": Split(("uner_pud/test",), ("test",))},
     hub=Hub("universalner/universal_ner", _TAGS_HUB, config="en_pud", revision="refs/convert/parquet"),
     licence="CC BY-SA 3.0",

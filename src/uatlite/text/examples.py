@@ -8,16 +8,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, cast
 
 from uatlite.errors import DataError, InputError, nearest
-from uatlite.text.gold import known_types, label_set, read_list, spans_of, spans_of_tags, words_of
+from uatlite.text.gold import json_list, known_types, label_set, read_list, spans_of, spans_of_tags, words_of
 from uatlite.text.labels import fold, label_index
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
-from uatlite.text.schema import Layout
+from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Text, Words, strings
 
 MISSING = object()
@@ -80,6 +80,32 @@ def _several(values: Mapping[str, object], text: Text, layout: Layout, labels: t
     else:
         found = spans_of(value, text, column)
     return {"entities": known_types(found, labels, column)}
+
+
+def find_layout(rows: Iterable[Row | Reject], layout: Layout) -> Layout:
+    """The layout with `gold` as the first rows have it: a list in the label column is never one class.
+
+    Where the user named no columns, these are looked for: `tokens` and `tags`; else `entities` or `labels`, where
+    there is no column `label`. A layout that says what its gold is stays as it is.
+    """
+    if layout.gold != "class" or layout.pair is not None or layout.options is not None:
+        return layout
+    first = [row.values for row in islice(rows, LOOK_AHEAD) if isinstance(row, Row)]
+    usual = Layout()
+    named = {column for values in first for column in values}
+    if (layout.text, layout.label) == (usual.text, usual.label) and usual.label not in named:
+        if {TAGS.text, TAGS.label} <= named:
+            return replace(layout, text=TAGS.text, label=TAGS.label, gold="tags")
+        for gold in ("entities", "labels"):
+            if gold in named:
+                return replace(layout, label=gold, gold=gold)
+    for values in first:
+        value, text = (value_at(values, column) for column in (str(layout.label), layout.text))
+        parts = json_list(value) if isinstance(value, str) else value
+        if isinstance(parts, list | tuple) and parts:
+            words = isinstance(text, list | tuple)
+            return replace(layout, gold="entities" if isinstance(parts[0], Mapping) else "tags" if words else "labels")
+    return layout
 
 
 def require_columns(

@@ -16,7 +16,10 @@ from typing import IO, Any, cast
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
-EXTENSIONS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
+EXTENSIONS = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
+    ".bio": "conll",
+}  # fmt: skip
 FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
 STDIN = "-"
 

@@ -11,6 +11,7 @@ A fault is an InputError with the reason alone, as everywhere in reading rows.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 from uatlite.errors import InputError
 from uatlite.text.labels import fold, label_index
@@ -134,6 +135,17 @@ def _span(entity: object, text: str, place: str) -> Span:
     return Span(start, end, label.strip())
 
 
+def names_in(value: object, gold: str, column: str) -> list[str]:
+    """The types or labels that occur in the gold of a row; what is not gold at all is an InputError."""
+    if gold == "labels":
+        return label_names(value, column)
+    if gold == "tags":
+        return list(types_of(read_list(value, f"column {column!r}")))
+    listed = json_list(value) if isinstance(value, str) else value
+    entities = listed if isinstance(listed, list | tuple) else ()
+    return [str(entity["label"]).strip() for entity in entities if isinstance(entity, Mapping) and "label" in entity]
+
+
 def known_types(spans: Sequence[Span], labels: Sequence[str], column: str) -> tuple[Span, ...]:
     """The same entities with the types as `labels` spell them; an unknown type is an InputError."""
     index = label_index(labels)
@@ -176,11 +188,20 @@ def _known(name: str, index: Mapping[str, int], column: str) -> int:
     return index[fold(name)]
 
 
-def _json_list(value: str, place: str) -> object:
+def json_list(value: str) -> list[Any] | None:
+    """A list that is written as JSON; None where the string is something else."""
     try:
-        return json.loads(value)
-    except ValueError as error:
-        raise InputError(f"{place} is not a list in JSON") from error
+        found = json.loads(value) if value.lstrip().startswith("[") else None
+    except ValueError:
+        return None
+    return found if isinstance(found, list) else None
+
+
+def _json_list(value: str, place: str) -> list[Any]:
+    found = json_list(value)
+    if found is None:
+        raise InputError(f"{place} is not a list in JSON")
+    return found
 
 
 def _kind(value: object) -> str:

@@ -46,6 +46,10 @@ class Layout:
         return "text" if self.pair is None else "pair"
 
 
+TAGS = Layout(text="tokens", label="tags", gold="tags")
+"""Words with IOB2 tags, as CoNLL files have them."""
+
+
 @dataclass(frozen=True)
 class Split:
     """Where the rows of one split are.

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
 from uatlite.text.catalogue import TASKS, find_task
-from uatlite.text.examples import content_key, example_of, label_name, require_columns, value_at
+from uatlite.text.examples import content_key, example_of, find_layout, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
+from uatlite.text.gold import names_in
 from uatlite.text.hub import hub_rows
 from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
@@ -282,6 +283,7 @@ def task_from_file(
     layout = Layout(
         text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
     )
+    layout = find_layout(read_rows(path), layout)
     found = tuple(labels) if labels is not None else labels_in(require_columns(read_rows(path), layout), layout)
     return Task(
         name=path.name.split(".")[0],
@@ -305,15 +307,18 @@ def labels_in(rows: Iterable[Row | Reject], layout: Layout, *, strict: bool = Tr
                 raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
             continue
         try:
-            names.add(label_name(value_at(row.values, str(layout.label))))
+            value = value_at(row.values, str(layout.label))
+            one = layout.gold == "class"
+            names |= {label_name(value)} if one else set(names_in(value, layout.gold, str(layout.label)))
         except InputError as error:
             if strict:
                 raise DataError(f"{row.file}, line {row.line}, column {layout.label!r}: {error}.") from error
         if len(names) > MOST_LABELS:
             raise DataError(f"Column {layout.label!r} has more than {MOST_LABELS} different values: is it the label?")
-    if len(names) < 2:
+    least = 2 if layout.gold == "class" else 1
+    if len(names) < least:
         found = f"only the label {names.pop()!r}" if names else "no label"
-        raise DataError(f"Column {layout.label!r} has {found}; a classifier needs two or more.")
+        raise DataError(f"Column {layout.label!r} has {found}; a classifier needs {('one', 'two')[least - 1]} or more.")
     return tuple(sorted(names, key=_numeric_first))
 
 

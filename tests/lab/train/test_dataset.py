@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.train.dataset import HELD_OUT, REJECTS, file_data, training_data
 from uatlite.text.schema import Layout
+from uatlite.values import Span
 
 LAYOUT = Layout(text="body", label="verdict")
 
@@ -112,3 +114,49 @@ def test_options_of_a_file_with_a_task_are_an_error(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigurationError, match="is about --data FILE, and the rows come from the task sst2"):
             training_data("sst2", None, layout, **options)
+
+
+def test_a_file_with_entities_is_held_out_in_its_own_form(tmp_path: Path) -> None:
+    path = tmp_path / "names.conll"
+    texts = [f"Ada{place} B-PER\nLovelace I-PER\nof O\nRome{place} B-LOC\n" for place in range(20)]
+    path.write_text("\n".join([*texts, "Eve I-PER\n"]))
+    data = file_data(path, Layout())
+    assert data.train.labels == ("LOC", "PER")
+    assert (len(data.train), len(data.held_out or ())) == (16, 4)
+    assert data.train.examples[0].entities == (Span(0, 13, "PER"), Span(17, 22, "LOC"))
+    notes = data.write(tmp_path)
+    assert "--text tokens --label tags -o DIR" in notes[0]
+    assert "1 rows rejected" in notes[1]
+    again = file_data(tmp_path / HELD_OUT, Layout(), held_out=0)
+    assert data.held_out is not None
+    assert [(one.text, one.entities) for one in again.train.examples] == [
+        (one.text, one.entities) for one in data.held_out.examples
+    ]
+
+
+@pytest.mark.parametrize("kind", ["entities", "labels"])
+def test_texts_with_entities_or_several_labels(kind: str, tmp_path: Path) -> None:
+    golds: dict[str, list[object]] = {
+        "entities": [[{"start": 0, "end": 3, "label": "PER"}], []],
+        "labels": [["joy", "anger"], []],
+    }
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": f"Ada {place} ", kind: golds[kind][place % 2]} for place in range(20)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = file_data(path, Layout())
+    assert data.train.labels == {"entities": ("PER",), "labels": ("anger", "joy")}[kind]
+    data.write(tmp_path)
+    again = file_data(tmp_path / HELD_OUT, Layout(), held_out=0)
+    assert data.held_out is not None
+    assert [replace(one, id="") for one in again.train.examples] == [
+        replace(one, id="") for one in data.held_out.examples
+    ]
+    with pytest.raises(DataError, match="none of the 16 rows to train on has the label 'grief'"):
+        file_data(path, Layout(), label_order=(*data.train.labels, "grief"))
+
+
+def test_a_file_in_which_nothing_is_ever_answered(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"tokens": ["a"], "tags": ["O"]}\n')
+    with pytest.raises(DataError, match="Column 'tags' has no label; a classifier needs one or more"):
+        file_data(path, Layout())

@@ -13,13 +13,13 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.scoring.blocks import LabelledRows, read_labelled
-from uatlite.text.examples import require_columns
+from uatlite.text.examples import find_layout, require_columns
 from uatlite.text.gold import tags_for, tags_of_spans
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Kind, Layout
 from uatlite.text.tasks import check_source, labels_in, load, sample, take_share, unless_default
 from uatlite.text.write import row_writer
-from uatlite.values import Choices, Dataset, Example, strings
+from uatlite.values import Choices, Dataset, Example, Words, strings
 
 NO_TAG = -100
 """The target of a token that is not trained on: the index that cross-entropy leaves out."""
@@ -44,8 +44,9 @@ class TrainingData:
             columns = [column for column in (self.layout.text, self.layout.pair) if column]
             with row_writer(path) as write:
                 for example in self.held_out.examples:
-                    texts = dict(zip(columns, strings(example.text), strict=False))
-                    write({**texts, str(self.layout.label): self.held_out.labels[example.label or 0]})
+                    texts = [list(example.text.tokens)] if isinstance(example.text, Words) else strings(example.text)
+                    row = dict(zip(columns, texts, strict=False))
+                    write({**row, str(self.layout.label): gold_of(example, self.held_out.labels, self.layout)})
             pair = f" --text-pair {self.layout.pair}" if self.layout.pair else ""
             notes.append(
                 f"{len(self.held_out):,} rows were held out. Calibrate on them: uatlite calibrate {directory} {path} "
@@ -104,6 +105,7 @@ def file_data(
         raise ConfigurationError(f"--held-out {held_out} is not allowed: a share from 0 to below 1, as in 0.2.")
     if next(iter(read_rows(path)), None) is None:
         raise DataError(f"{path} holds no row; give a file with a text and a label in every row.")
+    layout = find_layout(read_rows(path), layout)
     labels = tuple(label_order or labels_in(require_columns(read_rows(path), layout), layout, strict=False))
     layout = replace(layout, codes=labels)
     rows = read_labelled(str(path), layout, labels, strict=strict)
@@ -116,8 +118,9 @@ def file_data(
     )
     rest = tuple(take_share(whole.examples, (cut, 100))) if cut < 100 else ()
     kept = replace(whole, split="held-out", examples=rest) if rest else None
-    for number, label in enumerate(labels):
-        if number not in train.gold:
+    there = answers_in(train)
+    for label in labels:
+        if label not in there:
             raise DataError(
                 f"{path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of it, or "
                 "train on more of the file: a lower --held-out, a higher --limit."
@@ -130,9 +133,29 @@ def file_data(
 
 
 def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: LabelledRows) -> Dataset:
-    pairs = enumerate(zip(rows.texts, rows.labels, strict=True))
-    examples = tuple(Example(str(place), text, label) for place, (text, label) in pairs)
+    golds: dict[str, list[Any]] = {"label": rows.labels, "entities": rows.entities, "labels": rows.label_sets}
+    [(name, gold)] = [(name, gold) for name, gold in golds.items() if gold]
+    pairs = enumerate(zip(rows.texts, gold, strict=True))
+    examples = tuple(Example(str(place), text, **{name: one}) for place, (text, one) in pairs)
     return Dataset(path.name.split(".")[0], split, labels, examples, path.name)
+
+
+def answers_in(dataset: Dataset) -> set[str]:
+    """The labels, or types of entities, that some row has."""
+    types = {span.label for example in dataset.examples for span in example.entities or ()}
+    places = {place for example in dataset.examples for place in example.labels or ()} | set(dataset.gold)
+    return types | {dataset.labels[place] for place in places if place is not None}
+
+
+def gold_of(example: Example, labels: Sequence[str], layout: Layout) -> object:
+    """The gold of a row as the label column of its file has it."""
+    if layout.gold == "tags" and isinstance(example.text, Words):
+        return tags_of_spans(example.text.spans, example.entities or ())
+    if layout.gold == "entities":
+        return [span._asdict() for span in example.entities or ()]
+    if layout.gold == "labels":
+        return [labels[place] for place in example.labels or ()]
+    return labels[example.label or 0]
 
 
 @dataclass(frozen=True, eq=False)
