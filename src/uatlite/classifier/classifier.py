@@ -1,7 +1,7 @@
 """From a fine-tuned checkpoint to a classifier that knows when not to answer."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +12,6 @@ from uatlite.classifier import calibrate as calibrating
 from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.calibrate import Calibration, CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
-from uatlite.classifier.exported import OnnxRuntime
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
@@ -123,20 +122,6 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
             warnings.warn(calibration.rule.describe(), stacklevel=2)
         if calibration.comparison is not None and calibration.comparison.verdict == "worse":
             warnings.warn(calibration.comparison.describe(), stacklevel=2)
-        return self
-
-    def rename_classes(self, names: Sequence[str]) -> Self:
-        """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
-        if isinstance(self.model, OnnxRuntime):
-            raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
-        known = len(self.class_names)
-        if self.chooses or len(names) != known or len(set(names)) != known:
-            raise ConfigurationError(
-                f"{', '.join(names)} are not {known} different names, one for each of the classes."
-            )
-        self.model.config.id2label = dict(enumerate(names))
-        self.model.config.label2id = {name: column for column, name in enumerate(names)}
-        self.calibration_ = None
         return self
 
     def predict(self, texts: Iterable[Any] | Choices, *, check_shift: bool = True) -> Predictions:

@@ -1,5 +1,6 @@
 """What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
@@ -168,6 +169,20 @@ class Product(Generic[Record]):
                 f"the classifier was calibrated with {difference}; calibrate it again, or set that back."
             )
         return settings
+
+    def rename_classes(self, names: Sequence[str]) -> Self:
+        """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
+        if isinstance(self.model, OnnxRuntime):
+            raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
+        known = len(self.class_names)
+        if self.chooses or len(names) != known or len(set(names)) != known:
+            raise ConfigurationError(
+                f"{', '.join(names)} are not {known} different names, one for each of the classes."
+            )
+        self.model.config.id2label = dict(enumerate(names))
+        self.model.config.label2id = {name: column for column, name in enumerate(names)}
+        self.calibration_ = None
+        return self
 
     def predictor(self) -> ProductPredictor:
         """The product as it is now, ready to run: settings and calibration are built and checked once."""

@@ -1,7 +1,7 @@
 """Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,13 @@ Text = Annotated[str, in_columns("--text", help="Column of the text, of a pair's
 Pair = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
 Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
 Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
+GoldColumn = Annotated[
+    str | None,
+    in_columns(
+        "--label",
+        help="Column of the gold: by default label, a class name or a number from 0; labels for many labels.",
+    ),
+]
 LabelOrder = Annotated[
     str | None, in_columns("--label-order", help="Names of the model's classes in its order: negative,positive")
 ]
@@ -70,6 +77,12 @@ Gpus = Annotated[float, in_where("--gpus-per-worker", help="GPUs of a Ray worker
 def given(**options: Any) -> dict[str, Any]:
     """The options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raise where one of the options was given; `why` is the kind of the model, and what to use instead."""
+    for name in given(**options):
+        raise ConfigurationError(f"--{name.replace('_', '-')} is not for {why}.")
 
 
 def names(given: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,10 +1,11 @@
 """The commands of the product: calibrate, predict, explain and serve a classifier, and list its dropout sites."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.console import Console
 from typer import Argument, Option, echo
@@ -14,7 +15,7 @@ from uatlite.cli.bars import ScoringBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.product import Product
 
 
 def predict(
@@ -50,7 +51,7 @@ def predict(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.product import load_product
     from uatlite.scoring.blocks import estimate_rows, open_rows
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
@@ -65,7 +66,7 @@ def predict(
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
-    load = partial(UncertaintyClassifier.from_pretrained, shared.absolute_model(model), method=method, **changes)
+    load = partial(load_product, shared.absolute_model(model), method=method, **changes)
     total = estimate_rows(job) if console.is_terminal else None
     if cluster is None:
         check_output(job)
@@ -102,8 +103,14 @@ def calibrate(
         float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
     ] = None,
     target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
+    target_precision: Annotated[
+        float | None, Option(help="Of many labels: report those of which at least this share is right, as in 0.9.")
+    ] = None,
+    target_wrong: Annotated[
+        float | None, Option(help="Of many labels: report at most so many wrong ones a text, as in 0.1.")
+    ] = None,
     threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
-    confidence: Annotated[float, Option(help="Confidence with which --target-risk holds.")] = 0.95,
+    confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
     per_class: Annotated[
         bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
     ] = False,
@@ -151,12 +158,13 @@ def calibrate(
     text: shared.Text = "text",
     text_pair: shared.Pair = None,
     options: shared.Options = None,
-    label: shared.Label = "label",
+    label: shared.GoldColumn = None,
     label_order: shared.LabelOrder = None,
     format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.product import load_product
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.blocks import read_labelled, read_texts
     from uatlite.text.schema import Layout
@@ -166,13 +174,29 @@ def calibrate(
     if output is not None:
         check_target(output, overwrite=overwrite)
     console = shared.messages()
-    classifier = UncertaintyClassifier.from_pretrained(
-        model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows
-    )
+    classifier = load_product(model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows)
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
     classes = classifier.class_names or tuple(ascii_uppercase)
-    layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
+    of_one = {
+        "target_risk": target_risk,
+        "target_coverage": target_coverage,
+        "threshold": threshold,
+        "calibrator": calibrator,
+        "label_sets": label_sets,
+        "budget": budget,
+    }
+    of_several = {"target_precision": target_precision, "target_wrong": target_wrong}
+    layout = Layout(text=text, pair=text_pair, options=options, label=label or "label", codes=classes)
+    arguments: dict[str, Any] = shared.given(score=score)
+    if isinstance(classifier, UncertaintyClassifier):
+        shared.refuse(of_several, "a model of one class a text; use --target-risk")
+        arguments |= {**of_one, "per_class": per_class, "tolerance": tolerance}
+    else:
+        menus = {"per_class": per_class or None, "menu": menu or None}
+        shared.refuse({**of_one, **menus}, "a model of many labels; use --target-precision or --target-wrong")
+        layout = replace(layout, label=label or "labels", gold="labels")
+        arguments |= of_several
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
     others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
@@ -186,20 +210,12 @@ def calibrate(
         classifier.calibrate(
             rows.texts,
             rows.labels,
-            target_risk=target_risk,
-            target_coverage=target_coverage,
-            threshold=threshold,
             confidence=confidence,
-            per_class=per_class,
-            score=score,
-            calibrator=calibrator,
-            label_sets=label_sets,
             reference=others,
             false_alarm=false_alarm,
-            tolerance=tolerance,
-            budget=budget,
             seed=seed,
             report=report,
+            **arguments,
         )
     if menu:
         _print_menu(console, classifier)
@@ -210,7 +226,7 @@ def calibrate(
     _print_calibration(console, classifier, len(rows.rejects), output)
 
 
-def _print_menu(console: Console, classifier: "UncertaintyClassifier") -> None:
+def _print_menu(console: Console, classifier: "Product[Any]") -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     if calibration.menu is None:
@@ -220,17 +236,20 @@ def _print_menu(console: Console, classifier: "UncertaintyClassifier") -> None:
         console.print(line)
 
 
-def _print_calibration(console: Console, classifier: "UncertaintyClassifier", rejected: int, output: Path) -> None:
+def _print_calibration(console: Console, classifier: "Product[Any]", rejected: int, output: Path) -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     lines = calibration.describe()
     if calibration.rule is not None and not calibration.rule.promised:
         lines.remove(calibration.rule.describe())
         console.print(f"No row will be answered. {calibration.rule.describe()}", style=shared.WARNING)
-    if calibration.rule is None:
+    menu = getattr(calibration, "menu", None)
+    if calibration.rule is None and "one" in classifier.answers:
         lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
-    elif not calibration.rule.promised and calibration.menu is not None:
-        lines += calibration.menu.describe()
+    elif calibration.rule is None:
+        lines.append("No rule for reporting; --target-precision 0.9 makes one.")
+    elif not calibration.rule.promised and menu is not None:
+        lines += menu.describe()
     if rejected:
         lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
     if calibration.figures is not None:
