@@ -18,9 +18,13 @@ from uatlite.values import Text
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.evidence import Figures
+    from uatlite.classifier.labeler import UncertaintyLabeler
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
+
+    AnyProduct = UncertaintyClassifier | UncertaintyLabeler
 
 
 class CalibrationRecord(Protocol):
@@ -225,19 +229,19 @@ class Product(Generic[Record]):
         )
 
 
-def load_product(name: str | Path, **options: Any) -> "Product[Any]":
+def load_product(name: str | Path, **options: Any) -> "AnyProduct":
     """The product of a directory or a hub id, by the kind of its model; `options` as in `Product.from_pretrained`."""
     return product_class(name).from_pretrained(name, **options)
 
 
-def product_class(name: str | Path) -> "type[Product[Any]]":
+def product_class(name: str | Path) -> "type[AnyProduct]":
     """The product that a model is for, by its configuration alone."""
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.labeler import UncertaintyLabeler
 
     if is_exported(name):
         return UncertaintyClassifier
-    products: tuple[type[Product[Any]], ...] = (UncertaintyClassifier, UncertaintyLabeler)
+    products: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler)
     kind = _answering(name)
     found = next((product for product in products if kind in product.answers), None)
     if found is None:
