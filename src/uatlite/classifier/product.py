@@ -18,13 +18,9 @@ from uatlite.values import Text
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.evidence import Figures
-    from uatlite.classifier.labeler import UncertaintyLabeler
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
-
-    AnyProduct = UncertaintyClassifier | UncertaintyLabeler
 
 
 class CalibrationRecord(Protocol):
@@ -227,34 +223,6 @@ class Product(Generic[Record]):
             "several; use UncertaintyClassifier. A model of many labels has problem_type='multi_label_classification' "
             "in its configuration."
         )
-
-
-def load_product(name: str | Path, **options: Any) -> "AnyProduct":
-    """The product of a directory or a hub id, by the kind of its model; `options` as in `Product.from_pretrained`."""
-    return product_class(name).from_pretrained(name, **options)
-
-
-def product_class(name: str | Path) -> "type[AnyProduct]":
-    """The product that a model is for, by its configuration alone."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.classifier.labeler import UncertaintyLabeler
-
-    if is_exported(name):
-        return UncertaintyClassifier
-    products: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler)
-    kind = _answering(name)
-    found = next((product for product in products if kind in product.answers), None)
-    if found is None:
-        raise ModelError(f"{name} gives an answer for each of its {kind}, and no product reads such models.")
-    return found
-
-
-def _answering(name: str | Path) -> Answering:
-    try:
-        from uatlite.model.load import answering_of
-    except ModuleNotFoundError as error:
-        raise MissingDependency(str(error.name), "torch") from error
-    return answering_of(name)
 
 
 def _load_checkpoint(name: str | Path, device: str | None) -> "Checkpoint":

@@ -51,7 +51,7 @@ def predict(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
-    from uatlite.classifier.product import load_product
+    from uatlite.classifier.products import load_product
     from uatlite.scoring.blocks import estimate_rows, open_rows
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
@@ -164,7 +164,7 @@ def calibrate(
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.classifier.product import load_product
+    from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.blocks import read_labelled, read_texts
     from uatlite.text.schema import Layout

@@ -1,0 +1,41 @@
+"""The product that a model is for, by what the model answers: commands, scoring and serving need not be told."""
+
+from pathlib import Path
+from typing import Any
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.exported import is_exported
+from uatlite.classifier.labeler import UncertaintyLabeler
+from uatlite.errors import MissingDependency, ModelError
+from uatlite.model.architectures import Answering
+
+AnyProduct = UncertaintyClassifier | UncertaintyLabeler
+"""Each of them is a `Product`; they differ in what calibrating is asked for and in what predictions hold."""
+
+PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler)
+"""Each says in `answers` which models it is for."""
+
+
+def load_product(name: str | Path, **options: Any) -> AnyProduct:
+    """The product in a directory or under a hub id; `options` are those of `Product.from_pretrained`."""
+    return product_class(name).from_pretrained(name, **options)
+
+
+def product_class(name: str | Path) -> type[AnyProduct]:
+    """The product that a model is for, by its configuration alone; an exported model answers one class a text."""
+    if is_exported(name):
+        return UncertaintyClassifier
+    kind = _answering(name)
+    found = next((product for product in PRODUCTS if kind in product.answers), None)
+    if found is None:
+        known = ", ".join(f"{product.__name__} ({', '.join(product.answers)})" for product in PRODUCTS)
+        raise ModelError(f"{name} answers by {kind!r}, and there is no product for that; there are {known}.")
+    return found
+
+
+def _answering(name: str | Path) -> Answering:
+    try:
+        from uatlite.model.load import answering_of
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "torch") from error
+    return answering_of(name)
