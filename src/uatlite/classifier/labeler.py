@@ -87,7 +87,14 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
         learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed), TOLERANCE, None)
         self.calibration_ = calibrate_answers(
-            learned, label_answers(learned.outputs), gold.ravel(), options, model_hash=self.runtime.hash, classes=names
+            learned,
+            label_answers(learned.outputs),
+            gold.ravel(),
+            options,
+            model_hash=self.runtime.hash,
+            classes=names,
+            gold=gold.sum(axis=1),
+            covered="gold labels",
         )
         rule = self.calibration_.rule
         if rule is not None and not rule.promised:

@@ -8,7 +8,7 @@ The raw score, the log-odds that the model gives, is fitted on no row, so that a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,11 @@ from uatlite.classifier.evidence import Figures
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
-from uatlite.trust.grouped import GroupedRule, grouped_risk
+from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
 from uatlite.trust.promise import fitting_rows
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
-from uatlite.values import Floats, check_share
+from uatlite.values import Floats, Integers, check_share
 
 LOG_ODDS, CONFIDENCE = "log-odds", "confidence"
 ANSWER_SCORES = (LOG_ODDS, CONFIDENCE)
@@ -38,7 +38,7 @@ class AnswerOptions:
     target_precision: float | None = None
     """at least this share of the reported answers is right"""
     target_wrong: float | None = None
-    """at most so many wrong answers are reported a text, on average"""
+    """at most so many wrong answers are reported a text, on average; 0.1 is one in ten texts"""
     confidence: float = 0.95
     score: str = LOG_ODDS
     false_alarm: float = 0.01
@@ -50,10 +50,8 @@ class AnswerOptions:
         check_share("confidence", self.confidence)
         if self.target_precision is not None:
             check_share("target_precision", self.target_precision)
-        if self.target_wrong is not None and not self.target_wrong > 0:
-            raise ConfigurationError(
-                f"target_wrong={self.target_wrong!r} is not above 0; 0.1 is one wrong answer in ten texts."
-            )
+        if self.target_wrong is not None:
+            check_share("target_wrong", self.target_wrong)
         if self.target_precision is not None and self.target_wrong is not None:
             raise ConfigurationError(
                 "target_precision and target_wrong were given together; there is one threshold, so choose one of them."
@@ -157,12 +155,14 @@ def calibrate_answers(
     *,
     model_hash: str,
     classes: tuple[str, ...],
-    most: int | None = None,
+    gold: Integers | None = None,
+    covered: str = "gold answers",
     extra: Mapping[str, Any] | None = None,
 ) -> AnswerCalibration:
     """Learn from the answers of labelled texts, and whether each is right, (answers,).
 
-    `most` is the most answers that a text may report, where it is known beforehand.
+    `gold` (texts,) are the answers that a text should have; the coverage of a rule is the share of them that is
+    reported, and `covered` is what they are called. Without them it is the share of answers.
     """
     texts = answers.texts
     split = options.promise is not None and options.score == CONFIDENCE
@@ -170,13 +170,18 @@ def calibrate_answers(
     calibrator = AnswerCalibrator().fit(answers.of_texts(fitting), right[fitting[answers.text]])
     scope = _scope(learned, texts, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
+    rule = _rule(answers, right, calibrator, fitting if split else None, inside, options)
+    if rule is not None and gold is not None:
+        decides = inside & ~fitting if split else inside
+        scores = answer_scores(options.score, answers, calibrator)
+        rule = with_coverage(rule, answers, scores, right, decides, gold, covered)
     return AnswerCalibration(
         settings=learned.settings,
         model_hash=model_hash,
         classes=classes,
         rows=texts,
         calibrator=calibrator,
-        rule=_rule(answers, right, calibrator, fitting if split else None, inside, options, most),
+        rule=rule,
         shift=_shift(answers, options),
         scope=scope,
         spending=learned.spending,
@@ -187,6 +192,25 @@ def calibrate_answers(
 def answer_scores(score: str, answers: Answers, calibrator: AnswerCalibrator) -> Floats:
     """What ranks answers, (answers,)."""
     return answers.log_odds if score == LOG_ODDS else calibrator.confidence(answers)
+
+
+def with_coverage(
+    rule: GroupedRule,
+    answers: Answers,
+    scores: Floats,
+    right: NDArray[np.bool_],
+    texts: NDArray[np.bool_],
+    gold: Integers,
+    covered: str,
+) -> GroupedRule:
+    """The rule with its coverage of gold answers, (texts,), among the chosen texts, (texts,) bool."""
+    said = rule.reports(scores, answers.text) & right
+    found = np.bincount(answers.text[said], minlength=answers.texts)[texts].astype(np.float64)
+    wanted = gold[texts].astype(np.float64)
+    if not wanted.sum():
+        return rule
+    share, interval = found.sum() / wanted.sum(), ratio_interval(found, wanted, rule.confidence)
+    return replace(rule, coverage=float(share), coverage_interval=interval, covered=covered)
 
 
 def top_log_odds(answers: Answers) -> Floats:
@@ -224,12 +248,11 @@ def _rule(
     fitting: NDArray[np.bool_] | None,
     inside: NDArray[np.bool_],
     options: AnswerOptions,
-    most: int | None,
 ) -> GroupedRule | None:
     """The rule asked for. Texts out of scope are abstained on, so no answer among them counts."""
     if options.promise is None:
         return None
-    _, target = options.promise
+    kind, target = options.promise
     scores = answer_scores(options.score, answers, calibrator)
     deciding = inside if fitting is None else inside & ~fitting
     chosen = answers.of_texts(deciding)
@@ -245,8 +268,8 @@ def _rule(
         chosen.text,
         chosen.texts,
         target,
+        kind=kind,
         confidence=options.confidence,
-        most=most,
         reference=reference,
         score=options.score,
         seed=options.seed,

@@ -48,6 +48,7 @@ class GroupedRule(StoredDecision):
     above the threshold: `answers`, `reported` and `errors` are then the gold answers of all texts, those of answered
     texts, and those of them that are missed; `coverage` is the share of texts answered, and of the gold answers of a
     text at most `most` count. The interval of the coverage is that of a ratio over texts, by the normal approximation.
+    Calibration may state the coverage of something else, such as gold answers, and name it in `covered`.
     `promised` says whether `target` is promised, and `reason` why not. `target` is the share that may be wrong, the
     wrong answers a text, or the share that may be missed.
     """
@@ -67,6 +68,7 @@ class GroupedRule(StoredDecision):
     coverage_interval: tuple[float, float]
     promised: bool
     reason: str = ""
+    covered: str = "answers"
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, GROUPED_KINDS)
@@ -104,8 +106,8 @@ class GroupedRule(StoredDecision):
             else f"at most {self.target:g} wrong answers a text on average"
         )
         return (
-            f"Report answers{above}, at most {self.most} a text: {promise}; {share} of answers ({low:.1%} to "
-            f"{high:.1%}) are reported, {self.errors} of {self.reported} wrongly ({basis})."
+            f"Report answers{above}, at most {self.most} a text: {promise}; {share} of {self.covered} ({low:.1%} to "
+            f"{high:.1%}) are reported; {self.errors} of {self.reported} reported are wrong ({basis})."
         )
 
 
