@@ -209,7 +209,7 @@ def calibrate(
 
         classifier.calibrate(
             rows.texts,
-            rows.labels,
+            rows.labels or rows.label_sets,
             confidence=confidence,
             reference=others,
             false_alarm=false_alarm,
