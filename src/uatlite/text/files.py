@@ -183,11 +183,14 @@ def file_beside(name: str | Path, file: str) -> Path | None:
         from transformers.utils import cached_file
     except ModuleNotFoundError as error:
         raise MissingDependency("transformers", "torch") from error
-    found = cached_file(
-        str(name),
-        file,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
+    from uatlite.text.hub import hub_access  # it reads rows, which are in files
+
+    with hub_access(str(name)):
+        found = cached_file(
+            str(name),
+            file,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
     return None if found is None else Path(found)
