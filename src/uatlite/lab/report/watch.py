@@ -8,7 +8,7 @@ All values are computed before the page is rendered. The template engine escapes
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -220,6 +220,7 @@ def draw_timeline(display: TimelineDisplay) -> "Figure":
         at, colour = [moment for moment, _ in known], SERIES[place % len(SERIES)]
         low, high, middle = ([getattr(one, end) for _, one in known] for end in ("low", "high", "value"))
         axes[place].fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes[place].vlines(at, low, high, color=colour, alpha=0.35, linewidth=1.0)
         axes[place].plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
         if name in display.usual:
             axes[place].axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
@@ -229,6 +230,8 @@ def draw_timeline(display: TimelineDisplay) -> "Figure":
         if display.since is not None:
             one.axvline(moment_of(display.since), color=WRONG, linewidth=1.2)
     (axes[-1] if shares else axes).tick_params(axis="x", rotation=0, labelsize=7.5)
+    if len(moments) == 1:  # else the axis would span years
+        evidence.set_xlim(moments[0] - timedelta(hours=6), moments[0] + timedelta(hours=6))
     return figure
 
 
@@ -265,6 +268,7 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
         state=state,
         title="No change was found" if state.alarm is None else f"Alarm: {state.alarm.what}",
         steps=steps(classifier, source, watch.path, alarm=state.alarm is not None),
+        served=source is None,
         figure=timeline_figure(watch, state, summary.drawn_labels) if state.timeline.hours else None,
         past=[one for one in state.alarms if one.answer is not None],
         spelt=spelt_hour,
