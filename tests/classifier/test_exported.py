@@ -170,8 +170,11 @@ def test_one_text_has_one_answer_in_int8(
     clf = build(method)
     export(clf, tmp_path / "out", int8=True, passes=method == "fast")
     ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
+    ours.runtime._threads = 3  # type: ignore[attr-defined]
     texts = texts_of(12, seed=2)
     whole = ours.predict_proba(texts)
+    with ours.runtime.one_thread():
+        np.testing.assert_array_equal(whole, ours.predict_proba(texts))
     np.testing.assert_array_equal(whole[::-1], ours.predict_proba(texts[::-1]))
     for text, expected in zip(texts, whole, strict=True):
         np.testing.assert_array_equal(ours.predict_proba([text])[0], expected)

@@ -48,7 +48,7 @@ def arrays(encoded: Encoded) -> dict[str, np.ndarray]:
 def exported(
     model: PreTrainedModel, config: UATConfig, example: Encoded, path: Path, side: str = "right"
 ) -> Callable[..., Outputs]:
-    """`run(encoded, config=config, singly=False)` of the written graph."""
+    """`run(encoded, config=config)` of the written graph."""
     described = export_passes(model, config, example, path, padding_side=side)
     assert PassesGraph.from_dict(described.to_dict()) == described
     masks = GraphMasks(described)
@@ -57,10 +57,8 @@ def exported(
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [one.name for one in session.get_inputs()]
 
-    def run(encoded: Encoded, asked: UATConfig = config, singly: bool = False) -> Outputs:
-        return run_passes(
-            masks, lambda given: session.run(None, {n: given[n] for n in names}), arrays(encoded), asked, singly=singly
-        )
+    def run(encoded: Encoded, asked: UATConfig = config) -> Outputs:
+        return run_passes(masks, lambda given: session.run(None, {n: given[n] for n in names}), arrays(encoded), asked)
 
     return run
 
@@ -123,7 +121,6 @@ def test_one_text_has_one_answer(
     for row, length in enumerate((9, 5, 7, 3)):
         alone = {key: value[row : row + 1, :length] for key, value in batch.items()}
         np.testing.assert_allclose(run(alone)[0][:, 0], whole[:, row], atol=1e-5)
-    np.testing.assert_allclose(run(batch, singly=True)[0], whole, atol=1e-5)
     monkeypatch.setattr(graph, "CACHED_BYTES", 1)
     monkeypatch.setattr(graph, "MEMORY_BUDGET", 1)
     np.testing.assert_allclose(run(batch)[0], whole, atol=1e-5)

@@ -13,8 +13,10 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -24,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.run import gather
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
-from uatlite.passes.config import UATConfig
 from uatlite.passes.graph import GraphMasks, PassesGraph, alone, run_passes
 from uatlite.values import Integers
 
@@ -138,6 +140,10 @@ def available_threads() -> int:
     return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
 
 
+_OPENING = threading.Lock()
+"""Threads that need the same session at first wait for one of them to open it."""
+
+
 @dataclass(eq=False)
 class OnnxRuntime:
     """An exported classifier, ready to run."""
@@ -191,9 +197,23 @@ class OnnxRuntime:
             self._threads = before
 
     def run(self, method: Method, batch: Batch) -> Outputs:
-        if method.sampled is not None and self.manifest.passes is not None:
-            return self._sample(method.sampled, batch.arrays)
-        said = method.read_from(self._plain(batch.arrays))
+        arrays = {"attention_mask": np.ones_like(batch.arrays["input_ids"]), **batch.arrays}
+        if self.manifest.precision != "int8":
+            return self._outputs(method, arrays, self._threads)
+        # Activations are quantised by the largest of a forward: with other texts in it, a text would have many answers.
+        texts = [Batch((row,), text) for row, text in enumerate(alone(arrays))]
+        if len(texts) == 1:
+            return self._outputs(method, texts[0].arrays, self._threads)
+        with ThreadPoolExecutor(self._threads) as pool:
+            return gather(list(pool.map(lambda text: self._outputs(method, text.arrays, 1), texts)), texts)
+
+    def _outputs(self, method: Method, arrays: Mapping[str, Integers], threads: int) -> Outputs:
+        """What the method says about texts that share their forwards."""
+        if method.sampled is not None and self._masks is not None:
+            logits, read = run_passes(self._masks, partial(self._run, PASSES, threads), arrays, method.sampled)
+            return Outputs(logits, representations=read)
+        logits, read = (values.astype(np.float64) for values in self._run(PLAIN, threads, arrays))
+        said = method.read_from(Outputs(logits[None], representations=read))
         if isinstance(said, Outputs):
             return said
         kept = "" if self.manifest.passes is None else f" and the passes of {self.manifest.passes.config.to_json()}"
@@ -201,27 +221,6 @@ class OnnxRuntime:
             f"{self.directory} holds one plain pass{kept}, for the methods base and distilled once it is calibrated; "
             f"{method.name} needs others. Run it with the PyTorch checkpoint, or export that with its --passes."
         )
-
-    @property
-    def _singly(self) -> bool:
-        """Whether each text runs alone, without padding.
-
-        Activations are quantised by the largest of a forward: with others in it, a text would have many answers.
-        """
-        return self.manifest.precision == "int8"
-
-    def _plain(self, arrays: Mapping[str, Integers]) -> Outputs:
-        arrays = _with_mask(arrays)
-        parts = alone(arrays) if self._singly else [arrays]
-        found = [self._run(PLAIN, part) for part in parts]
-        logits, read = (np.concatenate(values).astype(np.float64) for values in zip(*found, strict=True))
-        return Outputs(logits[None], representations=read)
-
-    def _sample(self, config: UATConfig, arrays: Mapping[str, Integers]) -> Outputs:
-        assert self._masks is not None
-        run = partial(self._run, PASSES)
-        logits, read = run_passes(self._masks, run, _with_mask(arrays), config, singly=self._singly)
-        return Outputs(logits, representations=read)
 
     @cached_property
     def _masks(self) -> GraphMasks | None:
@@ -235,29 +234,28 @@ class OnnxRuntime:
     def _files(self) -> list[Path]:
         return [*sorted(self.directory.glob("*.onnx")), self.directory / FILE, self.directory / MANIFEST]
 
-    def _run(self, graph: str, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
-        session = self._session(graph)
+    def _run(self, graph: str, threads: int, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
+        session = self._session(graph, threads)
         return list(session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()}))
 
-    def _session(self, graph: str) -> InferenceSession:
-        key = graph, self._threads
-        if key not in self._sessions:
-            try:
-                from onnxruntime import InferenceSession, SessionOptions
-            except ModuleNotFoundError as error:
-                raise MissingDependency("onnxruntime", "onnx") from error
-            options = SessionOptions()
-            options.intra_op_num_threads = self._threads
-            options.inter_op_num_threads = 1
-            # Idle threads that spin take the cores from everything else in the process.
-            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-            path = self.directory / graph
-            self._sessions[key] = InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return self._sessions[key]
+    def _session(self, graph: str, threads: int) -> InferenceSession:
+        with _OPENING:
+            if (graph, threads) not in self._sessions:
+                self._sessions[graph, threads] = _session_of(self.directory / graph, threads)
+            return self._sessions[graph, threads]
 
 
-def _with_mask(arrays: Mapping[str, Integers]) -> dict[str, Integers]:
-    return {"attention_mask": np.ones_like(arrays["input_ids"]), **arrays}
+def _session_of(path: Path, threads: int) -> InferenceSession:
+    try:
+        from onnxruntime import InferenceSession, SessionOptions
+    except ModuleNotFoundError as error:
+        raise MissingDependency("onnxruntime", "onnx") from error
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Idle threads that spin take the cores from everything else in the process.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def multiplies_int8(processor: Path = PROCESSOR) -> bool | None:

@@ -219,16 +219,13 @@ def running_moments(keep: Bits, rate: float) -> tuple[NDArray[np.float32], NDArr
 
 
 def run_passes(
-    masks: GraphMasks, run: Run, encoded: Mapping[str, Integers], config: UATConfig, *, singly: bool
+    masks: GraphMasks, run: Run, encoded: Mapping[str, Integers], config: UATConfig
 ) -> tuple[Floats, Floats]:
-    """Logits (passes, batch, classes) of all passes of a configuration, and what the head reads (batch, units).
-
-    With `singly` every text has its own forward, without padding, so that what it is quantised by is its own.
-    """
+    """Logits (passes, batch, classes) of all passes of a configuration, and what the head reads (batch, units)."""
     masks.graph.check(config)
     logits: list[Floats] = []
     read: list[Floats] = []
-    for part in parts_of(encoded, masks.graph, config, singly=singly):
+    for part in parts_of(encoded, masks.graph, config):
         texts, rows = GraphTexts.of(part, config.per_input), len(part["input_ids"])
         found = []
         for passes in _blocks(part["input_ids"], masks.graph, config):
@@ -239,12 +236,10 @@ def run_passes(
     return np.concatenate(logits, axis=1), np.concatenate(read)
 
 
-def parts_of(
-    encoded: Mapping[str, Integers], graph: PassesGraph, config: UATConfig, *, singly: bool
-) -> Iterator[dict[str, Integers]]:
+def parts_of(encoded: Mapping[str, Integers], graph: PassesGraph, config: UATConfig) -> Iterator[dict[str, Integers]]:
     """The texts of a batch in the chunks that run together, each cut to its longest."""
     ids = encoded["input_ids"]
-    if singly or (graph.pass_by_pass and config.per_input):
+    if graph.pass_by_pass and config.per_input:
         yield from alone(encoded)
         return
     passes = 1 if graph.pass_by_pass else config.samples

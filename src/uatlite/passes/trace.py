@@ -5,6 +5,7 @@ and token uncertainty included, is what the engine runs.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -14,7 +15,7 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError
 from uatlite.model.architectures import check_encoded, unwrap
 from uatlite.model.export import batched, check_size, graph_of, trace
-from uatlite.model.intervention import Site, intervene
+from uatlite.model.intervention import AttentionInput, Site, intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
 from uatlite.passes import gates as u
@@ -22,6 +23,7 @@ from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 from uatlite.passes.engine import check_fired, check_samples, position_rate, sizes_of
 from uatlite.passes.forward import FoldedPasses
+from uatlite.passes.gates import Gates
 from uatlite.passes.graph import (
     ATTENTION,
     HIDDEN,
@@ -154,6 +156,11 @@ class TracedPasses(FoldedPasses):
         """The passes of the forward: while tracing a number of the graph."""
         return self._count
 
+    def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor | None]:
+        """The values have the scale of the probabilities that are kept: there are fewer of them."""
+        kept = 1 - self._noise.rate(site, self._layer)
+        return super()._attend(site, replace(inputs, value=inputs.value / kept), g)
+
     def _estimate(self, embedding: Tensor, rate: float) -> None:
         config = self._config
         if not config.modulates or config.estimate == "layerwise":
@@ -180,7 +187,9 @@ class _InputNoise:
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.rate == 0:
             return x
-        multiplier = self._masks[KEPT + call.name].to(x.dtype) / (1 - call.rate)
+        multiplier = self._masks[KEPT + call.name].to(x.dtype)
+        if not call.site.functional:  # the values of functional attention have the scale
+            multiplier = multiplier / (1 - call.rate)
         if call.site.role == "position":
             return x * multiplier
         unfolded = x.reshape(self._count, -1, *x.shape[1:])
