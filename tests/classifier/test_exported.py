@@ -222,7 +222,7 @@ def test_what_needs_pytorch_says_so(fp32: Path, build: Callable[..., Uncertainty
         clf.rename_classes(["x", "y", "z"])
     with pytest.raises(ModelError, match="until it is calibrated"):
         export(build(), tmp_path / "uncalibrated")
-    with pytest.raises(ModelError, match="needs the stochastic passes of fast: add --passes"):
+    with pytest.raises(ModelError, match="the method fast needs its stochastic passes: add --passes"):
         export(build("fast"), tmp_path / "no passes")
     with pytest.raises(ModelError, match="has no stochastic ones"):
         export(build("base"), tmp_path / "base", passes=True)

@@ -34,7 +34,7 @@ def test_export_then_predict_and_calibrate(saved: Path, tmp_path: Path, capsys: 
 
 def test_what_cannot_be_exported_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("export", saved, "-o", tmp_path / "out") == 2
-    assert "needs the stochastic passes of uat:samples=2: add --passes" in capsys.readouterr().err
+    assert "the method uat:samples=2 needs its stochastic passes: add --passes" in capsys.readouterr().err
     assert run("export", saved, "-o", tmp_path / "out", "--method", "base", "--passes") == 2
     assert "has no stochastic ones" in capsys.readouterr().err
     assert run("export", saved, "-o", tmp_path / "out", "--method", "analytic", "--passes") == 2

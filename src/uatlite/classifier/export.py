@@ -94,9 +94,10 @@ def _sampled(classifier: UncertaintyClassifier, plain: Outputs, *, passes: bool)
     if wanted.sampled is None:
         raise ModelError(_advice(classifier, wanted))
     if not passes:
+        whose = "its stochastic passes" if wanted is method else f"the stochastic passes of {wanted.name}"
         raise ModelError(
-            f"the method {method.name} needs the stochastic passes of {wanted.name}: add --passes, in Python "
-            "passes=True. Or calibrate the default method, which needs one plain pass."
+            f"the method {method.name} needs {whose}: add --passes, in Python passes=True. Or calibrate the default "
+            "method, which needs one plain pass."
         )
     return wanted
 
