@@ -6,6 +6,8 @@ The public names are loaded on first use, so that importing a part (the metrics,
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from uatlite.errors import MissingDependency
+
 if TYPE_CHECKING:
     from uatlite.attribution.layers import attribute as attribute
     from uatlite.attribution.layers import propagate as propagate
@@ -41,7 +43,12 @@ __all__ = sorted(_HOME)  # noqa: PLE0605
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        try:
+            return getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("torch", "transformers"):
+                raise
+            raise MissingDependency(error.name, "torch") from error
     raise AttributeError(f"module 'uatlite' has no attribute {name!r}")
 
 

@@ -307,6 +307,14 @@ assert len(clf.predict(["a1 a2", "a3"]).labels) == 2
 found = UncertaintyClassifier.from_pretrained({str(fast)!r}).predict_proba(["a1 a2", "a3"])
 assert abs(found - {expected}).max() < 1e-4
 
+import uatlite
+try:
+    uatlite.attribute
+except ImportError as error:
+    assert str(error) == "torch is not installed; this needs it: pip install 'uatlite[torch]'"
+else:
+    raise AssertionError("attribution without torch")
+
 import uatlite.serve.process
 from uatlite.serve.service import Service
 Service(clf).warm_up()
