@@ -253,7 +253,7 @@ def report(
     console.print(f"Wrote {page} and {page.parent / 'figures'}")
 
 
-KINDS = {"text": "one text", "pair": "two texts", "choice": "multiple choice"}
+KINDS = {"text": "one text", "pair": "two texts", "choice": "multiple choice", "tokens": "a label for each token"}
 
 
 def tasks(data_dir: shared.DataDir = None) -> None:
