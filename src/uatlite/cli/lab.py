@@ -253,7 +253,13 @@ def report(
     console.print(f"Wrote {page} and {page.parent / 'figures'}")
 
 
-KINDS = {"text": "one text", "pair": "two texts", "choice": "multiple choice", "tokens": "a label for each token"}
+KINDS = {
+    "text": "one text",
+    "pair": "two texts",
+    "choice": "multiple choice",
+    "tokens": "a label for each token",
+    "many": "any number of labels",
+}
 
 
 def tasks(data_dir: shared.DataDir = None) -> None:
