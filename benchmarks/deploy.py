@@ -144,7 +144,7 @@ def _column(whole: Classifiers, sampling: dict[str, Classifiers], size: str, rou
 
 def quality(options: argparse.Namespace) -> None:
     rows = load(options.task, "calibration", options.data, limit=options.rows)
-    test = load(options.task, options.test, options.data)
+    test = load(options.task, options.test, options.data, limit=options.test_rows)
     texts, gold = [one.text for one in rows.examples], [rows.labels[one.label] for one in rows.examples]  # type: ignore[index]
     clf = UncertaintyClassifier.from_pretrained(options.model, options.method, calibrated=False)
     if set(clf.class_names) != set(rows.labels):
@@ -212,6 +212,7 @@ def main() -> None:
     one.add_argument("--data", type=Path)
     one.add_argument("--test", default="test", help="the split to test on")
     one.add_argument("--rows", type=int, help="calibration rows; all by default")
+    one.add_argument("--test-rows", type=int, help="all by default")
     one.add_argument("--method", help="by default the default method")
     one.set_defaults(run=quality)
     one = parts.add_parser("installed")
