@@ -139,9 +139,9 @@ class AnswerCalibrator(Learned):
     It minimises the sum of -log p over the answers + Σ_k ((a_k - a)²·s² + (b_k - b)²)/(2τ²), where s is the standard
     deviation of the widened log-odds; a·s, b and c (of features with standard deviation 1) have a normal prior around
     the log-odds as they are, of the wide standard deviation `prior`. w comes from the fit without kinds, by NLL with
-    the penalty log(1 + w·π/8·mean(variance)); τ by five-fold cross-validation over texts. A kind uses what has the
-    least held-out NLL: its own parameters, the shared ones, or none, which is sigmoid(z). Kinds with few answers are
-    judged by all kinds: the mean gain over all counts as 20 answers. An unseen kind has the shared parameters, or none.
+    the penalty log(1 + w·π/8·mean(variance)); τ by five-fold cross-validation over texts. A kind uses none, which is
+    sigmoid(z), the shared parameters, or its own, by the NLL of held-out texts: the simpler one unless another gains
+    more than half of its standard error, where the mean gain over all kinds counts as 20 answers of the kind.
     """
 
     name = "answers"
@@ -277,15 +277,18 @@ def best_widening(answers: Answers, right: NDArray[np.bool_], prior: float) -> f
 
 
 def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:
-    """What each kind uses, (kinds + 1,), of the held-out losses (choices, answers); the last entry is unseen kinds.
+    """What each kind uses, (kinds + 1,), by the held-out losses (choices, answers); the last entry is unseen kinds.
 
-    The mean loss of a kind, together with `SHARED_ROWS` answers of the mean loss over all. The first of equals is the
-    simplest. An unseen kind has no parameters of its own.
+    The gain of a choice over the simpler one that a kind uses so far is the mean over its answers and `SHARED_ROWS`
+    answers of the mean gain. It must exceed half of its standard error. Unseen kinds have no parameters of their own.
     """
+    found = np.zeros(kinds + 1, dtype=np.int64)
     if not len(kind):
-        return np.zeros(kinds + 1, dtype=np.int64)
-    every = held_out.mean(axis=1)
-    counts = np.bincount(kind, minlength=kinds)
-    sums = np.stack([np.bincount(kind, weights=one, minlength=kinds) for one in held_out])
-    of_kinds = ((sums + SHARED_ROWS * every[:, None]) / (counts + SHARED_ROWS)).argmin(axis=0)
-    return np.append(of_kinds, every[:2].argmin())
+        return found
+    rows = np.bincount(kind, minlength=kinds) + SHARED_ROWS
+    for choice in range(1, len(held_out)):
+        gains = held_out[found[kind], np.arange(len(kind))] - held_out[choice]
+        mean = (np.bincount(kind, weights=gains, minlength=kinds) + SHARED_ROWS * gains.mean()) / rows
+        found[:-1][mean > 0.5 * gains.std() / np.sqrt(rows)] = choice
+    found[-1] = held_out[:2].mean(axis=1).argmin()
+    return found

@@ -19,6 +19,7 @@ from uatlite.trust.grouped_search import (
     Plan,
     clumping,
     error_chances,
+    largest_loss,
     lowest_in_plan,
     moments,
     plan_search,
@@ -309,7 +310,8 @@ def plan_recall(
     moment = np.tile(planned, (len(thresholds), 1))
     answered = others > thresholds[:, None]
     answers, errors = gold * answered.mean(axis=1), gold * (answered * chances).mean(axis=1)
-    starts = plan_starts(answers, errors, clumping(moment), target, level)
+    loss = np.full(len(thresholds), largest_loss(most, target, "recall"))
+    starts = plan_starts(answers, errors, clumping(moment), loss, target, level)
     return Plan(thresholds, np.full(len(thresholds), most), moment, starts)
 
 
@@ -362,24 +364,23 @@ def texts_needed(
 ) -> int | None:
     """How many labelled texts a promise would take, in all: an estimate to two digits; None if more will not do.
 
-    The fewest with which a test at one of the starts is passed with probability 0.8, by the normal approximation, if
-    the risk there is the observed one (with half an error more).
+    The fewest with which the test of one threshold is passed with probability 0.8, by the normal approximation, if its
+    errors are half as observed and half as the scores say.
     """
     from scipy.stats import norm
 
-    found = []
-    for factor, part in STARTS:
-        level = part * (1.0 - confidence)
-        plan = plan_search(others, round(factor * 4 * sample.texts), target, 1.0 - confidence, most, kind)
-        for place, _ in plan.starts:
-            threshold, cap = float(plan.thresholds[place]), int(plan.most[place])
-            counts, errors = sample.tally(threshold, cap), sample.tally(threshold, cap, wrong)
-            losses = errors - target * (1.0 if kind == "per-text" else counts)
-            gain = -(losses.sum() + 0.5) / sample.texts
-            if gain <= 0:
-                continue
-            noise = math.sqrt((np.square(losses).sum() + 1.0) / sample.texts)
-            by_noise = ((norm.ppf(1.0 - level) + norm.ppf(POWER)) * noise / gain) ** 2
-            by_count = least_answers(1, target, level) / max(counts.mean(), 1e-9)
-            found.append(max(by_noise, by_count, 1.1 * sample.texts))
+    level = STARTS[0][1] * (1.0 - confidence)
+    plan = plan_search(others, 4 * sample.texts, target, 1.0 - confidence, most, kind)
+    chances, found = error_chances(sample.scores, target), []
+    for threshold, cap in zip(plan.thresholds.tolist(), plan.most.tolist(), strict=True):
+        counts, errors = sample.tally(threshold, cap), sample.tally(threshold, cap, wrong)
+        shown = (sample.scores > threshold) & (sample.ranks < cap)
+        allowed = target * (sample.texts if kind == "per-text" else counts.sum())
+        gain = (allowed - (errors.sum() + chances[shown].sum()) / 2) / sample.texts
+        if gain <= 0:
+            continue
+        noise = math.sqrt((np.square(errors - target * counts).sum() + 1.0) / sample.texts)
+        by_noise = ((norm.ppf(1.0 - level) + norm.ppf(POWER)) * noise / gain) ** 2
+        by_count = least_answers(1, target, level) * sample.texts / (allowed / target)
+        found.append(max(by_noise, by_count, 1.1 * sample.texts))
     return two_digits(math.ceil(min(found))) if found else None

@@ -60,7 +60,8 @@ def plan_search(others: TextScores, texts: int, target: float, level: float, mos
         answers.append(texts * (1.0 if kind == "per-text" else shown.sum() / others.texts))
         errors.append(texts * chances[shown].sum() / others.texts)
     moment = np.array(planned)
-    starts = plan_starts(np.array(answers), np.array(errors), clumping(moment), target, level)
+    loss = np.array([largest_loss(cap, target, kind) for cap in caps])
+    starts = plan_starts(np.array(answers), np.array(errors), clumping(moment), loss, target, level)
     return Plan(thresholds, np.array(caps), moment, starts)
 
 
@@ -98,13 +99,18 @@ def bearable(counts: Floats, most: int, texts: int, target: float, level: float,
 
     A bet must survive a text whose answers are all wrong, so that with a high `most` it can risk little on one error.
     """
+    shown = np.minimum(counts, most)
+    clump = clumping(np.array([moments(shown)]))
+    answers = np.array([texts * (1.0 if kind == "per-text" else float(shown.mean()))])
+    return bool((wanted_stake(answers, clump, target, level) <= 1.0 / largest_loss(most, target, kind)).all())
+
+
+def wanted_stake(answers: Floats, clump: Floats, target: float, level: float) -> Floats:
+    """The share of its money that a bet wants to risk on one error at first, (hypotheses,)."""
     from uatlite.trust.text_bets import stakes_of
 
-    shown = np.minimum(counts, most)
-    clump = float(clumping(np.array(moments(shown))))
-    mean = target * texts * (1.0 if kind == "per-text" else float(shown.mean())) / clump
-    wanted = float(stakes_of(np.array([level]), np.array([mean]))[0]) / level / clump
-    return wanted <= 1.0 / largest_loss(most, target, kind)
+    jump = (1.0 - target) * clump
+    return stakes_of(np.full(len(answers), level), target * answers / jump) / (level * jump)
 
 
 def largest_loss(most: float, target: float, kind: str) -> float:
@@ -112,18 +118,25 @@ def largest_loss(most: float, target: float, kind: str) -> float:
     return most - target if kind == "per-text" else most * (1.0 - target)
 
 
-def plan_starts(answers: Floats, errors: Floats, clump: Floats, target: float, level: float) -> list[tuple[int, float]]:
-    """Where searches begin, and their parts of the level; (hypotheses,) each, all expected numbers.
+def plan_starts(
+    answers: Floats, errors: Floats, clump: Floats, loss: Floats, target: float, level: float
+) -> list[tuple[int, float]]:
+    """Where searches begin, and their parts of the level; all are expected numbers, (hypotheses,) each.
 
     With a Poisson number of errors x are allowed if P(Poisson(target·answers) ≤ x) = level, and a start is where
-    P(Poisson(errors) ≤ x) is the highest, in units of the clump in which errors come. Two starts at one place are one.
+    P(Poisson(errors) ≤ x) is the highest, in units of the clump in which errors come. A bet that may risk less than it
+    wants, because a text may cost `loss`, is as weak as one on larger clumps. Two starts at one place are one.
     """
     from scipy.special import gammaincc, gdtrib
 
     starts: dict[int, float] = {}
     for factor, part in STARTS:
-        allowed = gdtrib(1.0, 1.0 - part * level, np.maximum(target * answers / clump, 1e-9))
-        chance = np.where(allowed >= 1.0, gammaincc(np.maximum(allowed, 1.0), SURPLUS * factor * errors / clump), 0.0)
+        units = clump.copy()
+        for _ in range(20):
+            units = np.where(wanted_stake(answers, units, target, part * level) > 1.0 / loss, 1.15 * units, units)
+        jump = (1.0 - target) * units
+        allowed = gdtrib(1.0, 1.0 - part * level, np.maximum(target * answers / jump, 1e-9))
+        chance = np.where(allowed >= 1.0, gammaincc(np.maximum(allowed, 1.0), SURPLUS * factor * errors / jump), 0.0)
         place = int(np.argmax(chance)) if chance.any() else len(answers) - 1
         starts[place] = starts.get(place, 0.0) + part * level
     return sorted(starts.items())

@@ -52,7 +52,7 @@ def won(
         playing = here > 0
         if not playing.any():
             continue
-        jump = square / wrong
+        jump = (1.0 - target) * square / wrong  # an answer's variance is r·(1 - r), that of a Poisson number is r
         means = target * (answers / seen) * left / jump
         stakes = stakes_of(money, means[:, None]) / jump[:, None]
         outcome = np.where(playing, bad - target * here, 0.0)

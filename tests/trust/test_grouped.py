@@ -1,0 +1,273 @@
+"""Promises with texts as the unit: kept in worlds of every dependence, the search against a slow one, and its words."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.trust.answers import TextScores
+from uatlite.trust.grouped import (
+    GroupedRule,
+    check_most,
+    grouped_at,
+    grouped_recall,
+    grouped_risk,
+    texts_needed,
+)
+from uatlite.trust.grouped_search import (
+    GRID,
+    Plan,
+    error_chances,
+    lowest_in_plan,
+    plan_search,
+    plan_starts,
+    threshold_grid,
+)
+from uatlite.trust.menu import grouped_menu
+
+HUGE = 40_000
+
+
+def draw(texts, rng, mean=1.2, together=0.0, tail=False, trap=0.0):
+    """Answers with a probability to be right that is their score, but wrong together in a text.
+
+    With `tail`, one text in twenty has most answers. A share `trap` of the texts, with the surest answers of all, has
+    nothing but errors.
+    """
+    counts = np.where(rng.random(texts) < 0.05, rng.poisson(12, texts), rng.poisson(0.6, texts)) if tail else None
+    counts = rng.poisson(mean, texts) if counts is None else counts
+    text = np.repeat(np.arange(texts), counts)
+    scores = rng.beta(4, 1, len(text))
+    luck = np.where(rng.random(len(text)) < together, rng.random(texts)[text], rng.random(len(text)))
+    wrong = luck > scores
+    trapped = (rng.random(texts) < trap)[text]
+    return np.where(trapped, 0.999, scores), wrong | trapped, text
+
+
+WORLDS = {
+    "independent": {},
+    "wrong together": {"together": 1.0},
+    "many answers in few texts": {"tail": True, "together": 0.7},
+    "surely wrong texts": {"trap": 0.03},
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("kind, target", [("precision", 0.15), ("per-text", 0.12)])
+def test_the_promise_is_broken_no_more_often_than_stated(world, kind, target):
+    """80 samples of 250 texts at the confidence 0.8, with and without a reference, against a huge sample."""
+    s, w, t = draw(HUGE, np.random.default_rng(99), **world)
+    truth = TextScores(s, t, HUGE)
+    broken, promised, repetitions = 0, 0, 80
+    for repetition in range(repetitions):
+        rng = np.random.default_rng(repetition)
+        scores, wrong, text = draw(250, rng, **world)
+        others, _, of_text = draw(300, rng, **world)
+        sample, reference = TextScores(scores, text, 250), TextScores(others, of_text, 300)
+        rule = grouped_at(sample, wrong, target, reference, kind=kind, score="confidence", confidence=0.8,
+                          most=check_most(None, reference), seed=repetition)  # fmt: skip
+        shown = truth.tally(rule.threshold, rule.most).sum()
+        errors = truth.tally(rule.threshold, rule.most, w).sum()
+        promised += rule.promised
+        broken += errors > target * (shown if kind == "precision" else HUGE)
+    assert broken <= binom.ppf(0.999, repetitions, 0.2)
+    assert promised > 10 or "trap" in world
+
+
+def test_recall_is_promised_no_more_often_wrongly_than_stated():
+    """Texts with up to eight gold answers, of which five count, found together or not, as often as their score says."""
+
+    def texts(count, rng):
+        scores, gold = rng.beta(5, 1, count), rng.binomial(8, 0.2, count)
+        together = gold * (rng.random(count) > scores)
+        return scores, np.where(rng.random(count) < 0.5, together, rng.binomial(gold, 1 - scores)), gold
+
+    s, missed, gold = texts(HUGE, np.random.default_rng(99))
+    broken, covered = 0, []
+    for repetition in range(80):
+        rng = np.random.default_rng(repetition)
+        rule = grouped_recall(*texts(300, rng), 0.88, confidence=0.8, most=5, reference=texts(300, rng)[0])
+        answered = rule.answers_texts(s)
+        scale = np.minimum(1, 5 / np.maximum(gold, 1))[answered]
+        broken += (missed[answered] * scale).sum() > 0.12 * (gold[answered] * scale).sum()
+        covered.append(answered.mean())
+    assert broken <= binom.ppf(0.999, 80, 0.2)
+    assert np.mean(covered) > 0.3
+
+
+def test_recall_sets_texts_aside_where_nothing_else_is_known():
+    rng = np.random.default_rng(0)
+    scores, gold = rng.random(500), rng.binomial(5, 0.3, 500)
+    missed = rng.binomial(gold, 0.3 * (1 - scores))
+    rule = grouped_recall(scores, missed, gold, 0.85)
+    assert (rule.texts, rule.promised, rule.kind) == (450, True, "recall")
+    assert rule.target == pytest.approx(0.15)
+    assert "at least 85.00% of their gold answers are found" in rule.describe()
+    assert rule.answers_texts(scores).mean() == pytest.approx(rule.coverage, abs=0.05)
+    with pytest.raises(ConfigurationError, match="whole texts"):
+        rule.reports([0.5], [0])
+    hopeless = grouped_recall(scores, gold, gold, 0.9)
+    assert (hopeless.promised, hopeless.threshold) == (False, math.inf)
+    assert hopeless.describe().startswith("Answer no text: of the gold answers of 450 texts 100.0% are missed")
+    with pytest.raises(InputError, match="0 ≤ missed ≤ gold"):
+        grouped_recall(scores, gold + 1, gold, 0.9)
+
+
+def slow_search(plan, tests):
+    """The definition: stretch by stretch, one hypothesis after the other; tests(place, level) is True if rejected."""
+    found, level = None, 0.0
+    for number, (begin, part) in enumerate(plan.starts):
+        level += part
+        end = plan.starts[number + 1][0] if number + 1 < len(plan.starts) else len(plan.thresholds) - 1
+        for place in range(begin, end + 1):
+            if not tests(place, level):
+                level = 0.0
+                break
+            found = place
+    return found
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_with_one_answer_a_text_the_search_is_the_slow_one_with_exact_tests(seed):
+    rng = np.random.default_rng(seed)
+    scores, wrong = rng.random(120), rng.random(120) < 0.15
+    plan = plan_search(TextScores(rng.random(60), np.arange(60), 60), 120, 0.3, 0.2, 1, "precision")
+    places = np.sort(rng.choice(40, 2, replace=False)).tolist()
+    plan = Plan(plan.thresholds, plan.most, plan.planned, [(places[0], 0.12), (places[1], 0.08)])
+    counts = (scores[:, None] > plan.thresholds).astype(float)
+    errors = counts * wrong[:, None]
+
+    def exact(place, level):
+        return binom.cdf(errors[:, place].sum(), counts[:, place].sum(), 0.3) <= level + 1e-12
+
+    assert lowest_in_plan(plan, counts, errors, 0.3, kind="precision", seed=0) == slow_search(plan, exact)
+
+
+def test_the_plan_reads_nothing_but_the_reference():
+    rng = np.random.default_rng(1)
+    s, _, t = draw(400, rng, tail=True)
+    others = TextScores(s, t, 400)
+    plan = plan_search(others, 300, 0.1, 0.05, 6, "precision")
+    assert len(plan.thresholds) <= GRID + 1
+    assert plan.thresholds[-1] == -math.inf
+    assert (np.diff(plan.thresholds) < 0).all()
+    assert (np.diff(plan.most) >= 0).all()
+    assert plan.most.min() >= 1
+    assert plan.most.max() <= 6
+    assert sum(part for _, part in plan.starts) == pytest.approx(0.05)
+    more = plan_search(others, 30_000, 0.1, 0.05, 6, "precision")
+    assert more.most.sum() > plan.most.sum()  # with many texts a bet can bear many answers of one
+
+
+def test_a_search_begins_where_it_is_likeliest_to_succeed():
+    """By simulation of the errors: no place has a clearly higher chance to pass the exact test than the start."""
+    answers = np.arange(10.0, 510.0, 10.0)
+    errors = 1.15 * np.cumsum(np.linspace(0.0, 2.5, 50))
+    (place, level), *_ = plan_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
+    rng, allowed = np.random.default_rng(0), binom.ppf(0.05 * 0.75, answers.astype(int), 0.1) - 1
+    chances = (rng.poisson(errors, (4000, 50)) <= allowed).mean(axis=0)
+    ours = max(
+        chances[begin] for begin, _ in plan_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
+    )
+    assert ours > chances.max() - 0.1
+    assert 0 < level <= 0.05
+    assert 0 <= place < 50
+
+
+def test_scores_that_are_no_probabilities_give_ranks():
+    assert error_chances(np.array([0.25, 1.0]), 0.1).tolist() == [0.75, 0.0]
+    assert error_chances(np.array([3.0, -2.0, 5.0, 0.5]), 0.1) == pytest.approx([0.1, 0.3, 0.0, 0.2])
+    assert threshold_grid(np.array([0.5, 0.5, 0.2])).tolist() == [0.5, 0.2, -math.inf]
+
+
+def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
+    rng = np.random.default_rng(2)
+    scores, wrong, text = draw(1000, rng, together=0.3)
+    rule = grouped_risk(scores, wrong, text, 1000, 0.15, most=2)
+    assert rule.promised
+    assert rule.texts == 900
+    assert rule.most <= 2
+    shown = rule.reports(scores, text)
+    assert (scores[shown] > rule.threshold).all()
+    assert np.bincount(text[shown]).max() <= rule.most
+    low, high = rule.coverage_interval
+    assert low < rule.coverage < high
+    assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
+    assert GroupedRule.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+    assert "at most 15.00% of them are wrong" in rule.describe()
+    assert f"{rule.errors} of {rule.reported} wrongly (confidence 0.95, 900 calibration texts)" in rule.describe()
+    per_text = grouped_risk(scores, wrong, text, 1000, 0.2, kind="per-text")
+    assert "at most 0.2 wrong answers a text on average" in per_text.describe()
+    with pytest.raises(CalibrationError, match="rule for several answers is broken"):
+        GroupedRule.from_dict({**rule.to_dict(), "threshold": "high"})
+    with pytest.raises(ConfigurationError, match="single answers"):
+        rule.answers_texts(scores)
+
+
+def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
+    scores, wrong, text = draw(500, np.random.default_rng(3))
+    rule = grouped_risk(scores, wrong, text, 500, 0.01)
+    assert (rule.promised, rule.threshold, rule.reported, rule.coverage) == (False, math.inf, 0, 0.0)
+    assert rule.describe().startswith("Report nothing: 450 texts with")
+    assert "they do promise" in rule.reason
+    assert "more labelled texts" in rule.reason
+    assert not rule.reports(scores, text).any()
+    assert GroupedRule.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+    everything = grouped_risk(scores, np.ones(len(scores), dtype=bool), text, 500, 0.1)
+    assert "they promise no risk up to 50%" in everything.reason
+    assert "more texts will hardly help" in everything.reason
+
+
+def test_the_texts_that_a_promise_would_take_are_about_right():
+    """The estimate from 200 texts, where 0.06 cannot be promised, is enough in most samples of that size."""
+    rng = np.random.default_rng(4)
+    scores, wrong, text = draw(200, rng)
+    others, _, of_text = draw(2000, rng)
+    reference = TextScores(others, of_text, 2000)
+    needed = texts_needed(TextScores(scores, text, 200), wrong, 0.06, reference, "precision", 0.95, 3)
+    assert 200 < needed < 5000
+    kept = 0
+    for repetition in range(20):
+        scores, wrong, text = draw(needed, np.random.default_rng(repetition))
+        kept += grouped_at(TextScores(scores, text, needed), wrong, 0.06, reference, kind="precision",
+                           score="confidence", confidence=0.95, most=3, seed=0).promised  # fmt: skip
+    assert kept >= 10
+
+
+def test_the_menu_has_the_rule_of_each_risk():
+    rng = np.random.default_rng(5)
+    scores, wrong, text = draw(600, rng)
+    menu = grouped_menu(scores, wrong, text, 600, targets=(0.2, 0.02, 0.1))
+    assert [line.target for line in menu.lines] == [0.02, 0.1, 0.2]
+    assert menu.rule(0.2) == grouped_risk(scores, wrong, text, 600, 0.2)
+    assert menu.rule(0.02) is None
+    assert type(menu).from_dict(json.loads(json.dumps(menu.to_dict()))) == menu
+    lines = menu.describe()
+    assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"
+    assert "labelled texts, not 540" in lines[1]
+    assert "of answers reported" in lines[3]
+    with pytest.raises(ConfigurationError, match="not on the menu"):
+        menu.rule(0.3)
+
+
+@pytest.mark.parametrize(
+    "change, error, message",
+    [
+        ({"wrong": [0, 1, 1]}, InputError, "allowed is bool"),
+        ({"text": [0, 2, 1]}, InputError, "not ascending"),
+        ({"texts": 2}, InputError, "allowed are 0 to 1"),
+        ({"target": 0.0}, ConfigurationError, "between 0 and 1"),
+        ({"confidence": 95}, ConfigurationError, "between 0 and 1"),
+        ({"most": 0}, ConfigurationError, "1 or more"),
+        ({"kind": "recall"}, ConfigurationError, "precision, per-text"),
+        ({"scores": [], "wrong": np.zeros(0, bool), "text": np.zeros(0, int)}, CalibrationError, "0 labelled answers"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused(change, error, message):
+    given = {"scores": [0.1, 0.5, 0.9], "wrong": [True, False, False], "text": [0, 1, 2], "texts": 40, "target": 0.1,
+             "reference": TextScores(np.array([0.5]), np.array([0]), 1)}  # fmt: skip
+    with pytest.raises(error, match=message):
+        grouped_risk(**{**given, **change})
