@@ -10,12 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from huggingface_hub import constants
 from transformers import AutoModelForSequenceClassification, BertForMaskedLM, BertTokenizer, PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import load as embedded
 from uatlite.model.architectures import answering
 from uatlite.model.load import load_checkpoint, model_hash
+from uatlite.text.files import file_beside
 
 Tiny = Callable[..., PreTrainedModel]
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
@@ -96,10 +98,25 @@ def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) 
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("We couldn't connect to the hub.")
 
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # nor is it asked for the weights of a method
+    for module in ("uatlite.text.hub", "uatlite.model.load"):
+        monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
     monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", unreachable)
-    with pytest.raises(ModelError, match=r"someone/something is no directory here, and a configuration could not be"):
+    with pytest.raises(ModelError, match=r"someone/something is no directory here, and .*: the hub does not answer"):
         load_checkpoint("someone/something")
+
+
+def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def cached_file(name: str, file: str, **kwargs: object) -> None:
+        asked.append(constants.HF_HUB_OFFLINE)
+
+    monkeypatch.setattr("uatlite.text.hub.hub_answers", lambda: False)
+    monkeypatch.setattr("transformers.utils.cached_file", cached_file)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    assert file_beside("someone/something", "uatlite.json") is None
+    assert asked == [True]
+    assert not constants.HF_HUB_OFFLINE
 
 
 def test_texts_that_cannot_be_padded_are_an_error(saved: Path) -> None:
