@@ -15,11 +15,13 @@ from starlette.testclient import TestClient
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.labeler import UncertaintyLabeler, sigmoid
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Limits, Service
 
 CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"
+LABELS = ("anger", "joy", "fear", "relief")
 
 
 def random_texts(rows: int, seed: int = 0) -> list[str]:
@@ -63,6 +65,17 @@ def one_pass(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> 
     labels = classifier.predict(texts).predicted
     labels[::20] = (labels[::20] + 1) % 3
     return classifier.calibrate(texts, labels, target_risk=0.15)
+
+
+@pytest.fixture(scope="session")
+def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyLabeler:
+    """A labeler of four labels with a rule, a scope and a summary to tell a shift by; no test may change it."""
+    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
+    made = UncertaintyLabeler(tiny("bert", **many), tokenizer, "analytic")
+    texts = random_texts(200, seed=4)
+    chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
+    gold = np.random.default_rng(0).random((len(texts), 1)) < chances
+    return made.calibrate(texts, gold, target_precision=0.8)
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def serve(
     console = shared.messages()
     with console.status("Loading …"):
         run = _import_serve()
-        from uatlite.classifier.classifier import UncertaintyClassifier
+        from uatlite.classifier.products import load_product
         from uatlite.serve.http import is_loopback, read_token
         from uatlite.serve.service import Limits
 
@@ -89,7 +89,7 @@ def serve(
             gather=gather / 1000, deadline=deadline,
         )  # fmt: skip
         token = read_token(token_file)
-        classifier = UncertaintyClassifier.from_pretrained(model, method=method, **shared.given(max_length=max_length))
+        classifier = load_product(model, method=method, **shared.given(max_length=max_length))
     if not is_loopback(host) and token is None:
         console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
     if classifier.calibration_ is None:

@@ -10,7 +10,7 @@ A part appears under its name when it is complete, so a killed run leaves comple
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ from uatlite.scoring.job import Job, PartCounts
 from uatlite.text.files import format_of
 from uatlite.text.pieces import Pieces
 from uatlite.trust.rule import trust
-from uatlite.values import Example
+from uatlite.values import Example, Floats
 
 Row = dict[str, Any]
 
@@ -150,7 +150,7 @@ def score_block(predictor: ProductPredictor, block: Block, parts: Parts, job: Jo
     if part is not None:
         if part.counts.digest != digest:
             raise parts.changed(job.input)
-        return ScoredBlock(part.counts, True, _sample(predictor, block, _columns(part.rows)))
+        return ScoredBlock(part.counts, True, _sample(predictor, block, measures_of(part.rows)))
     examples = block.examples
     predictions = predictor.predict([example.text for example in examples])
     counts = PartCounts(
@@ -180,7 +180,7 @@ def _row(example: Example, prediction: Row, job: Job) -> Row:
     return row | prediction
 
 
-def _columns(rows: list[Row]) -> SimpleNamespace:
+def measures_of(rows: Sequence[Row]) -> SimpleNamespace:
     """The measures and p-values of rows of output, (rows,) each, named as in `Predictions`; NaN where not known."""
     measures = [name for name in (*MEASURES, TOP_LOG_ODDS) if rows and name in rows[0]]
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in measures}
@@ -194,5 +194,10 @@ def _sample(predictor: ProductPredictor, block: Block, measures: Any) -> ShiftSa
     positions = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]
     if shift is None or not positions:
         return None
-    scores = measures.log_odds if shift.score == TOP_LOG_ODDS else trust(shift.score, measures)
+    scores = shift_scores(shift.score, measures)
     return ShiftSample(np.array(positions, dtype=np.int64), scores, measures.scope)
+
+
+def shift_scores(name: str, measures: Any) -> Floats:
+    """What tells a shift, (rows,), from predictions or the measures of rows: a score of trust, or the log-odds."""
+    return np.asarray(measures.log_odds) if name == TOP_LOG_ODDS else trust(name, measures)

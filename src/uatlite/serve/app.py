@@ -1,8 +1,9 @@
 """The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
+from uatlite.serve.answers import ExplainedLabel, ExplainLabelRequest, LabelsAnswer, LabelsResponse, explain_label
 from uatlite.serve.counters import RequestCounter
 from uatlite.serve.http import (
     OPEN,
@@ -27,7 +29,7 @@ from uatlite.serve.http import (
     invalid,
     overloaded,
 )
-from uatlite.serve.inspector import Inspection
+from uatlite.serve.inspector import Inspection, inspect
 from uatlite.serve.schema import (
     Answer,
     CurveRequest,
@@ -39,6 +41,7 @@ from uatlite.serve.schema import (
     ServedModel,
     Shift,
     Status,
+    TextIn,
 )
 from uatlite.serve.service import Limits, Service, checked_text, checked_texts, risk_coverage
 
@@ -78,28 +81,22 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         responses=REFUSED,
     )
     add_handlers(api)
-    _add_predictions(api, service)
+    ANSWERS[service.kind](api, service)
+    _add_curve(api)
     _add_probes(api, service)
     _add_pages(api)
     _describe(api, service.limits, secured=secured)
     return api
 
 
-def _add_predictions(api: FastAPI, service: Service) -> None:
+def _add_classes(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Classify texts", tags=["classify"])
     async def predict(body: PredictRequest, request: Request) -> PredictResponse:
         """Each text gets the same prediction as if it were sent alone."""
-        texts = checked_texts(body.texts, service)
-        predictions = await until_disconnect(request, service.predict(texts))
+        predictions, common = await predicted(service, request, body.texts)
         answers = [Answer.of(one) for one in predictions]
         service.counters.predictions(answers)
-        report = await service.shift(predictions)
-        return PredictResponse(
-            predictions=answers,
-            shift=None if report is None else Shift.of(report),
-            calibrated=service.predictor.calibration is not None,
-            method=service.predictor.settings.method.name,
-        )
+        return PredictResponse(predictions=answers, **common)
 
     @api.post("/explain", summary="Explain one text", tags=["classify"])
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
@@ -107,8 +104,45 @@ def _add_predictions(api: FastAPI, service: Service) -> None:
         if body.settings.gate is not None and body.settings.gate not in GATES:
             raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
         text = checked_text(body.text, service)
-        return await until_disconnect(request, service.explain(Inspection(text, body.settings, body.masking)))
+        inspection = Inspection(text, body.settings, body.masking)
+        return await until_disconnect(request, service.explain(partial(inspect, service.predictor, inspection)))
 
+
+def _add_labels(api: FastAPI, service: Service) -> None:
+    @api.post("/predict", summary="Label texts", tags=["classify"])
+    async def predict(body: PredictRequest, request: Request) -> LabelsResponse:
+        """Each text gets the same labels as if it were sent alone."""
+        predictions, common = await predicted(service, request, body.texts)
+        answers = [LabelsAnswer.of(one, service.predictor) for one in predictions]
+        service.counters.predictions(answers)
+        return LabelsResponse(predictions=answers, **common)
+
+    @api.post("/explain", summary="Explain one label of a text", tags=["classify"])
+    async def explain(body: ExplainLabelRequest, request: Request) -> ExplainedLabel:
+        """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
+        if body.label is not None and body.label not in service.predictor.class_names:
+            raise invalid("label", f"is not one of: {', '.join(service.predictor.class_names)}")
+        text = checked_text(body.text, service)
+        work = partial(explain_label, service.predictor, text, body.label)
+        return await until_disconnect(request, service.explain(work))
+
+
+async def predicted(service: Service, request: Request, given: Sequence[TextIn]) -> tuple[list[Any], dict[str, Any]]:
+    """The predictions of the texts of a request, and the fields of its response that all kinds share."""
+    predictions = await until_disconnect(request, service.predict(checked_texts(given, service)))
+    report = await service.shift(predictions)
+    return predictions, {
+        "shift": None if report is None else Shift.of(report),
+        "calibrated": service.predictor.calibration is not None,
+        "method": service.predictor.settings.method.name,
+    }
+
+
+ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels}
+"""What a model says about a text -> the addresses that ask it."""
+
+
+def _add_curve(api: FastAPI) -> None:
     @api.post("/curve", summary="Risk–coverage curve", tags=["classify"])
     async def curve(body: CurveRequest) -> CurveResponse:
         """The share of wrong answers at every share of answered rows."""
@@ -184,13 +218,18 @@ def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
 
 
 def _bound(schemas: dict[str, Any], limits: Limits) -> None:
-    texts = schemas["PredictRequest"]["properties"]["texts"]
-    texts["maxItems"] = limits.texts
-    one = schemas["ExplainRequest"]["properties"]["text"]
-    for kinds, most in ((texts["items"]["oneOf"], limits.characters), (one["oneOf"], limits.explained)):
-        for kind in kinds:
-            if kind.get("type") == "string":
-                kind |= {"minLength": 1, "maxLength": most}
+    asked = [schema["properties"] for name, schema in schemas.items() if name.endswith("Request")]
+    for texts in (fields["texts"] for fields in asked if "texts" in fields):
+        texts["maxItems"] = limits.texts
+        _bound_strings(texts["items"]["oneOf"], limits.characters)
+    for text in (fields["text"] for fields in asked if "text" in fields):
+        _bound_strings(text["oneOf"], limits.explained)
+
+
+def _bound_strings(kinds: list[dict[str, Any]], most: int) -> None:
+    for kind in kinds:
+        if kind.get("type") == "string":
+            kind |= {"minLength": 1, "maxLength": most}
 
 
 def _secure(specification: dict[str, Any]) -> None:

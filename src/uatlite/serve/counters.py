@@ -8,10 +8,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.scoring.watch_state import WatchState
+from uatlite.serve.answers import LabelsAnswer
 from uatlite.serve.schema import Answer
 from uatlite.trust.shift import ShiftReport
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SEVERAL = "several"
+"""The label under which texts are counted that have several answers, or none."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -31,6 +34,9 @@ class Counters:
             "uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES, registry=self.registry
         )
         self._texts = Counter("uatlite_texts", "Texts classified, by label", ("label",), registry=self.registry)
+        self._reported = Counter(
+            "uatlite_reported", "Labels or entities reported, by label", ("label",), registry=self.registry
+        )
         self._abstained = Counter("uatlite_abstained", "Texts not answered", registry=self.registry)
         self._outside = Counter("uatlite_out_of_scope", "Texts that are not of the task", registry=self.registry)
         self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
@@ -60,10 +66,12 @@ class Counters:
         """Count a batch of texts given to the model."""
         self._batches.observe(size)
 
-    def predictions(self, answers: Collection[Answer]) -> None:
+    def predictions(self, answers: Collection[Answer | LabelsAnswer]) -> None:
         """Count classified texts."""
         for answer in answers:
-            self._texts.labels(str(answer.label)).inc()
+            self._texts.labels(str(answer.label) if isinstance(answer, Answer) else SEVERAL).inc()
+            for label in () if isinstance(answer, Answer) else answer.reported:
+                self._reported.labels(label).inc()
             self._abstained.inc(answer.abstain is True)
             self._outside.inc(answer.out_of_scope is True)
             self._passes.inc(answer.passes)

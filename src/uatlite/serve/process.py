@@ -5,11 +5,12 @@ import socket
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError
 from uatlite.serve.app import create_app
 from uatlite.serve.http import allowed_hosts
@@ -23,7 +24,7 @@ IDLE = 30
 
 
 def serve(
-    classifier: UncertaintyClassifier,
+    classifier: Product[Any],
     *,
     host: str = "127.0.0.1",
     port: int = 8000,

@@ -7,9 +7,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import REASONS, sentence
+from uatlite.model.architectures import Answering
 from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import KINDS
+from uatlite.trust.grouped import GroupedRule
 from uatlite.trust.menu import Menu, MenuLine
 from uatlite.trust.rule import SCORES, AbstentionRule
 from uatlite.trust.shift import ShiftReport
@@ -161,13 +163,18 @@ class Watched(BaseModel):
         )
 
 
-class PredictResponse(BaseModel):
-    """The predictions, in the order of the texts."""
+class Predicted(BaseModel):
+    """What holds for all predictions of a request."""
 
-    predictions: list[Answer]
     shift: Shift | None = Field(description="null where calibration kept no rows to compare with")
     calibrated: bool
     method: str
+
+
+class PredictResponse(Predicted):
+    """The predictions, in the order of the texts."""
+
+    predictions: list[Answer]
 
 
 class ExplainSettings(BaseModel):
@@ -263,17 +270,24 @@ class ExplainResponse(BaseModel):
 
 
 class Rule(BaseModel):
-    """When the classifier abstains: where `score` is not above `threshold`."""
+    """When the classifier abstains: where `score` is not above `threshold`. Of several answers each is decided so."""
 
     score: str
     threshold: float | None = Field(description="null where it always answers, or never")
+    most: int | None = Field(description="of several answers: a text reports at most so many, its surest; else null")
+    promised: bool = Field(description="whether the calibration rows can promise what was asked for")
     promise: str
 
     @classmethod
-    def of(cls, rule: AbstentionRule) -> "Rule":
-        """The JSON of an abstention rule."""
-        threshold = rule.threshold if math.isfinite(rule.threshold) else None
-        return cls(score=rule.score, threshold=threshold, promise=rule.describe())
+    def of(cls, rule: AbstentionRule | GroupedRule) -> "Rule":
+        """The JSON of an abstention rule, or of a rule for several answers."""
+        return cls(
+            score=rule.score,
+            threshold=rule.threshold if math.isfinite(rule.threshold) else None,
+            most=rule.most if isinstance(rule, GroupedRule) else None,
+            promised=rule.promised,
+            promise=rule.describe(),
+        )
 
 
 class TargetRisk(BaseModel):
@@ -338,15 +352,20 @@ class RiskMenu(BaseModel):
 class ServedModel(BaseModel):
     """What is served."""
 
+    kind: Answering = Field(
+        description="what it says about a text: one class, the choice of an option, many labels, or entities (tokens)"
+    )
     architecture: str
-    classes: list[str] = Field(description="empty for multiple choice without calibration")
+    classes: list[str] = Field(
+        description="classes, labels or types of entities; empty for multiple choice without calibration"
+    )
     multiple_choice: bool
     method: str
     passes: int
     settings: UsedSettings
     gates: list[str] = Field(description="the gates to choose from")
     calibration: list[str] | None = Field(description="what was learned and is promised; null without calibration")
-    rule: Rule | None
+    rule: Rule | None = Field(description="when it answers; null where calibration was not asked for a rule")
     menu: RiskMenu | None = Field(description="null where the calibration rows are too few")
     comparison: str | None = Field(description="with plain temperature scaling; null where that was not compared")
     traffic: Traffic | None = Field(description="the latest texts served; null where there is nothing to compare with")

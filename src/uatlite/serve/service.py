@@ -1,7 +1,7 @@
 """A classifier behind bounded queues and worker threads, the limits of a request, and the check of its texts."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.product import CalibrationRecord, Product
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
+from uatlite.model.architectures import Answering
 from uatlite.passes.config import GATES
 from uatlite.scoring.blocks import TextShape
 from uatlite.scoring.watch import Watch
@@ -25,10 +25,9 @@ from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
-from uatlite.serve.inspector import Inspection, inspect, used_settings
+from uatlite.serve.inspector import used_settings
 from uatlite.serve.schema import (
     CurveResponse,
-    ExplainResponse,
     RiskMenu,
     Rule,
     ServedModel,
@@ -37,7 +36,7 @@ from uatlite.serve.schema import (
     Watched,
     text_of,
 )
-from uatlite.serve.traffic import TrafficMonitor, TrafficWindow, shift_values
+from uatlite.serve.traffic import OnePrediction, TrafficMonitor, TrafficWindow, shift_values
 from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Text, strings
@@ -102,11 +101,10 @@ class Service:
     and each computes with one thread, because the batches are too small for several threads.
     """
 
-    def __init__(
-        self, classifier: UncertaintyClassifier, limits: Limits | None = None, *, watch: Path | None = None
-    ) -> None:
-        self.predictor = classifier.predictor()
+    def __init__(self, classifier: Product[Any], limits: Limits | None = None, *, watch: Path | None = None) -> None:
+        self.predictor: Any = classifier.predictor()
         self.shape = TextShape.of(classifier)
+        self.kind: Answering = "choice" if self.shape.chooses else classifier.answers[0]
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         calibration = self.predictor.calibration
@@ -115,7 +113,7 @@ class Service:
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
-        self._texts: Batcher[Text, Prediction] = Batcher(
+        self._texts: Batcher[Text, Any] = Batcher(
             self._predict_batch,
             self._executor,
             most=self.limits.batch,
@@ -124,8 +122,8 @@ class Service:
             workers=self._workers,
             on_batch=self.counters.batch,
         )
-        self._explanations: Batcher[Inspection, ExplainResponse] = Batcher(
-            self._inspect_batch, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
+        self._explanations: Batcher[Callable[[], Any], Any] = Batcher(
+            _call_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
         )
         self.counters.add_gauge("uatlite_waiting_texts", "Texts that wait for the model", lambda: len(self._texts))
 
@@ -158,7 +156,7 @@ class Service:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
-    async def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+    async def predict(self, texts: Sequence[Text]) -> list[Any]:
         """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
         predictions = await self._submit(self._texts, texts)
         self.window.add(predictions)
@@ -166,20 +164,22 @@ class Service:
             self.monitor.add(predictions)
         return predictions
 
-    async def explain(self, inspection: Inspection) -> ExplainResponse:
-        """The explanation of a checked text; raises a `Refusal` where the settings or the text do not allow it."""
+    async def explain(self, explanation: Callable[[], Result]) -> Result:
+        """What a worker thread explains; raises a `Refusal` where the settings or the text do not allow it."""
         try:
-            return (await self._submit(self._explanations, [inspection]))[0]
+            found: Result = (await self._submit(self._explanations, [explanation]))[0]
+            return found
         except (ConfigurationError, InputError, ModelError) as error:
             raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
 
-    async def shift(self, predictions: Sequence[Prediction]) -> ShiftReport | None:
+    async def shift(self, predictions: Sequence[OnePrediction]) -> ShiftReport | None:
         """Whether the texts of a request are like the calibration rows; None where these are unknown."""
         calibration = self.predictor.calibration
         if calibration is None or calibration.shift is None:
             return None
         # An exact test takes milliseconds, which would block the event loop.
-        return await asyncio.to_thread(calibration.shift.check, *shift_values(calibration.shift, predictions))
+        scores, scope = shift_values(calibration.shift, predictions)
+        return await asyncio.to_thread(calibration.shift.check, scores, scope)
 
     async def traffic(self) -> ShiftReport | None:
         """Whether the latest texts of all requests are like the calibration rows; None where these are unknown."""
@@ -204,9 +204,11 @@ class Service:
         """What is served: model, classes, method, calibration, the verdicts on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
         rule = None if calibration is None else calibration.rule
-        menu = None if calibration is None else calibration.menu
-        comparison = None if calibration is None else calibration.comparison
+        menu, comparison = None, None
+        if isinstance(calibration, Calibration):
+            menu, comparison = calibration.menu, calibration.comparison
         return ServedModel(
+            kind=self.kind,
             architecture=self.predictor.runtime.architecture,
             classes=list(self.predictor.class_names),
             multiple_choice=self.shape.chooses,
@@ -232,13 +234,9 @@ class Service:
         except TimeoutError:
             raise Refusal(504) from None
 
-    def _inspect_batch(self, inspections: list[Inspection]) -> list[ExplainResponse]:
-        """Runs in a worker thread."""
-        return [inspect(self.predictor, inspection) for inspection in inspections]
-
-    def _predict_batch(self, texts: list[Text]) -> list[Prediction]:
+    def _predict_batch(self, texts: list[Text]) -> list[Any]:
         """Runs in a worker thread. Questions with different numbers of options cannot share a batch."""
-        found: dict[int, Prediction] = {}
+        found: dict[int, Any] = {}
         sizes = [len(text.options) if isinstance(text, Choices) else 0 for text in texts]
         for size in set(sizes):
             places = [place for place, own in enumerate(sizes) if own == size]
@@ -247,7 +245,12 @@ class Service:
         return [found[place] for place in range(len(texts))]
 
 
-def traffic_monitor(calibration: Calibration | None, path: Path | None) -> TrafficMonitor | None:
+def _call_each(work: list[Callable[[], Any]]) -> list[Any]:
+    """Runs in a worker thread."""
+    return [one() for one in work]
+
+
+def traffic_monitor(calibration: CalibrationRecord | None, path: Path | None) -> TrafficMonitor | None:
     """The monitor over the traffic, with its state in a file if there is a path; None without calibration rows."""
     if calibration is None or calibration.shift is None:
         if path is not None:
@@ -256,7 +259,14 @@ def traffic_monitor(calibration: Calibration | None, path: Path | None) -> Traff
                 "with. Run: uatlite calibrate"
             )
         return None
-    watch = None if path is None else Watch(calibration, path, patience=PATIENCE)
+    watch = None
+    if path is not None:
+        if not isinstance(calibration, Calibration):
+            raise CalibrationError(
+                f"{path} cannot keep what is known of the traffic: a watch is for one answer a text, and this model "
+                "gives several. /metrics and /model watch it while the service runs."
+            )
+        watch = Watch(calibration, path, patience=PATIENCE)
     return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
 
 

@@ -9,18 +9,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from types import SimpleNamespace
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
-from uatlite.classifier.predictions import MEASURES, Prediction
 from uatlite.errors import UATLiteError
+from uatlite.scoring.parts import measures_of, shift_scores
 from uatlite.scoring.timeline import Outcome, hour_of
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
 from uatlite.trust.monitor import Reference
-from uatlite.trust.rule import trust
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Floats
 
@@ -32,11 +31,26 @@ SERVED = "the service's traffic"
 """What a state file calls the place of rows that a service counted."""
 
 
-def shift_values(reference: ShiftReference, predictions: Sequence[Prediction]) -> tuple[Floats, Floats | None]:
+class OnePrediction(Protocol):
+    """What a product of any kind says about one text."""
+
+    def as_row(self) -> dict[str, object]:
+        """Its values, as they are written to files."""
+        ...
+
+
+def shift_values(reference: ShiftReference, predictions: Sequence[OnePrediction]) -> tuple[Floats, Floats | None]:
     """What a reference compares: the score and, where it is known, the scope's p-value of each prediction, (rows,)."""
-    columns = {name: np.array([getattr(one, name) for one in predictions], dtype=np.float64) for name in MEASURES}
-    scope = [one.scope for one in predictions if one.scope is not None]
-    return trust(reference.score, SimpleNamespace(**columns)), np.array(scope) if scope else None
+    measures = measures_of([one.as_row() for one in predictions])
+    return shift_scores(reference.score, measures), measures.scope
+
+
+def counted_label(row: Mapping[str, Any]) -> str:
+    """What a text is counted under: its label; of several answers the only one, "none" or "several"."""
+    if "label" in row:
+        return str(row["label"])
+    reported = row["labels"] if "labels" in row else [one["label"] for one in row["entities"] if one["reported"]]
+    return "none" if not reported else str(reported[0]) if len(set(reported)) == 1 else "several"
 
 
 class TrafficWindow:
@@ -53,7 +67,7 @@ class TrafficWindow:
         self._report: ShiftReport | None = None if reference is None else reference.check([])
         self._lock = threading.Lock()
 
-    def add(self, predictions: Sequence[Prediction]) -> None:
+    def add(self, predictions: Sequence[OnePrediction]) -> None:
         """Add the predictions of a request; the oldest leave a full window."""
         if self._reference is None or not predictions:
             return
@@ -94,14 +108,15 @@ class TrafficMonitor:
         self._pending: deque[Outcome] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
 
-    def add(self, predictions: Sequence[Prediction]) -> None:
+    def add(self, predictions: Sequence[OnePrediction]) -> None:
         """Add the predictions of a request; `count` counts them."""
-        columns = {name: np.array([getattr(one, name) for one in predictions], dtype=np.float64) for name in MEASURES}
-        scores = trust(self._reference.score, SimpleNamespace(**columns))
+        rows: list[dict[str, Any]] = [one.as_row() for one in predictions]
+        scores = shift_scores(self._reference.score, measures_of(rows))
         hour = hour_of(time.time())
+        known = ("scope", "abstain", "out_of_scope")
         self._pending.extend(
-            Outcome(hour, str(one.label), one.confidence, float(score), one.scope, one.abstain, one.out_of_scope)
-            for one, score in zip(predictions, scores, strict=True)
+            Outcome(hour, counted_label(row), row["confidence"], float(score), *(row.get(name) for name in known))
+            for row, score in zip(rows, scores, strict=True)
             if np.isfinite(score)
         )
 

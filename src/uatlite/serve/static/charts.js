@@ -126,7 +126,8 @@ export function drawLayers(place, layers) {
     return [svg("text", { x: left - 8, y: y + 16, "text-anchor": "end" }, layer.name), ...bars, svg("text", { x: left + width + 6, y: y + 16, class: "ink" }, percent(layer.share))];
   });
   const told = layers.map((layer) => `${layer.name} ${percent(layer.share)}`).join(", ");
-  const legend = el("p", { class: "legend" }, el("span", {}, el("i", { class: "second" }), "attention"), el("span", {}, el("i"), "feed-forward, embeddings, head"));
+  const parted = layers.some((layer) => "attention" in layer.components);
+  const legend = parted ? el("p", { class: "legend" }, el("span", {}, el("i", { class: "second" }), "attention"), el("span", {}, el("i"), "feed-forward, embeddings, head")) : null;
   show(place, svg("svg", { viewBox: `0 0 ${WIDTH} ${layers.length * step}`, role: "img", "aria-label": told }, ...rows), legend);
 }
 

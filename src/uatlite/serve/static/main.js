@@ -6,10 +6,12 @@ import { byId, el, show } from "./dom.js";
 import { startMany } from "./many.js";
 import { look, startOne } from "./one.js";
 import { showPromises } from "./promises.js";
+import { startSeveral } from "./several.js";
 import { startTheme } from "./theme.js";
 import { startThreshold } from "./threshold.js";
 
 const TABS = ["one", "many"];
+const NOUNS = { one: "classes", choice: "classes", many: "labels", tokens: "types of entities" };
 
 function fault(error) {
   byId("alert").hidden = error === null;
@@ -38,7 +40,7 @@ function startTabs() {
 }
 
 function describe(model) {
-  const classes = model.classes.length ? `${model.classes.length} classes: ${model.classes.slice(0, 6).join(", ")}${model.classes.length > 6 ? ", …" : ""}` : "multiple choice";
+  const classes = model.classes.length ? `${model.classes.length} ${NOUNS[model.kind]}: ${model.classes.slice(0, 6).join(", ")}${model.classes.length > 6 ? ", …" : ""}` : "multiple choice";
   const parts = [model.architecture, classes, `method ${model.method}, ${model.passes === 1 ? "one pass" : `${model.passes} passes`}`];
   show(byId("served"), ...parts.map((part) => el("span", {}, part)), el("strong", {}, model.calibration ? "calibrated" : "not calibrated"));
   byId("served").title = (model.calibration ?? []).join("\n");
@@ -62,6 +64,12 @@ async function start() {
       scrollTo({ top: 0 });
     },
   };
+  if (["many", "tokens"].includes(model.kind)) {
+    byId("tabs").hidden = true;
+    byId("one").hidden = true;
+    startSeveral(model, hooks);
+    return;
+  }
   startThreshold(model);
   startOne(model, hooks);
   startMany(model, hooks);

@@ -1,0 +1,190 @@
+"""The JSON of models with several answers a text: its labels, each with a decision, and what is asked about them."""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from uatlite.classifier.label_predictions import EVEN, LabelPrediction
+from uatlite.classifier.labeler import LabelPredictor
+from uatlite.classifier.reasons import REASONS
+from uatlite.classifier.several import LOG_ODDS
+from uatlite.serve.schema import Predicted, TextIn
+from uatlite.trust.answers import Answers
+from uatlite.values import Floats, Text, WordAttribution
+
+Decision = Literal["reported", "withheld", "no"]
+
+
+class TextAnswer(BaseModel):
+    """What is said about one text as a whole."""
+
+    abstain: bool | None = Field(description="whether a person should look at the text; null without a rule")
+    reason: str = Field(description="why it is answered or not", json_schema_extra={"enum": list(REASONS)})
+    why: str = Field(description="the reason with its numbers, as in '0.42 below the threshold'")
+    confidence: float = Field(description="how sure the least sure of its answers is")
+    cut_tokens: int = Field(description="tokens that were cut off; the answers rest on what comes before them")
+    scope: float | None = Field(description="p-value of being a text of the task; null where the scope is not known")
+    out_of_scope: bool | None = Field(description="whether it is no text of the task; null where that is not known")
+    passes: int = Field(description="stochastic passes that were run for this text")
+
+
+class LabelDecision(BaseModel):
+    """One label of a text."""
+
+    label: str
+    probability: float = Field(description="that it applies; calibrated where the model is")
+    threshold: float | None = Field(
+        description="the probability above which the label is reported in this text; null where the rule reports none"
+    )
+    decision: Decision = Field(
+        description="reported; withheld: in doubt, not sure enough to report and too likely to rule out; or no"
+    )
+    log_odds: float = Field(description="that it applies, before calibration")
+    variance: float | None = Field(description="of the log-odds under dropout; null where it is not known")
+
+
+class LabelsAnswer(TextAnswer):
+    """The labels of one text."""
+
+    labels: list[str] = Field(description="the labels that are reported")
+    decisions: list[LabelDecision] = Field(description="all labels, in the order of the model")
+
+    @property
+    def reported(self) -> list[str]:
+        """The labels to count."""
+        return self.labels
+
+    @classmethod
+    def of(cls, prediction: LabelPrediction, predictor: LabelPredictor) -> "LabelsAnswer":
+        """The JSON of a prediction."""
+        among, at = prediction.among, prediction.row
+        limits = _label_thresholds(prediction, predictor)
+        reported = among.reported[at]
+        withheld = np.zeros_like(reported) if among.rule is None else among.withheld[at]
+        known = among.logit_variance
+        return cls(
+            **_common(prediction),
+            labels=list(prediction.labels),
+            decisions=[
+                LabelDecision(
+                    label=name,
+                    probability=float(among.probabilities[at, place]),
+                    threshold=float(limits[place]) if math.isfinite(limits[place]) else None,
+                    decision="reported" if reported[place] else "withheld" if withheld[place] else "no",
+                    log_odds=float(among.logits[at, place]),
+                    variance=None if known is None else float(known[at, place]),
+                )
+                for place, name in enumerate(among.classes)
+            ],
+        )
+
+
+def _common(prediction: Any) -> dict[str, Any]:
+    """The fields of a `TextAnswer`, from the row that is written to files."""
+    row = prediction.as_row()
+    unknown = dict.fromkeys(("abstain", "scope", "out_of_scope"))
+    return unknown | {name: row[name] for name in TextAnswer.model_fields if name in row} | {"why": prediction.why}
+
+
+def _label_thresholds(prediction: LabelPrediction, predictor: LabelPredictor) -> Floats:
+    """The probability above which each label of a text is reported, (labels,); infinite where none is.
+
+    A rule on log-odds has one threshold for all labels; the calibrator turns it into a probability for each.
+    """
+    among, at = prediction.among, prediction.row
+    rule, calibration, labels = among.rule, predictor.calibration, len(among.classes)
+    if rule is None or calibration is None:
+        return np.full(labels, EVEN)
+    if rule.score != LOG_ODDS or not math.isfinite(rule.threshold):
+        return np.full(labels, max(rule.threshold, 0.0))  # no threshold: above a probability of 0
+    known = among.logit_variance
+    answers = Answers(
+        text=np.zeros(labels, dtype=np.int64),
+        kind=np.arange(labels),
+        log_odds=np.full(labels, rule.threshold),
+        variance=None if known is None else known[at],
+        texts=1,
+    )
+    return calibration.calibrator.confidence(answers)
+
+
+class LabelsResponse(Predicted):
+    """The labels of the texts, in the order of the texts."""
+
+    predictions: list[LabelsAnswer]
+
+
+class ExplainLabelRequest(BaseModel):
+    """One label of one text to explain."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
+    text: TextIn
+    label: str | None = Field(None, description="the label, by name; by default the one that is least sure")
+
+
+class SharedWord(BaseModel):
+    """A word of the text, and its part of the uncertainty."""
+
+    text: str
+    share: float = Field(description="of the first-order variance")
+    uncertainty: float = Field(description="U: how much its embedding varies under dropout")
+
+    @classmethod
+    def of(cls, word: WordAttribution) -> "SharedWord":
+        """The JSON of a word."""
+        return cls(text=word.word.text, share=word.share, uncertainty=word.uncertainty)
+
+
+class LayerShare(BaseModel):
+    """A layer's part of the uncertainty."""
+
+    name: str
+    share: float = Field(description="of the first-order variance")
+
+
+class Origins(BaseModel):
+    """Where the uncertainty about one answer comes from, to first order."""
+
+    variance: float = Field(description="first-order variance under dropout, in squared logits")
+    words: list[SharedWord]
+    layers: list[LayerShare]
+    summary: str
+
+    @classmethod
+    def of(cls, explanation: Any, about: str) -> "Origins":
+        """The JSON of an explanation of one answer; `about` is what its sentence calls the answer."""
+        spread = math.sqrt(explanation.variance)
+        return cls(
+            variance=explanation.variance,
+            words=[SharedWord.of(word) for word in explanation.words],
+            layers=[LayerShare(name=name, share=share) for name, share in explanation.layers.items()],
+            summary=f"{about} varies by {spread:.2f} (one standard deviation) under dropout.{_most(explanation)}",
+        )
+
+
+def _most(explanation: Any) -> str:
+    words = sorted(explanation.words, key=lambda word: -word.share)[:2]
+    named = " and ".join(f"“{word.word.text}” ({word.share:.0%})" for word in words if word.share > 0.0)
+    return f" The largest shares have {named}." if named and explanation.variance > 0.0 else ""
+
+
+class ExplainedLabel(BaseModel):
+    """The labels of a text, and where the uncertainty about one of them comes from."""
+
+    answer: LabelsAnswer
+    label: str
+    origins: Origins
+
+
+def explain_label(predictor: LabelPredictor, text: Text, label: str | None) -> ExplainedLabel:
+    """The JSON of one label explained."""
+    from uatlite.classifier.label_explanation import explain_label as explain  # needs torch, which others do without
+
+    found = explain(predictor, text, label)
+    return ExplainedLabel(
+        answer=LabelsAnswer.of(found.prediction, predictor),
+        label=found.label,
+        origins=Origins.of(found, f"The logit of {found.label}"),
+    )

@@ -1,0 +1,150 @@
+"""Models with several answers a text: what the addresses answer is what the product says, alone and in batches."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from uatlite.classifier.labeler import UncertaintyLabeler, label_answers
+from uatlite.classifier.run import run
+from uatlite.errors import CalibrationError
+from uatlite.serve.answers import TextAnswer
+from uatlite.serve.app import create_app
+from uatlite.serve.schema import Rule
+from uatlite.serve.service import Service
+
+Ask = Callable[..., httpx.Response]
+
+
+def same_labels(answer: dict[str, Any], expected: Any) -> None:
+    """An answer is what the labeler says offline."""
+    row = expected.as_row()
+    assert answer["labels"] == row["labels"]
+    for name in TextAnswer.model_fields:
+        if name in row:
+            assert answer[name] == (pytest.approx(row[name], abs=1e-6) if name == "confidence" else row[name]), name
+    assert answer["why"] == expected.why
+    withheld = () if expected.among.rule is None else expected.withheld
+    for place, one in enumerate(answer["decisions"]):
+        name = expected.among.classes[place]
+        assert one["label"] == name
+        assert one["probability"] == pytest.approx(expected.probabilities[name], abs=1e-6)
+        assert one["variance"] == pytest.approx(expected.variances[name], rel=1e-4)
+        wanted = "reported" if name in expected.labels else "withheld" if name in withheld else "no"
+        assert one["decision"] == wanted
+
+
+@pytest.fixture
+def labels(labeler: UncertaintyLabeler) -> Any:
+    with TestClient(create_app(Service(labeler)), raise_server_exceptions=False) as made:
+        yield made
+
+
+def test_labels_are_what_the_labeler_says(
+    labels: TestClient, labeler: UncertaintyLabeler, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = [*made_texts(12, seed=5), ("a1 a2", "a3"), "a1 " * 60]
+    reply = labels.post("/predict", json={"texts": texts}).json()
+    assert reply["calibrated"] is True
+    assert reply["method"] == "analytic"
+    for answer, expected in zip(reply["predictions"], labeler.predict(texts, check_shift=False), strict=True):
+        same_labels(answer, expected)
+    assert reply["predictions"][-1]["cut_tokens"] > 0
+
+
+def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
+    labels: TestClient, labeler: UncertaintyLabeler, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = made_texts(40, seed=6)
+    found = labels.post("/predict", json={"texts": texts}).json()["predictions"]
+    rule, calibration = labeler.calibration_.rule, labeler.calibration_
+    answers = label_answers(run(labeler.runtime, texts, labeler.settings))
+    at_the_threshold = replace(answers, log_odds=np.full(len(answers), rule.threshold))
+    limits = calibration.calibrator.confidence(at_the_threshold).reshape(len(texts), -1)
+    for answer, own in zip(found, limits, strict=True):
+        assert [one["threshold"] for one in answer["decisions"]] == pytest.approx(own.tolist(), abs=1e-6)
+        above = [one for one in answer["decisions"] if one["probability"] > one["threshold"]]
+        surest = sorted(above, key=lambda one: -one["log_odds"])[: rule.most]
+        reported = [] if answer["out_of_scope"] else [one["label"] for one in surest]
+        assert sorted(answer["labels"]) == sorted(reported)
+
+
+def test_without_a_rule_labels_above_one_half_are_reported(labeler: UncertaintyLabeler) -> None:
+    plain = UncertaintyLabeler(labeler.model, labeler.tokenizer, "base")
+    with TestClient(create_app(Service(plain))) as client:
+        answer = client.post("/predict", json={"texts": "a1 a2"}).json()["predictions"][0]
+        told = client.get("/model").json()
+    assert {one["threshold"] for one in answer["decisions"]} == {0.5}
+    assert {one["decision"] for one in answer["decisions"]} <= {"reported", "no"}
+    assert answer["abstain"] is None
+    assert (told["rule"], told["calibration"]) == (None, None)
+
+
+def test_concurrent_clients_get_the_offline_labels(
+    running: Any, ask: Ask, labeler: UncertaintyLabeler, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = made_texts(48, seed=3)
+    with running(labeler) as address, ThreadPoolExecutor(12) as clients:
+        replies = list(clients.map(lambda text: ask(address, [text]).json()["predictions"][0], texts))
+        metrics = httpx.get(f"{address}/metrics", trust_env=False).text
+    for answer, expected in zip(replies, labeler.predict(texts, check_shift=False), strict=True):
+        same_labels(answer, expected)
+    assert 'uatlite_texts_total{label="several"} 48.0' in metrics
+    reported = sum("anger" in answer["labels"] for answer in replies)
+    assert f'uatlite_reported_total{{label="anger"}} {reported:.1f}' in metrics
+
+
+def test_one_label_is_explained(labels: TestClient, labeler: UncertaintyLabeler) -> None:
+    for asked in (None, "fear"):
+        reply = labels.post("/explain", json={"text": "a1 a2 a3", "label": asked}).json()
+        expected = labeler.explain("a1 a2 a3", asked)
+        assert reply["label"] == expected.label
+        same_labels(reply["answer"], expected.prediction)
+        origins = reply["origins"]
+        assert origins["variance"] == pytest.approx(expected.variance)
+        assert [word["text"] for word in origins["words"]] == ["a1", "a2", "a3"]
+        assert [word["share"] for word in origins["words"]] == pytest.approx([word.share for word in expected.words])
+        assert {one["name"]: one["share"] for one in origins["layers"]} == pytest.approx(dict(expected.layers))
+        assert expected.label in origins["summary"]
+
+
+def test_what_is_asked_wrongly_is_refused(labels: TestClient) -> None:
+    unknown = labels.post("/explain", json={"text": "a1", "label": "hope"})
+    assert unknown.status_code == 422
+    assert "anger, joy, fear, relief" in unknown.json()["error"]["fields"][0]["message"]
+    question = labels.post("/predict", json={"texts": [{"question": "a1", "options": ["a2", "a3"]}]})
+    assert "not for multiple choice" in question.json()["error"]["fields"][0]["message"]
+
+
+def test_the_kind_and_the_schemas_are_told(labels: TestClient, client: TestClient, labeler: UncertaintyLabeler) -> None:
+    told = labels.get("/model").json()
+    assert (told["kind"], told["classes"]) == ("many", list(labeler.class_names))
+    assert told["rule"] == Rule.of(labeler.calibration_.rule).model_dump()
+    assert told["rule"]["most"] == labeler.calibration_.rule.most
+    assert client.get("/model").json()["kind"] == "one"
+    paths = labels.get("/openapi.json").json()["paths"]
+    replies = {path: paths[path]["post"]["responses"]["200"]["content"] for path in ("/predict", "/explain")}
+    names = {path: reply["application/json"]["schema"]["$ref"].split("/")[-1] for path, reply in replies.items()}
+    assert names == {"/predict": "LabelsResponse", "/explain": "ExplainedLabel"}
+
+
+def test_the_traffic_is_compared_with_the_calibration_rows(
+    labels: TestClient, made_texts: Callable[..., list[str]]
+) -> None:
+    same = labels.post("/predict", json={"texts": made_texts(100, seed=9)}).json()["shift"]
+    odd = labels.post("/predict", json={"texts": ["a3 a3 a3"] * 100}).json()["shift"]
+    assert (same["shifted"], odd["shifted"]) == (False, True)
+    told = labels.get("/model").json()
+    assert told["traffic"]["texts"] == 200
+    assert told["watch"]["texts"] == 200
+
+
+def test_a_watch_file_is_for_one_answer_a_text(labeler: UncertaintyLabeler, tmp_path: Path) -> None:
+    with pytest.raises(CalibrationError, match="one answer a text"):
+        Service(labeler, watch=tmp_path / "watch.json")

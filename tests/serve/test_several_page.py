@@ -1,0 +1,91 @@
+"""The page of a model with several answers a text, in a real browser: what is sure, and where doubt is from."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from uatlite.classifier.labeler import UncertaintyLabeler
+
+SHOT = {"width": 1280, "height": 900}
+PATIENCE = 120_000
+"""Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
+
+
+@contextmanager
+def watched(browser: Any, address: str, viewport: dict[str, int] = SHOT) -> Iterator[Any]:
+    """The page, open; whatever the browser complains about, or asks of another host, fails the test."""
+    made = browser.new_page(viewport=viewport)
+    made.set_default_timeout(PATIENCE)
+    said: list[str] = []
+    made.on("console", lambda message: said.append(message.text))
+    made.on("pageerror", lambda error: said.append(str(error)))
+    made.on("request", lambda request: None if request.url.startswith(address) else said.append(request.url))
+    made.goto(address)
+    made.wait_for_selector("#several:not([hidden])")
+    yield made
+    made.close()
+    assert said == []
+
+
+def type_text(tab: Any, text: str) -> Any:
+    with tab.expect_response("**/explain") as caught:
+        tab.fill("#several-text", text)
+    settle(tab)
+    return caught.value.json()
+
+
+def settle(tab: Any) -> None:
+    tab.wait_for_selector("#answers[aria-busy=false] .verdict")
+
+
+@pytest.fixture(scope="module")
+def labels_address(running: Any, labeler: UncertaintyLabeler) -> Iterator[str]:
+    with running(labeler) as found:
+        yield found
+
+
+def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
+    browser: Any, labels_address: str, labeler: UncertaintyLabeler
+) -> None:
+    with watched(browser, labels_address) as tab:
+        assert "4 labels: anger, joy, fear, relief" in tab.inner_text("#served")
+        assert tab.inner_text("#several-promise") == labeler.calibration_.rule.describe()
+        assert tab.is_hidden("#tabs")
+        reply = type_text(tab, "a1 a2 a3 <b>")
+        sorted_labels = sorted(reply["answer"]["decisions"], key=lambda one: -one["probability"])
+        rows = tab.locator("#labels .label-row")
+        assert rows.locator(".name").all_inner_texts() == [one["label"] for one in sorted_labels]
+        for place, one in enumerate(sorted_labels):
+            assert f"{100 * one['probability']:.1f} %" in rows.nth(place).inner_text()
+            assert one["decision"] in rows.nth(place).get_attribute("class")
+            across = rows.nth(place).locator(".track").bounding_box()
+            tick = rows.nth(place).locator(".tick").bounding_box()
+            at = (tick["x"] + tick["width"] / 2 - across["x"]) / across["width"]
+            assert at == pytest.approx(one["threshold"], abs=0.01)
+        assert tab.inner_text("#several-decision b") == ", ".join(reply["answer"]["labels"] or ["no label"])
+        assert reply["label"] in tab.inner_text("#origins-title")
+        other = next(one["label"] for one in sorted_labels if one["label"] != reply["label"])
+        with tab.expect_response("**/explain") as caught:
+            tab.locator(f".label-row[aria-label^='{other}']").click()
+        settle(tab)
+        assert caught.value.request.post_data_json["label"] == other
+        assert other in tab.inner_text("#origins-title")
+        assert tab.get_attribute(f".label-row[aria-label^='{other}']", "aria-pressed") == "true"
+        expected = labeler.explain("a1 a2 a3 <b>", other)
+        words = tab.locator("#origin-words .word")
+        assert words.all_inner_texts() == [word.word.text for word in expected.words]
+        strengths = words.evaluate_all("all => all.map(word => Number(word.style.background.match(/(\\d+)%/)[1]))")
+        shares = [word.share for word in expected.words]
+        assert strengths.index(max(strengths)) == shares.index(max(shares))
+        assert tab.locator("#origin-layers rect").count() == len(expected.layers)
+
+
+def test_nothing_typed_shows_nothing(browser: Any, labels_address: str) -> None:
+    with watched(browser, labels_address, {"width": 360, "height": 800}) as tab:
+        type_text(tab, "a1 a2")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+        tab.fill("#several-text", "  ")
+        tab.wait_for_selector("#several-empty:not([hidden])")
+        assert tab.is_hidden("#several-found")
