@@ -16,7 +16,6 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
-from uatlite.serve.answers import ExplainedLabel, ExplainLabelRequest, LabelsAnswer, LabelsResponse, explain_label
 from uatlite.serve.counters import RequestCounter
 from uatlite.serve.http import (
     OPEN,
@@ -44,6 +43,7 @@ from uatlite.serve.schema import (
     TextIn,
 )
 from uatlite.serve.service import Limits, Service, checked_text, checked_texts, risk_coverage
+from uatlite.serve.text_answers import ExplainedLabel, ExplainLabelRequest, LabelsAnswer, LabelsResponse, explain_label
 
 Result = TypeVar("Result")
 

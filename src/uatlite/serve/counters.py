@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.scoring.watch_state import WatchState
-from uatlite.serve.answers import LabelsAnswer
 from uatlite.serve.schema import Answer
+from uatlite.serve.text_answers import LabelsAnswer
 from uatlite.trust.shift import ShiftReport
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 from uatlite.classifier.labeler import UncertaintyLabeler, label_answers
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError
-from uatlite.serve.answers import TextAnswer
 from uatlite.serve.app import create_app
 from uatlite.serve.schema import Rule
 from uatlite.serve.service import Service
+from uatlite.serve.text_answers import TextAnswer
 
 Ask = Callable[..., httpx.Response]
 

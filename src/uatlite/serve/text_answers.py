@@ -1,4 +1,4 @@
-"""The JSON of models with several answers a text: its labels, each with a decision, and what is asked about them."""
+"""The JSON of models with several answers a text: its labels or entities, each with a decision, and one explained."""
 
 import math
 from typing import Any, Literal
