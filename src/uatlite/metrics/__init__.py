@@ -17,6 +17,16 @@ from uatlite.metrics.accuracy import (
     macro_f1,
     nll,
 )
+from uatlite.metrics.answers import (
+    AnswerRows,
+    Found,
+    LabelRows,
+    answer_aurc,
+    answer_ece,
+    entity_f1,
+    paired_text_bootstrap,
+    text_bootstrap,
+)
 from uatlite.metrics.bootstrap import (
     METRICS,
     Interval,
@@ -48,11 +58,16 @@ from uatlite.metrics.selective import (
 
 __all__ = [
     "METRICS",
+    "AnswerRows",
+    "Found",
     "Interval",
+    "LabelRows",
     "Metric",
     "accuracy",
     "accuracy_at",
     "adaptive_ece",
+    "answer_aurc",
+    "answer_ece",
     "augrc",
     "aupr",
     "aurc",
@@ -69,6 +84,7 @@ __all__ = [
     "detection_bootstrap",
     "e_aurc",
     "ece",
+    "entity_f1",
     "error_aupr",
     "error_auroc",
     "error_fpr95",
@@ -77,8 +93,10 @@ __all__ = [
     "mce",
     "nll",
     "paired_bootstrap",
+    "paired_text_bootstrap",
     "risk_at_coverage",
     "robustness_score",
     "shift_bootstrap",
     "smooth_ece",
+    "text_bootstrap",
 ]

@@ -172,13 +172,8 @@ def paired_bootstrap(
             f"probabilities have shapes {a.probabilities.shape} and {b.probabilities.shape}; allowed is "
             "the same for both. Compare methods on the same rows and classes."
         )
-    estimates = {
-        name: Estimate(
-            difference(metric.prepare(a), metric.prepare(b)),
-            metric.truth and difference(metric.truth(a), metric.truth(b)),
-        )
-        for name, metric in chosen(metrics).items()
-    }
+    wanted = chosen(metrics)
+    estimates = paired_estimates(metric_estimates(a, wanted), metric_estimates(b, wanted))
     return intervals(estimates, (len(a),), resamples=resamples, confidence=confidence, seed=seed)
 
 
@@ -217,6 +212,17 @@ def metric_estimates(rows: Rows, metrics: Metrics = METRICS) -> dict[str, Estima
     return {
         name: Estimate(metric.prepare(rows), metric.truth and metric.truth(rows), lowest=0.0)
         for name, metric in chosen(metrics).items()
+    }
+
+
+def paired_estimates(first: Mapping[str, Estimate], second: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    """The difference first - second of each estimate, ready to resample what both are about."""
+    return {
+        name: Estimate(
+            difference(one.statistic, second[name].statistic),
+            difference(one.truth, truth) if one.truth and (truth := second[name].truth) else None,
+        )
+        for name, one in first.items()
     }
 
 

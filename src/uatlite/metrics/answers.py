@@ -1,0 +1,313 @@
+"""Metrics of texts with several answers: entities or labels. Texts are what is resampled, with all of their answers.
+
+Three values hold what is scored, and each knows its metrics (`estimates`):
+
+    Found       which answers were reported and which are right: precision, recall, F1
+    AnswerRows  reported answers with their confidence, right or wrong: ECE, NLL, AURC, detection of wrong answers
+    LabelRows   the probability of every label of every text: label-wise ECE and NLL, average precision, AURC of pairs
+
+    text_bootstrap(AnswerRows.of(confidence, right, text, texts=len(texts)))
+    paired_text_bootstrap(ours, theirs)       # differences on the same texts, which may have other answers
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from uatlite.errors import InputError
+from uatlite.metrics.accuracy import (
+    SMALLEST_PROBABILITY,
+    aupr_of,
+    error_aupr,
+    error_auroc,
+    nll,
+)
+from uatlite.metrics.bootstrap import CHUNK, Estimate, Interval, intervals, paired_estimates
+from uatlite.metrics.calibration import classwise_ece, debiased_ece, ece, smooth_ece
+from uatlite.metrics.metric import Metric, Statistic, at_once, mean_of, ratio
+from uatlite.metrics.ranking import Ranking, Rows
+from uatlite.metrics.selective import aurc
+from uatlite.values import Floats, Integers, check_array, check_labels
+
+Entities = Sequence[Iterable[tuple[Any, Any, str]]]
+"""The entities of each text: (start, end, type), or (first word, last word, type)."""
+
+ANSWER_METRICS: dict[str, Metric[[]]] = {
+    "answer_ece": ece.bind(),
+    "answer_debiased_ece": debiased_ece.bind(),
+    "answer_smooth_ece": smooth_ece,
+    "answer_nll": nll,
+    "answer_aurc": aurc,
+    "wrong_auroc": error_auroc,
+    "wrong_aupr": error_aupr,
+}
+"""The metrics of answers, each that of a row whose confidence is the answer's and whose prediction is 'right'."""
+
+
+class Scored(Protocol):
+    """What `text_bootstrap` resamples: some texts, and statistics of counts (resamples, texts)."""
+
+    @property
+    def texts(self) -> int: ...
+    def estimates(self) -> Mapping[str, Estimate]: ...
+
+
+def text_bootstrap(
+    scored: Scored, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+) -> dict[str, Interval]:
+    """Each metric with its interval; a resample draws texts."""
+    return intervals(scored.estimates(), (scored.texts,), resamples=resamples, confidence=confidence, seed=seed)
+
+
+def paired_text_bootstrap(
+    first: Scored, second: Scored, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+) -> dict[str, Interval]:
+    """Each metric's difference first - second on the same texts, with its interval; both see the same resamples."""
+    if first.texts != second.texts:
+        raise InputError(
+            f"the first has {first.texts} texts and the second {second.texts}; compare them on the same texts."
+        )
+    pairs = paired_estimates(first.estimates(), second.estimates())
+    return intervals(pairs, (first.texts,), resamples=resamples, confidence=confidence, seed=seed)
+
+
+def over_texts(statistic: Statistic, text: Integers) -> Statistic:
+    """A statistic of answers as one of texts: an answer counts as often as its text. NaN where no answer is drawn."""
+
+    def of_texts(counts: Floats) -> Floats:
+        values = np.full(len(counts), np.nan)
+        step = max(1, CHUNK // max(1, len(text)))  # an answer's counts take as much room as many texts
+        for start in range(0, len(counts) if len(text) else 0, step):
+            part = counts[start : start + step][:, text]
+            drawn = part.sum(axis=1) > 0
+            if drawn.any():
+                values[start : start + step][drawn] = statistic(part[drawn])
+        return values
+
+    return of_texts
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerRows(Rows):
+    """Answers as rows: the confidence of each (answers,) that it is right, and whether it is.
+
+    `probabilities` are (wrong, right), `labels` 1 where an answer is right. The prediction is always 'right', so that
+    the metrics of rows are those of answers.
+    """
+
+    text: Integers
+    """(answers,): the text of each"""
+    texts: int
+    """how many there are, also those without an answer"""
+
+    @classmethod
+    def of(
+        cls, confidence: ArrayLike, right: ArrayLike, text: ArrayLike | None = None, *, texts: int | None = None
+    ) -> "AnswerRows":
+        """Check the arrays and bind them; without `text` every answer is a text of its own."""
+        given = np.asarray(confidence)
+        values = check_array("confidence", given, {"rows": 0})
+        if ((values < 0) | (values > 1)).any():
+            raise InputError("confidence goes below 0 or above 1; give the probability that an answer is right.")
+        flags = np.asarray(right)
+        labels = check_labels(flags.astype(np.int64) if flags.dtype.kind == "b" else flags, rows=len(values), classes=2)
+        of_text = np.arange(len(values)) if text is None else np.asarray(text, dtype=np.int64)
+        known = int(of_text.max(initial=-1)) + 1 if texts is None else texts
+        if of_text.shape != values.shape or (len(of_text) and not 0 <= of_text.min() <= of_text.max() < known):
+            raise InputError(
+                f"text has shape {of_text.shape}; allowed is {values.shape}, a number from 0 to {known - 1} for each."
+            )
+        precision = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+        return cls(np.column_stack([1 - values, values]), labels, precision, of_text, known)
+
+    @cached_property
+    def confidence(self) -> Floats:
+        """That each answer is right (answers,)."""
+        return np.asarray(self.probabilities[:, 1])
+
+    @cached_property
+    def predicted(self) -> Integers:
+        """Every answer is given as right (answers,)."""
+        return np.ones(len(self), dtype=np.int64)
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics of answers, ready to resample texts."""
+        return {name: self._estimate(metric) for name, metric in ANSWER_METRICS.items()}
+
+    def _estimate(self, metric: Metric[[]]) -> Estimate:
+        truth = metric.truth and over_texts(metric.truth(self), self.text)
+        return Estimate(over_texts(metric.prepare(self), self.text), truth, lowest=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Answers that were found, reported and there to be found: (texts, kinds) each."""
+
+    hits: Floats
+    reported: Floats
+    gold: Floats
+
+    @classmethod
+    def of_entities(cls, reported: Entities, gold: Entities) -> "Found":
+        """From the entities (start, end, type) of each text; right are those with the same start, end and type."""
+        if len(reported) != len(gold):
+            raise InputError(f"{len(reported)} texts with reported entities, {len(gold)} with gold; give both of each.")
+        said, true = [set(map(tuple, one)) for one in reported], [set(map(tuple, one)) for one in gold]
+        kinds = {kind: place for place, kind in enumerate(sorted({one[2] for text in (*said, *true) for one in text}))}
+
+        def table(texts: Sequence[set[tuple[Any, ...]]]) -> Floats:
+            counts = np.zeros((len(texts), len(kinds)))
+            for row, text in zip(counts, texts, strict=True):
+                for entity in text:
+                    row[kinds[entity[2]]] += 1
+            return counts
+
+        return cls(table([a & b for a, b in zip(said, true, strict=True)]), table(said), table(true))
+
+    @classmethod
+    def of_labels(cls, reported: ArrayLike, gold: ArrayLike) -> "Found":
+        """From the reported labels and the right ones, (texts, labels) of 0 and 1 each."""
+        said, true = _flags("reported", reported), _flags("gold", gold)
+        if said.shape != true.shape:
+            raise InputError(f"reported labels have shape {said.shape}, gold {true.shape}; allowed is the same.")
+        return cls(said * true, said, true)
+
+    @property
+    def texts(self) -> int:
+        """How many texts there are."""
+        return len(self.gold)
+
+    def precision(self, counts: Floats) -> Floats:
+        """Hits of all kinds / reported; 0 where nothing is reported."""
+        return ratio((counts @ self.hits).sum(axis=1), (counts @ self.reported).sum(axis=1), otherwise=0.0)
+
+    def recall(self, counts: Floats) -> Floats:
+        """Hits of all kinds / gold; 0 where there is no gold."""
+        return ratio((counts @ self.hits).sum(axis=1), (counts @ self.gold).sum(axis=1), otherwise=0.0)
+
+    def f1(self, counts: Floats) -> Floats:
+        """Micro F1, 2 hits / (reported + gold) over all kinds; 0 where there is neither."""
+        occurrences = (counts @ (self.reported + self.gold)).sum(axis=1)
+        return ratio(2 * (counts @ self.hits).sum(axis=1), occurrences, otherwise=0.0)
+
+    def macro_f1(self, counts: Floats) -> Floats:
+        """The mean over kinds of their F1; kinds that are neither reported nor gold are left out."""
+        occurrences = counts @ (self.reported + self.gold)
+        f1 = ratio(2 * (counts @ self.hits), occurrences, otherwise=0.0)
+        return ratio(f1.sum(axis=1), (occurrences > 0).sum(axis=1), otherwise=0.0)
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The four metrics, ready to resample texts."""
+        statistics = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "macro_f1": self.macro_f1}
+        return {name: Estimate(statistic) for name, statistic in statistics.items()}
+
+    def scores(self) -> dict[str, float]:
+        """The four metrics of the texts themselves."""
+        return {name: at_once(one.statistic, self.texts) for name, one in self.estimates().items()}
+
+
+@dataclass(frozen=True, eq=False)
+class LabelRows(Rows):
+    """The probability of each label of each text, and whether it applies: (texts, labels) both.
+
+    Labels do not exclude each other, so that probabilities of a text need not sum to 1.
+    """
+
+    @classmethod
+    def of(cls, probabilities: ArrayLike, labels: ArrayLike) -> "LabelRows":
+        """Check both arrays and bind them."""
+        given = np.asarray(probabilities)
+        values = check_array("probabilities", given, {"rows": 1, "labels": 1})
+        if ((values < 0) | (values > 1)).any():
+            raise InputError("probabilities go below 0 or above 1; pass the sigmoid of the logits.")
+        gold = _flags("labels", labels)
+        if gold.shape != values.shape:
+            raise InputError(f"labels have shape {gold.shape}; allowed is that of the probabilities, {values.shape}.")
+        precision = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
+        return cls(values, gold.astype(np.int64), precision)
+
+    @property
+    def texts(self) -> int:
+        """How many texts there are."""
+        return len(self.labels)
+
+    @cached_property
+    def one_hot(self) -> Floats:
+        """The labels as numbers (texts, labels)."""
+        return self.labels.astype(np.float64)
+
+    @cached_property
+    def pairs(self) -> Rows:
+        """Every pair of a text and a label as a row of two classes: it does not apply, it applies."""
+        flat = self.probabilities.ravel()
+        return Rows(np.column_stack([1 - flat, flat]), self.labels.ravel(), self.precision)
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The metrics of labels, ready to resample texts."""
+        text = np.repeat(np.arange(self.texts), self.labels.shape[1])
+        wise = classwise_ece.bind().prepare(self)
+        losses = np.where(self.labels == 1, self.probabilities, 1 - self.probabilities)
+        decided = Found.of_labels(self.probabilities > self.threshold(0.5), self.labels)
+        flat = self.pairs
+        return {
+            "label_ece": Estimate(wise, truth=wise, lowest=0.0),
+            "label_nll": Estimate(mean_of(-np.log(np.maximum(losses, SMALLEST_PROBABILITY)).mean(axis=1))),
+            "label_brier": Estimate(mean_of(np.square(self.probabilities - self.one_hot).mean(axis=1))),
+            "macro_average_precision": Estimate(self.macro_average_precision()),
+            "micro_average_precision": Estimate(
+                over_texts(aupr_of(Ranking.of(flat.probabilities[:, 1]), flat.labels.astype(np.float64)), text)
+            ),
+            "pair_aurc": Estimate(over_texts(aurc.prepare(flat), text)),
+            "micro_f1": Estimate(decided.f1),
+            "macro_f1": Estimate(decided.macro_f1),
+        }
+
+    def macro_average_precision(self) -> Statistic:
+        """The mean over labels of their average precision; labels that apply to no text, or to all, are left out."""
+        columns = [
+            aupr_of(Ranking.of(probability), gold)
+            for probability, gold in zip(self.probabilities.T, self.one_hot.T, strict=True)
+        ]
+
+        def statistic(counts: Floats) -> Floats:
+            values = np.array([column(counts) for column in columns])
+            known = np.isfinite(values)
+            return ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+
+        return statistic
+
+    def scores(self) -> dict[str, float]:
+        """The metrics of the texts themselves."""
+        return {name: at_once(one.statistic, self.texts) for name, one in self.estimates().items()}
+
+
+def entity_f1(reported: Entities, gold: Entities) -> float:
+    """Micro F1 of entities (start, end, type) against the gold ones, text by text."""
+    return Found.of_entities(reported, gold).scores()["f1"]
+
+
+def answer_ece(confidence: ArrayLike, right: ArrayLike) -> float:
+    """The ECE of answers: confidence (answers,) against right (answers,), 15 bins from 0 to 1."""
+    return _of_answers("answer_ece", confidence, right)
+
+
+def answer_aurc(confidence: ArrayLike, right: ArrayLike) -> float:
+    """The area under the risk–coverage curve of answers, surest first; ties share their errors."""
+    return _of_answers("answer_aurc", confidence, right)
+
+
+def _of_answers(name: str, confidence: ArrayLike, right: ArrayLike) -> float:
+    rows = AnswerRows.of(confidence, right)
+    return at_once(rows.estimates()[name].statistic, rows.texts)
+
+
+def _flags(name: str, values: ArrayLike) -> Floats:
+    """A matrix (texts, labels) of 0 and 1 as float64."""
+    flags = check_array(name, values, {"rows": 0, "labels": 1})
+    if not np.isin(flags, (0.0, 1.0)).all():
+        raise InputError(f"{name} hold other numbers than 0 and 1; give 1 where a label applies.")
+    return flags

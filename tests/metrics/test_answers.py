@@ -1,0 +1,230 @@
+"""Metrics of several answers a text, against seqeval, scikit-learn and slow references; intervals over texts."""
+
+import random
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+from seqeval.metrics import f1_score, precision_score, recall_score
+from sklearn import metrics as sklearn
+
+from uatlite.errors import InputError
+from uatlite.metrics.answers import (
+    AnswerRows,
+    Found,
+    LabelRows,
+    answer_aurc,
+    answer_ece,
+    entity_f1,
+    paired_text_bootstrap,
+    text_bootstrap,
+)
+from uatlite.metrics.bootstrap import bootstrap
+from uatlite.metrics.metric import at_once
+from uatlite.text.gold import spans_of_tags, tags_for
+from uatlite.values import Floats, Integers, Words
+
+TYPES = ("LOC", "ORG", "PER")
+
+
+def random_tags(generator: random.Random, words: int) -> list[str]:
+    tags, before = [], "O"
+    for _ in range(words):
+        allowed = [tag for tag in (*tags_for(TYPES), "O", "O") if tag[0] != "I" or tag[2:] == before[2:]]
+        tags.append(before := generator.choice(allowed))
+    return tags
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
+    generator = random.Random(seed)
+    lengths = [generator.randint(1, 15) for _ in range(30)]
+    gold = [random_tags(generator, length) for length in lengths]
+    said = [tags if generator.random() < 0.5 else random_tags(generator, len(tags)) for tags in gold]
+    words = [Words(tuple("xyz"[: 1 + place % 3] for place in range(length))) for length in lengths]
+    spans = [[spans_of_tags(word, tags) for word, tags in zip(words, one, strict=True)] for one in (said, gold)]
+    scores = Found.of_entities(*spans).scores()
+    assert scores["precision"] == pytest.approx(precision_score(gold, said))
+    assert scores["recall"] == pytest.approx(recall_score(gold, said))
+    assert scores["f1"] == pytest.approx(f1_score(gold, said))
+    assert scores["macro_f1"] == pytest.approx(f1_score(gold, said, average="macro"))
+    assert entity_f1(*spans) == scores["f1"]
+
+
+def test_an_entity_is_right_as_a_whole_or_not_at_all() -> None:
+    gold = [[(0, 12, "PER")], [(0, 3, "LOC")], []]
+    said = [[(0, 3, "PER")], [(0, 3, "ORG"), (5, 9, "LOC")], []]
+    assert Found.of_entities(said, gold).scores() == {"precision": 0, "recall": 0, "f1": 0, "macro_f1": 0}
+    assert entity_f1(gold, gold) == 1
+    assert entity_f1([[]], [[]]) == 0
+    with pytest.raises(InputError, match="1 texts with reported entities, 3 with gold"):
+        Found.of_entities([[]], gold)
+
+
+def label_case(seed: int, texts: int = 80, labels: int = 5) -> tuple[Floats, Integers]:
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(texts, labels)) - np.linspace(0, 2, labels)
+    gold = generator.random((texts, labels)) < 1 / (1 + np.exp(-logits / 2))
+    return np.round(1 / (1 + np.exp(-logits)), 2), gold.astype(np.int64)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_label_scores_are_those_of_scikit_learn(seed: int) -> None:
+    probabilities, gold = label_case(seed)
+    scores = LabelRows.of(probabilities, gold).scores()
+    decided = probabilities > 0.5
+    assert scores["micro_f1"] == pytest.approx(sklearn.f1_score(gold, decided, average="micro"))
+    assert scores["macro_f1"] == pytest.approx(sklearn.f1_score(gold, decided, average="macro", zero_division=0))
+    for average in ("micro", "macro"):
+        expected = sklearn.average_precision_score(gold, probabilities, average=average)
+        assert scores[f"{average}_average_precision"] == pytest.approx(expected)
+    losses = [sklearn.log_loss(y, p, labels=[0, 1]) for y, p in zip(gold.T, probabilities.T, strict=True)]
+    assert scores["label_nll"] == pytest.approx(np.mean(losses))
+    briers = [sklearn.brier_score_loss(y, p) for y, p in zip(gold.T, probabilities.T, strict=True)]
+    assert scores["label_brier"] == pytest.approx(np.mean(briers))
+    assert scores["label_ece"] == pytest.approx(
+        np.mean([slow_ece(p, y) for y, p in zip(gold.T, probabilities.T, strict=True)])
+    )
+    flat, wrong = probabilities.ravel(), (decided != gold).ravel()
+    assert scores["pair_aurc"] == pytest.approx(slow_aurc(np.maximum(flat, 1 - flat), wrong))
+
+
+def slow_ece(confidence: Floats, right: Integers) -> float:
+    """15 bins (b/15, (b+1)/15], one after the other."""
+    total = 0.0
+    for number in range(15):
+        inside = [
+            place for place, value in enumerate(confidence)
+            if (number / 15 < value or (number == 0 and value == 0)) and value <= (number + 1) / 15
+        ]  # fmt: skip
+        if inside:
+            total += len(inside) * abs(np.mean(confidence[inside]) - np.mean(right[inside]))
+    return total / len(confidence)
+
+
+def slow_aurc(confidence: Floats, wrong: Floats) -> float:
+    """The mean risk at each rank, with the errors of a tie spread evenly over its ranks."""
+    spread = np.array([np.mean(wrong[confidence == value]) for value in confidence], dtype=float)
+    ranked = spread[np.argsort(-confidence, kind="stable")]
+    return float(np.mean(np.cumsum(ranked) / np.arange(1, len(ranked) + 1)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    confidence = np.round(generator.random(60), 1 + seed % 2)
+    right = generator.random(60) < confidence
+    assert answer_ece(confidence, right) == pytest.approx(slow_ece(confidence, right.astype(np.int64)))
+    assert answer_aurc(confidence, right) == pytest.approx(slow_aurc(confidence, ~right))
+    rows = AnswerRows.of(confidence, right)
+    found = {name: at_once(one.statistic, rows.texts) for name, one in rows.estimates().items()}
+    assert found["wrong_auroc"] == pytest.approx(sklearn.roc_auc_score(~right, -confidence))
+    assert found["wrong_aupr"] == pytest.approx(sklearn.average_precision_score(~right, -confidence))
+    inside = np.clip(confidence, np.finfo(float).eps, 1 - np.finfo(float).eps)
+    assert found["answer_nll"] == pytest.approx(sklearn.log_loss(right, inside))
+
+
+def test_a_tie_counts_as_the_mean_over_its_orders() -> None:
+    confidence, wrong = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([0, 1, 0, 0, 1])
+    tied = [np.mean(np.cumsum([0, *order, 1]) / np.arange(1, 6)) for order in permutations(wrong[1:4].tolist())]
+    assert answer_aurc(confidence, 1 - wrong) == pytest.approx(np.mean(tied))
+
+
+def answers(seed: int = 0, texts: int = 40) -> AnswerRows:
+    """Some texts without an answer, some with many."""
+    generator = np.random.default_rng(seed)
+    text = np.repeat(np.arange(texts), generator.integers(0, 5, size=texts))
+    confidence = generator.random(len(text))
+    return AnswerRows.of(confidence, generator.random(len(text)) < confidence**2, text, texts=texts)
+
+
+def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
+    rows = answers()
+    counts = np.random.default_rng(1).integers(0, 3, size=40)
+    places = np.concatenate([np.flatnonzero(rows.text == text) for text in range(40) for _ in range(counts[text])])
+    again = AnswerRows.of(rows.confidence[places], rows.labels[places])
+    for name, one in rows.estimates().items():
+        expected = at_once(again.estimates()[name].statistic, again.texts)
+        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
+    probabilities, gold = label_case(2, texts=30)
+    counts = np.random.default_rng(2).integers(0, 3, size=30)
+    repeated = LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0)).scores()
+    for name, one in LabelRows.of(probabilities, gold).estimates().items():
+        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(repeated[name]), name
+
+
+def test_one_answer_a_text_is_the_bootstrap_of_rows() -> None:
+    rows = answers(texts=60)
+    alone = AnswerRows.of(rows.confidence, rows.labels)
+    of_rows = bootstrap(rows.probabilities, rows.labels, metrics=["nll"], resamples=200, seed=3)["nll"]
+    assert text_bootstrap(alone, resamples=200, seed=3)["answer_nll"] == of_rows
+
+
+def test_copies_within_a_text_make_no_interval_narrower() -> None:
+    generator = np.random.default_rng(4)
+    confidence = generator.random(50)
+    right = generator.random(50) < confidence
+    alone = text_bootstrap(AnswerRows.of(confidence, right), resamples=100)
+    four = AnswerRows.of(np.repeat(confidence, 4), np.repeat(right, 4), np.repeat(np.arange(50), 4))
+    for name, interval in text_bootstrap(four, resamples=100).items():
+        if name != "answer_debiased_ece":  # whose estimate of the noise takes rows as independent
+            near = 0.02 if name == "answer_aurc" else 1e-9  # 1/k differs at the first ranks
+            assert (interval.low, interval.high) == pytest.approx((alone[name].low, alone[name].high), abs=near), name
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
+    """F1 of entities that come in texts all right or all wrong: the worst dependence there is."""
+    held = 0
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        size, right = generator.integers(1, 5, size=120), generator.random(120) < 0.7
+        gold = [[(place, place + 1, "PER") for place in range(count)] for count in size]
+        said = [
+            [(start, end + (not good), kind) for start, end, kind in one] for one, good in zip(gold, right, strict=True)
+        ]
+        interval = text_bootstrap(Found.of_entities(said, gold), resamples=200, seed=seed)["f1"]
+        held += interval.low <= 0.7 <= interval.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+def test_differences_see_the_same_texts() -> None:
+    first, second = answers(0), answers(1)
+    same = paired_text_bootstrap(first, first, resamples=50)
+    assert all((one.point, one.low, one.high) == (0, 0, 0) for one in same.values())
+    found = paired_text_bootstrap(first, second, resamples=50)
+    for name, one in found.items():
+        points = [at_once(rows.estimates()[name].statistic, 40) for rows in (first, second)]
+        assert one.point == pytest.approx(points[0] - points[1])
+        assert one.low < one.high
+    with pytest.raises(InputError, match="the first has 40 texts and the second 30"):
+        paired_text_bootstrap(first, answers(0, texts=30))
+
+
+def test_texts_without_any_answer() -> None:
+    none = AnswerRows.of([], np.array([], dtype=bool), np.array([], dtype=int), texts=5)
+    assert all(np.isnan(one.point) for one in text_bootstrap(none, resamples=10).values())
+    few = AnswerRows.of([0.9], [True], [2], texts=3)
+    ece = text_bootstrap(few, resamples=50)["answer_ece"]
+    assert ece.point == pytest.approx(0.1)
+    assert 0 < ece.undefined < 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: AnswerRows.of([1.2], [True]), "confidence goes below 0 or above 1"),
+        (lambda: AnswerRows.of([0.2], [0.5]), "labels have type float64"),
+        (lambda: AnswerRows.of([0.2], [2]), r"labels\[0\] is 2"),
+        (lambda: AnswerRows.of([0.2, 0.3], [0, 1], [0]), r"text has shape \(1,\); allowed is \(2,\)"),
+        (lambda: AnswerRows.of([0.2], [1], [3], texts=3), "a number from 0 to 2 for each"),
+        (lambda: LabelRows.of([[1.1]], [[1]]), "probabilities go below 0 or above 1; pass the sigmoid"),
+        (lambda: LabelRows.of([[0.1]], [[2]]), "labels hold other numbers than 0 and 1"),
+        (lambda: LabelRows.of([[0.1]], [[0, 1]]), r"labels have shape \(1, 2\); allowed is that of the probabilities"),
+        (lambda: LabelRows.of(np.empty((0, 2)), np.empty((0, 2))), "probabilities have shape"),
+        (lambda: Found.of_labels([[1]], [[0, 1]]), r"reported labels have shape \(1, 1\), gold \(1, 2\)"),
+    ],
+)
+def test_arrays_that_do_not_fit(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
