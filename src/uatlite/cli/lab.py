@@ -28,6 +28,8 @@ TRAIN_EXAMPLES = """
 
   uatlite train --task sst2 --method swag:rank=20 -o my-swag
 
+  uatlite train --data names.conll --recipe few-rows -o my-tagger
+
 A fifth of your own file is not trained on but written to DIR/held-out.jsonl, to calibrate on:
 
   uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o my-classifier
@@ -49,7 +51,7 @@ def train(
     ] = None,
     task: shared.Task = None,
     data: Annotated[
-        Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV or Parquet.")
+        Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV, Parquet or CoNLL.")
     ] = None,
     held_out: Annotated[float, shared.in_data(help="Share of --data not to train on, for calibration.")] = 0.2,
     validation: Annotated[
