@@ -9,7 +9,7 @@ import pytest
 from seqeval.metrics import f1_score, precision_score, recall_score
 from sklearn import metrics as sklearn
 
-from uatlite.errors import InputError
+from uatlite.errors import ConfigurationError, InputError
 from uatlite.metrics.answers import (
     AnswerRows,
     Found,
@@ -199,6 +199,15 @@ def test_differences_see_the_same_texts() -> None:
         assert one.low < one.high
     with pytest.raises(InputError, match="the first has 40 texts and the second 30"):
         paired_text_bootstrap(first, answers(0, texts=30))
+
+
+def test_some_metrics_can_be_named() -> None:
+    rows = answers()
+    whole, part = text_bootstrap(rows, resamples=20), text_bootstrap(rows, metrics=["answer_nll"], resamples=20)
+    assert part == {"answer_nll": whole["answer_nll"]}
+    assert list(paired_text_bootstrap(rows, rows, metrics=["answer_nll"], resamples=20)) == ["answer_nll"]
+    with pytest.raises(ConfigurationError, match="metric='nll' is not one of: answer_ece"):
+        text_bootstrap(rows, metrics=["nll"])
 
 
 def test_texts_without_any_answer() -> None:

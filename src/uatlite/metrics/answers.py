@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.errors import InputError
+from uatlite.errors import InputError, check_choice
 from uatlite.metrics.accuracy import (
     SMALLEST_PROBABILITY,
     aupr_of,
@@ -57,22 +57,44 @@ class Scored(Protocol):
 
 
 def text_bootstrap(
-    scored: Scored, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+    scored: Scored,
+    *,
+    metrics: Iterable[str] | None = None,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Interval]:
-    """Each metric with its interval; a resample draws texts."""
-    return intervals(scored.estimates(), (scored.texts,), resamples=resamples, confidence=confidence, seed=seed)
+    """Each metric, or those named in `metrics`, with its interval; a resample draws texts."""
+    estimates = _chosen(scored, metrics)
+    return intervals(estimates, (scored.texts,), resamples=resamples, confidence=confidence, seed=seed)
 
 
 def paired_text_bootstrap(
-    first: Scored, second: Scored, *, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
+    first: Scored,
+    second: Scored,
+    *,
+    metrics: Iterable[str] | None = None,
+    resamples: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Interval]:
     """Each metric's difference first - second on the same texts, with its interval; both see the same resamples."""
     if first.texts != second.texts:
         raise InputError(
             f"the first has {first.texts} texts and the second {second.texts}; compare them on the same texts."
         )
-    pairs = paired_estimates(first.estimates(), second.estimates())
+    pairs = paired_estimates(_chosen(first, metrics), second.estimates())
     return intervals(pairs, (first.texts,), resamples=resamples, confidence=confidence, seed=seed)
+
+
+def _chosen(scored: Scored, metrics: Iterable[str] | None) -> Mapping[str, Estimate]:
+    known = scored.estimates()
+    if metrics is None:
+        return known
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    for name in names:
+        check_choice("metric", name, known)
+    return {name: known[name] for name in names}
 
 
 def over_texts(statistic: Statistic, text: Integers) -> Statistic:
