@@ -16,7 +16,7 @@ from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.distilled import DISTILLED, Distilled
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.one_pass import ANALYTIC
-from uatlite.methods.read_out import OFFSET, fit_read_out, label_features_of
+from uatlite.methods.read_out import OFFSET, fit_read_out, label_features_of, sampling_noise
 from uatlite.methods.registry import METHODS, method_from_dict, parse_method
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats
@@ -136,3 +136,17 @@ def test_the_variance_over_passes_is_that_of_each_logit() -> None:
     assert found is not None
     assert found[2, 1] == pytest.approx(np.var(logits[:, 2, 1], ddof=1))
     assert PassLogits(logits[:1]).label_variance is None
+
+
+def test_r2_leaves_out_the_noise_of_few_passes() -> None:
+    """Of variances from five passes R² is that of the variances which many passes would have."""
+    plain, truth = made(3000, 0.6)
+    logits = np.random.default_rng(1).normal(size=(5, 3000, 3)) * np.sqrt(truth)
+    found, _ = fit_read_out(label_features_of(plain), PassLogits(logits).label_variance, 3000, sampling_noise(5))  # type: ignore[arg-type]
+    exact, _ = fit_read_out(label_features_of(plain), truth, 3000)
+    rough, _ = fit_read_out(label_features_of(plain), PassLogits(logits).label_variance, 3000)  # type: ignore[arg-type]
+    assert found.r2 == pytest.approx(exact.r2, abs=0.03)
+    assert rough.r2 < exact.r2 - 0.2
+    draws = np.log(np.random.default_rng(2).normal(size=(5, 40_000)).var(axis=0, ddof=1))
+    assert sampling_noise(5) == pytest.approx(draws.var(), rel=0.03)
+    assert sampling_noise(1) == 0

@@ -21,7 +21,15 @@ from uatlite.errors import ConfigurationError, check_choice
 from uatlite.methods.cascade import SECONDS, Second
 from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
 from uatlite.methods.one_pass import ANALYTIC, BASE
-from uatlite.methods.read_out import FEWEST_TEXTS, FLOOR, ReadOut, features_of, fit_read_out, label_features_of
+from uatlite.methods.read_out import (
+    FEWEST_TEXTS,
+    FLOOR,
+    ReadOut,
+    features_of,
+    fit_read_out,
+    label_features_of,
+    sampling_noise,
+)
 from uatlite.passes.config import UATConfig, spelling
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats
@@ -203,7 +211,8 @@ class Distilled(MethodDefaults):
             assert others is not None
             features = np.concatenate([features, read(rows.run_reference(BASE))])
             variance = np.concatenate([variance, others])
-        read_out, left_out = fit_read_out(features, variance, own)
+        noise = sampling_noise(len(taught.logits)) if taught.given_variance is None else 0.0
+        read_out, left_out = fit_read_out(features, variance, own, noise)
         found = replace(self, read_out=read_out)
         measured = (
             f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {own} texts"

@@ -40,7 +40,8 @@ class ReadOut:
     limits: Floats
     """(2,) or (2, labels): the lowest and highest logarithm that the teacher gave; predictions are cut to them"""
     r2: float
-    """of leave-one-out predictions for the calibration texts; of all labels together, each around its own mean"""
+    """of leave-one-out predictions for the calibration texts; of all labels together, each around its own mean, and
+    without the noise of a teacher that samples"""
     rank_correlation: float
     """Spearman's, of the same; the mean over labels"""
     texts: int
@@ -113,10 +114,19 @@ def label_features_of(passes: PassLogits) -> Floats:
     return of_logits if read is None else np.concatenate([read, of_logits], axis=1)
 
 
-def fit_read_out(features: Floats, variance: Floats, own: int) -> tuple[ReadOut, Floats]:
+def sampling_noise(passes: int) -> float:
+    """The variance of log s² of `passes` normal numbers, trigamma((passes - 1)/2); 0 where nothing was sampled."""
+    from scipy.special import polygamma
+
+    return float(polygamma(1, (passes - 1) / 2)) if passes > 1 else 0.0
+
+
+def fit_read_out(features: Floats, variance: Floats, own: int, noise: float = 0.0) -> tuple[ReadOut, Floats]:
     """The read-out of variances (rows,) or (rows, labels) from features, and its leave-one-out variances (own, …).
 
-    The first `own` rows are the calibration texts: of them R² and rank correlation are measured.
+    The first `own` rows are the calibration texts: of them R² and rank correlation are measured. `noise` is the
+    variance of a logarithm that comes from the few passes of the teacher; no read-out can explain it, and R² leaves it
+    out.
 
     With standardised X = USVᵀ and centred y, ridge regression predicts Hy with H = U·S²/(S² + α)·Uᵀ + 1/n, and the
     prediction for row i without it is y_i - (y_i - ŷ_i)/(1 - H_ii): every penalty costs one product.
@@ -144,18 +154,20 @@ def fit_read_out(features: Floats, variance: Floats, own: int) -> tuple[ReadOut,
         weights.reshape(-1, *shape),
         (level - centre @ weights).reshape(shape),
         limits.reshape(2, *shape),
-        *_agreement(y[:own], left_out[:own]),
+        *_agreement(y[:own], left_out[:own], noise),
         len(y),
     )
     return read_out, log_variance_to_variance(left_out[:own], limits).reshape(own, *shape)
 
 
-def _agreement(y: Floats, left_out: Floats) -> tuple[float, float]:
+def _agreement(y: Floats, left_out: Floats, noise: float) -> tuple[float, float]:
     """R² over all columns, each around its own mean, and the mean rank correlation of those that are not constant."""
     from scipy.stats import spearmanr
 
     spread = np.square(y - y.mean(axis=0)).sum(axis=0)
-    if not spread.any():
+    known = float(spread.sum()) - noise * y.size
+    if known <= 0:
         return 0.0, 0.0
     ranks = [float(spearmanr(y[:, at], left_out[:, at]).statistic) for at in np.flatnonzero(spread)]
-    return 1 - float(np.square(y - left_out).sum() / spread.sum()), float(np.mean(ranks))
+    missed = float(np.square(y - left_out).sum()) - noise * y.size
+    return min(1 - missed / known, 1.0), float(np.mean(ranks))
