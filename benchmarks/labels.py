@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.labeler import UncertaintyLabeler, label_answers, sigmoid
+from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers, sigmoid
 from uatlite.classifier.run import run
+from uatlite.classifier.several import LOG_ODDS, lowest_score
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
@@ -205,6 +206,7 @@ def print_promises(seeds: list[Seed], resamples: int) -> None:
         f"\n| precision promised | kept in | gold labels reported | best possible | nothing promised | {DRAWN} texts |"
     )
     print("|--:|--:|--:|--:|--:|---|")
+    lowest = lowest_score(LOG_ODDS, LEAST)
     for precision in PRECISIONS:
         kept, shares, silent, best = [], [], [], []
         for number, seed in enumerate(seeds):
@@ -213,11 +215,10 @@ def print_promises(seeds: list[Seed], resamples: int) -> None:
             for _ in range(resamples // len(seeds)):
                 drawn = rng.integers(0, len(seed.pool), size=DRAWN)
                 answers = label_answers(PassLogits(seed.logits[None, drawn]))
-                wrong = ~seed.pool[drawn].ravel()
-                rule = grouped_risk(
-                    answers.log_odds, wrong, answers.text, DRAWN, 1 - precision, seed=int(rng.integers(2**31))
-                )
-                truth, share = reported(seed.logits, seed.pool, rule.threshold, rule.most)
+                likely, order = answers.log_odds > lowest, int(rng.integers(2**31))
+                scores, wrong = answers.log_odds[likely], ~seed.pool[drawn].ravel()[likely]
+                rule = grouped_risk(scores, wrong, answers.text[likely], DRAWN, 1 - precision, seed=order)
+                truth, share = reported(seed.logits, seed.pool, max(rule.threshold, lowest), rule.most)
                 kept.append(truth >= precision)
                 shares.append(share)
                 silent.append(not rule.promised)

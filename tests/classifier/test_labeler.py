@@ -227,3 +227,33 @@ def test_the_default_reads_the_variances_off_one_pass(make: Make, rows: Any) -> 
     assert set(pred.passes.tolist()) == {labeler.method.passes}
     assert labeler.calibration_ is not None
     assert "Distilled" in labeler.calibration_.describe()[0]
+
+
+@pytest.mark.parametrize("options", [{"target_wrong": 0.4}, {"target_precision": 0.6, "score": "confidence"}])
+def test_other_promises(options: Any, make: Make, rows: Any) -> None:
+    labeler = make("analytic").calibrate(rows[0][:300], rows[1][:300], **options)
+    calibration = labeler.calibration_
+    assert calibration is not None
+    rule = calibration.rule
+    assert rule is not None
+    assert rule.promised
+    pred = labeler.predict(rows[0][300:], check_shift=False)
+    wrong = pred.reported & ~rows[1][300:]
+    if "target_wrong" in options:
+        assert wrong.sum(axis=1).mean() < 0.5
+        assert "wrong answers a text" in rule.describe()
+    else:
+        assert wrong.sum() / pred.reported.sum() < 0.5
+        above = pred.probabilities[pred.reported]
+        assert above.min() > rule.threshold  # the score is the probability that is shown
+
+
+def test_unlikely_labels_are_never_reported_and_coverage_is_of_gold(labeler: UncertaintyLabeler, rows: Any) -> None:
+    rule = labeler.calibration_.rule  # type: ignore[union-attr]
+    assert rule is not None
+    assert rule.threshold >= np.log(0.1 / 0.9)
+    texts, gold = rows[0][:300], rows[1][:300]
+    pred = labeler.predict(texts, check_shift=False)
+    inside = ~pred.out_of_scope  # type: ignore[operator]
+    assert rule.coverage == pytest.approx((pred.reported & gold)[inside].sum() / gold[inside].sum(), abs=0.02)
+    assert "of gold labels" in rule.describe()

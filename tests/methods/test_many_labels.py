@@ -150,3 +150,21 @@ def test_r2_leaves_out_the_noise_of_few_passes() -> None:
     draws = np.log(np.random.default_rng(2).normal(size=(5, 40_000)).var(axis=0, ddof=1))
     assert sampling_noise(5) == pytest.approx(draws.var(), rel=0.03)
     assert sampling_noise(1) == 0
+
+
+@pytest.mark.parametrize("spelling", ["distilled:of=fast,per_input=true", "distilled:of=fast"])
+def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: str) -> None:
+    plain, truth = made(400, 0.3)
+    logits = np.random.default_rng(1).normal(size=(5, 400, 3)) * np.sqrt(truth)
+    rows = CalibrationRows(
+        np.zeros((400, 3), dtype=np.int64), lambda method: plain if method.passes == 1 else PassLogits(logits)
+    )
+    method = parse_method(spelling).tuned(rows).method
+    assert isinstance(method, Distilled)
+    assert method.read_out is not None
+    variance = PassLogits(logits).label_variance
+    assert variance is not None
+    expected, _ = fit_read_out(
+        label_features_of(plain), variance, 400, sampling_noise(5) if "per_input" in spelling else 0.0
+    )
+    assert method.read_out.r2 == expected.r2

@@ -29,17 +29,22 @@ if TYPE_CHECKING:
     from uatlite.classifier.label_explanation import LabelExplanation
 
 
+LEAST = 0.1
+"""A label at or below this probability is never reported: a promise is planned for those that may be."""
+
+
 class UncertaintyLabeler(Product[AnswerCalibration]):
     """A classifier of many labels with calibrated probabilities, and a rule for which labels to report.
 
     It is for models with `problem_type="multi_label_classification"`. `config` is a UATConfig, or the spelling of any
-    method; by default 'distilled:of=fast': the variance of every label's logit, read off one plain pass once it is
-    calibrated. Texts longer than `max_length` tokens are cut, and counted; with `windows` they are read in overlapping
-    windows and the logits averaged.
+    method; by default 'distilled' with a teacher of ten passes with masks of their own for each text, which give the
+    variances of all labels at once: once it is calibrated they are read off one plain pass. Texts longer than
+    `max_length` tokens are cut, and counted; with `windows` they are read in overlapping windows and the logits
+    averaged.
     """
 
     answers: ClassVar[tuple[Answering, ...]] = ("many",)
-    default_method: ClassVar[str] = "distilled:of=fast"
+    default_method: ClassVar[str] = "distilled:of=fast,samples=10,per_input=true"
     usage: ClassVar[str] = "pred.labels, pred.probabilities, pred.reasons"
 
     def predictor(self) -> "LabelPredictor":
@@ -93,6 +98,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
             options,
             model_hash=self.runtime.hash,
             classes=names,
+            least=LEAST,
             gold=gold.sum(axis=1),
             covered="gold labels",
         )

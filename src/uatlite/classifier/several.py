@@ -7,6 +7,7 @@ The raw score, the log-odds that the model gives, is fitted on no row, so that a
 `confidence` a third of the texts fits the calibrator and the others decide.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -155,11 +156,15 @@ def calibrate_answers(
     *,
     model_hash: str,
     classes: tuple[str, ...],
+    least: float = 0.0,
     gold: Integers | None = None,
     covered: str = "gold answers",
     extra: Mapping[str, Any] | None = None,
 ) -> AnswerCalibration:
     """Learn from the answers of labelled texts, and whether each is right, (answers,).
+
+    Answers at or below the probability `least`, by the score of the rule, are never reported. Where most answers are
+    unlikely, as of many labels, this plans the promise for those that matter.
 
     `gold` (texts,) are the answers that a text should have; the coverage of a rule is the share of them that is
     reported, and `covered` is what they are called. Without them it is the share of answers.
@@ -170,7 +175,7 @@ def calibrate_answers(
     calibrator = AnswerCalibrator().fit(answers.of_texts(fitting), right[fitting[answers.text]])
     scope = _scope(learned, texts, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
-    rule = _rule(answers, right, calibrator, fitting if split else None, inside, options)
+    rule = _rule(answers, right, calibrator, fitting if split else None, inside, options, least)
     if rule is not None and gold is not None:
         decides = inside & ~fitting if split else inside
         scores = answer_scores(options.score, answers, calibrator)
@@ -248,29 +253,36 @@ def _rule(
     fitting: NDArray[np.bool_] | None,
     inside: NDArray[np.bool_],
     options: AnswerOptions,
+    least: float,
 ) -> GroupedRule | None:
     """The rule asked for. Texts out of scope are abstained on, so no answer among them counts."""
     if options.promise is None:
         return None
     kind, target = options.promise
     scores = answer_scores(options.score, answers, calibrator)
+    floor = lowest_score(options.score, least)
+    likely = scores > floor
+    whole, wrong = TextScores(scores[likely], answers.text[likely], answers.texts), ~right[likely]
     deciding = inside if fitting is None else inside & ~fitting
-    chosen = answers.of_texts(deciding)
-    of_deciding = deciding[answers.text]
-    reference = None
-    if fitting is not None:  # texts that fitted the calibrator do not decide, but say where the search starts
-        starting = answers.of_texts(fitting & inside)
-        of_starting = (fitting & inside)[answers.text]
-        reference = TextScores(scores[of_starting], starting.text, starting.texts)
-    return grouped_risk(
-        scores[of_deciding],
-        ~right[of_deciding],
+    chosen = whole.of_texts(deciding)
+    rule = grouped_risk(
+        chosen.scores,
+        wrong[deciding[whole.text]],
         chosen.text,
         chosen.texts,
         target,
         kind=kind,
         confidence=options.confidence,
-        reference=reference,
+        # Texts that fitted the calibrator do not decide, but say where the search starts.
+        reference=None if fitting is None else whole.of_texts(fitting & inside),
         score=options.score,
         seed=options.seed,
     )
+    return replace(rule, threshold=max(rule.threshold, floor))
+
+
+def lowest_score(score: str, least: float) -> float:
+    """The score of an answer of this probability."""
+    if score == CONFIDENCE:
+        return least
+    return math.log(least / (1.0 - least)) if least > 0.0 else -math.inf

@@ -211,7 +211,9 @@ class Distilled(MethodDefaults):
             assert others is not None
             features = np.concatenate([features, read(rows.run_reference(BASE))])
             variance = np.concatenate([variance, others])
-        noise = sampling_noise(len(taught.logits)) if taught.given_variance is None else 0.0
+        # Masks that texts share give all of them the same noise, which a read-out would learn: it cannot be taken out.
+        drawn = taught.given_variance is None and self.config.per_input
+        noise = sampling_noise(len(taught.logits)) if drawn else 0.0
         read_out, left_out = fit_read_out(features, variance, own, noise)
         found = replace(self, read_out=read_out)
         measured = (
