@@ -202,8 +202,8 @@ class OnnxRuntime:
             return self._outputs(method, arrays, self._threads)
         # Activations are quantised by the largest of a forward: with other texts in it, a text would have many answers.
         texts = [Batch((row,), text) for row, text in enumerate(alone(arrays))]
-        if len(texts) == 1:
-            return self._outputs(method, texts[0].arrays, self._threads)
+        if len(texts) == 1 or self._threads == 1:
+            return gather([self._outputs(method, text.arrays, self._threads) for text in texts], texts)
         with ThreadPoolExecutor(self._threads) as pool:
             return gather(list(pool.map(lambda text: self._outputs(method, text.arrays, 1), texts)), texts)
 
