@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier as UncertaintyClassifier
     from uatlite.classifier.labeler import UncertaintyLabeler as UncertaintyLabeler
     from uatlite.classifier.predictions import Predictions as Predictions
+    from uatlite.classifier.tagger import UncertaintyTagger as UncertaintyTagger
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
@@ -32,6 +33,7 @@ _HOME = {
     "UATLiteError": "uatlite.errors",
     "UncertaintyClassifier": "uatlite.classifier.classifier",
     "UncertaintyLabeler": "uatlite.classifier.labeler",
+    "UncertaintyTagger": "uatlite.classifier.tagger",
     "attribute": "uatlite.attribution.layers",
     "dropout_sites": "uatlite.model.view",
     "propagate": "uatlite.attribution.layers",

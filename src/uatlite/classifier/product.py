@@ -77,6 +77,10 @@ class Product(Generic[Record]):
     default_method: ClassVar[str] = DEFAULT_METHOD
     usage: ClassVar[str] = "pred.labels, pred.confidence, pred.mutual_information"
     """what its model card reads off predictions"""
+    noun: ClassVar[str] = "classes"
+    """what `class_names` are"""
+    task: ClassVar[str] = "text-classification"
+    """the name of its task on the hub"""
 
     def __init__(
         self,
@@ -181,7 +185,7 @@ class Product(Generic[Record]):
         """Name the model's classes by column, in its own configuration; what was calibrated before is dropped."""
         if isinstance(self.model, OnnxRuntime):
             raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
-        known = len(self.class_names)
+        known = len(self.runtime.class_names)
         if self.chooses or len(names) != known or len(set(names)) != known:
             raise ConfigurationError(
                 f"{', '.join(names)} are not {known} different names, one for each of the classes."
@@ -190,6 +194,11 @@ class Product(Generic[Record]):
         self.model.config.label2id = {name: column for column, name in enumerate(names)}
         self.calibration_ = None
         return self
+
+    @property
+    def further_options(self) -> dict[str, Any]:
+        """Arguments of the class that other products do not have, as plain JSON values."""
+        return {}
 
     def predictor(self) -> ProductPredictor:
         """The product as it is now, ready to run: settings and calibration are built and checked once."""
@@ -213,7 +222,7 @@ class Product(Generic[Record]):
         if self.calibration_ is not None:
             rule = "" if self.calibration_.rule is None else ", abstains"
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
-        what = f"{len(self.class_names)} {'labels' if self.answers == ('many',) else 'classes'}"
+        what = f"{len(self.class_names)} {self.noun}"
         return f"{type(self).__name__}({self.runtime.architecture}, {self.method.name!r}, {what}, {state})"
 
     def _asked(self) -> Method:

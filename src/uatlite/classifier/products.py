@@ -6,13 +6,14 @@ from typing import Any
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.exported import is_exported
 from uatlite.classifier.labeler import UncertaintyLabeler
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.architectures import Answering
 
-AnyProduct = UncertaintyClassifier | UncertaintyLabeler
+AnyProduct = UncertaintyClassifier | UncertaintyLabeler | UncertaintyTagger
 """Each of them is a `Product`; they differ in what calibrating is asked for and in what predictions hold."""
 
-PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler)
+PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger)
 """Each says in `answers` which models it is for."""
 
 

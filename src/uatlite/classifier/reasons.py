@@ -18,6 +18,7 @@ CUT = "cut"
 BELOW = "below the threshold"
 DISAGREE = "passes disagree"
 OUT_OF_SCOPE = "out of scope"
+MISSED = "an entity may be missed"
 NO_PROMISE = "no promise"
 NO_RULE = "no rule"
 
@@ -27,12 +28,13 @@ REASONS: dict[str, str] = {
     BELOW: "the score is not above the threshold",
     DISAGREE: "the same, and one standard deviation over the passes is enough to change the label",
     OUT_OF_SCOPE: "it does not look like a text of the task",
+    MISSED: "of a tagger: an entity is likely to be missed, or to be found wrongly",
     NO_PROMISE: "the calibration rows can promise nothing, so nothing is answered",
     NO_RULE: "nothing decides: calibration was not asked for a rule",
 }
 """Reason -> what it means."""
 
-ABSTAINING = (OUT_OF_SCOPE, DISAGREE, BELOW, NO_PROMISE)
+ABSTAINING = (OUT_OF_SCOPE, MISSED, DISAGREE, BELOW, NO_PROMISE)
 """The reasons with which a row is abstained on, where there is a rule."""
 
 OF_PASSES = ("mutual-information", "variance")

@@ -106,6 +106,7 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
         "settings": classifier.settings.to_dict(),
         "limit": classifier.max_length,
         "indices": classifier.indices,
+        "further": classifier.further_options,
         "calibration": None if calibration is None else calibration.to_dict(),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -148,6 +149,7 @@ def read(name: str | Path) -> Stored:
             "max_length": state["limit"],
             "windows": settings.windows,
             "indices": state["indices"],
+            **state.get("further", {}),
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
@@ -190,7 +192,7 @@ def push(classifier: "Product[Any]", name: str, *, private: bool = False, evalua
 _CARD = """\
 ---
 library_name: {library}
-pipeline_tag: text-classification
+pipeline_tag: {task}
 tags:
 - uatlite
 - uncertainty
@@ -199,7 +201,7 @@ tags:
 
 # {title}
 
-A text classifier that says how sure it is{abstains}. The weights are those of the model it was made from;
+{what} that says how sure it is{abstains}. The weights are those of the model it was made from;
 `uatlite.json` beside them holds what was learned from labelled rows.
 
 ```python
@@ -212,7 +214,7 @@ pred = clf.predict(["a text"])
 
 {loads}
 
-- Model: {model}, {classes} classes: {names}
+- Model: {model}, {classes} {noun}: {names}
 - Method: `{method}` ({summary}), seed {seed}
 - Texts over {max_length} tokens are {long_texts}
 - Written by uatlite {version}
@@ -245,6 +247,9 @@ def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
         title=f"{architecture} with uncertainty",
         product=type(classifier).__name__,
         usage=classifier.usage,
+        task=classifier.task,
+        noun=classifier.noun,
+        what=f"A {classifier.task.replace('-classification', ' classifier')}",
         abstains=" and abstains where it should not answer" if rule else "",
         abstain_attribute=", pred.abstain" if rule else "",
         loads=loads + (" and abstention." if rule else ".") if plain else loads,

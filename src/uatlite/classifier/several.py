@@ -92,6 +92,8 @@ class AnswerCalibration:
         lines = [*self.spending]
         if self.rule is not None:
             lines.append(self.rule.describe())
+        if (recall := self.extra.get("recall")) is not None:
+            lines.append(GroupedRule.from_dict(recall).describe())
         if self.scope is not None:
             lines.append(self.scope.describe())
         if self.shift is None:

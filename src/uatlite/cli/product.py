@@ -51,8 +51,8 @@ def predict(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
-    from uatlite.classifier.products import load_product
-    from uatlite.scoring.blocks import estimate_rows, open_rows
+    from uatlite.classifier.products import load_product, product_class
+    from uatlite.scoring.blocks import estimate_rows, open_rows, tagged_layout
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
     from uatlite.scoring.run import check_output, score_file
@@ -62,6 +62,8 @@ def predict(
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=shared.names(keep))
+    if "tokens" in product_class(model).answers:
+        layout = tagged_layout(input, layout, format=format)
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     changes = shared.given(max_length=max_length, windows=windows or None)
@@ -109,6 +111,9 @@ def calibrate(
     target_wrong: Annotated[
         float | None, Option(help="Of many labels: report at most so many wrong ones a text, as in 0.1.")
     ] = None,
+    target_recall: Annotated[
+        float | None, Option(help="Of entities: name the texts to look at, so that in the others this share is found.")
+    ] = None,
     threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
     confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
     per_class: Annotated[
@@ -152,7 +157,9 @@ def calibrate(
     ] = 0.005,
     seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
     max_length: shared.MaxLength = None,
-    windows: Annotated[bool, Option("--windows", help="Read long texts in overlapping windows.")] = False,
+    windows: Annotated[
+        bool, Option("--windows", help="Read long texts in overlapping windows, as a tagger always does.")
+    ] = False,
     strict: shared.Strict = False,
     overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
     text: shared.Text = "text",
@@ -166,7 +173,8 @@ def calibrate(
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
-    from uatlite.scoring.blocks import read_labelled, read_texts
+    from uatlite.classifier.tagger import UncertaintyTagger
+    from uatlite.scoring.blocks import entity_layout, read_labelled, read_texts
     from uatlite.text.schema import Layout
 
     if output is None and not menu:
@@ -174,30 +182,37 @@ def calibrate(
     if output is not None:
         check_target(output, overwrite=overwrite)
     console = shared.messages()
-    classifier = load_product(model, method=method, calibrated=False, seed=seed, max_length=max_length, windows=windows)
+    asked = shared.given(max_length=max_length, windows=windows or None)
+    classifier = load_product(model, method=method, calibrated=False, seed=seed, **asked)
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
     classes = classifier.class_names or tuple(ascii_uppercase)
     of_one = {
-        "target_risk": target_risk,
         "target_coverage": target_coverage,
         "threshold": threshold,
         "calibrator": calibrator,
         "label_sets": label_sets,
         "budget": budget,
     }
-    of_several = {"target_precision": target_precision, "target_wrong": target_wrong}
+    of_labels = {"target_precision": target_precision, "target_wrong": target_wrong}
+    risk, recall = {"target_risk": target_risk}, {"target_recall": target_recall}
+    menus = {"per_class": per_class or None, "menu": menu or None}
     layout = Layout(text=text, pair=text_pair, options=options, label=label or "label", codes=classes)
     arguments: dict[str, Any] = shared.given(score=score)
     if isinstance(classifier, UncertaintyClassifier):
-        shared.refuse(of_several, "a model of one class a text; use --target-risk")
-        arguments |= {**of_one, "per_class": per_class, "tolerance": tolerance}
+        shared.refuse({**of_labels, **recall}, "a model of one class a text; use --target-risk")
+        arguments |= {**of_one, **risk, "per_class": per_class, "tolerance": tolerance}
+    elif isinstance(classifier, UncertaintyTagger):
+        shared.refuse({**of_one, **of_labels, **menus}, "a model of entities; use --target-risk or --target-recall")
+        layout = entity_layout(data, layout, format=format)
+        arguments |= {**risk, **recall}
     else:
-        menus = {"per_class": per_class or None, "menu": menu or None}
-        shared.refuse({**of_one, **menus}, "a model of many labels; use --target-precision or --target-wrong")
+        several = {**risk, **recall, **of_one, **menus}
+        shared.refuse(several, "a model of many labels; use --target-precision or --target-wrong")
         layout = replace(layout, label=label or "labels", gold="labels")
-        arguments |= of_several
+        arguments |= of_labels
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
+    gold: Any = rows.labels or rows.label_sets or rows.entities
     others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
     with shared.said_by_the_command(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
@@ -209,7 +224,7 @@ def calibrate(
 
         classifier.calibrate(
             rows.texts,
-            rows.labels or rows.label_sets,
+            gold,
             confidence=confidence,
             reference=others,
             false_alarm=false_alarm,
@@ -247,7 +262,8 @@ def _print_calibration(console: Console, classifier: "Product[Any]", rejected: i
     if calibration.rule is None and "one" in classifier.answers:
         lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
     elif calibration.rule is None:
-        lines.append("No rule for reporting; --target-precision 0.9 makes one.")
+        wanted = "--target-risk 0.1" if "tokens" in classifier.answers else "--target-precision 0.9"
+        lines.append(f"No rule for reporting; {wanted} makes one.")
     elif not calibration.rule.promised and menu is not None:
         lines += menu.describe()
     if rejected:

@@ -14,12 +14,12 @@ from typing import Any
 from uatlite.classifier.product import Product
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
-from uatlite.text.examples import example_of, read_examples, require_columns, text_fault
+from uatlite.text.examples import example_of, find_layout, read_examples, require_columns, text_fault
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
-from uatlite.text.schema import Layout
+from uatlite.text.schema import TAGS, Layout
 from uatlite.text.write import row_writer
-from uatlite.values import Choices, Example, Span, Text, strings
+from uatlite.values import Choices, Example, Span, Text, Words, strings
 
 BLOCK_ROWS = 512
 """Enough texts for batches of similar length, which need little padding. A killed run loses at most one block."""
@@ -37,15 +37,20 @@ class TextShape:
     """whether they are questions with options"""
     options: int | None
     """options of every question; None where the first question decides"""
+    tags: bool = False
+    """whether they are texts, or words, in which entities are sought"""
 
     @classmethod
     def of(cls, classifier: Product[Any]) -> "TextShape":
         """The texts that this classifier accepts."""
-        return cls(classifier.chooses, len(classifier.class_names) or None if classifier.chooses else None)
+        options = len(classifier.class_names) or None if classifier.chooses else None
+        return cls(classifier.chooses, options, "tokens" in classifier.answers)
 
     def fault(self, text: Text) -> str | None:
         """Why a text is not accepted; None where it is."""
-        return text_fault(text, chooses=self.chooses, options=self.options)
+        if self.tags and not isinstance(text, str | Words):
+            return "a pair of texts or a question, and entities are sought in one text"
+        return text_fault(strings(text)[0] if self.tags else text, chooses=self.chooses, options=self.options)
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,37 @@ class Block:
         """SHA-256 of all that its output depends on: ids, texts, kept columns, rejects."""
         digest = hashlib.sha256()
         for item in self.items:
-            whole = [item.id, strings(item.text), dict(item.meta)] if isinstance(item, Example) else item.as_row()
+            whole = [item.id, _parts(item.text), dict(item.meta)] if isinstance(item, Example) else item.as_row()
             digest.update(json.dumps(whole, default=str).encode() + b"\n")
         return digest.hexdigest()
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    """All that decides what a model reads of a text: the same words, cut in another way, are another text."""
+    return ("", *text.tokens) if isinstance(text, Words) else strings(text)
+
+
+def tagged_layout(source: str, layout: Layout, *, format: str | None = None) -> Layout:
+    """The layout of rows in which entities are sought: a text, or words in the column `tokens`.
+
+    Where the column of the text was not named, the first row decides.
+    """
+    words = layout.text == TAGS.text
+    if layout.text == Layout().text and source != STDIN:
+        first = next((row for row in read_rows(source, format=format) if isinstance(row, Row)), None)
+        words = first is not None and layout.text not in first.values and TAGS.text in first.values
+    return replace(layout, text=TAGS.text if words else layout.text, gold=TAGS.gold if words else "entities")
+
+
+def entity_layout(source: str, layout: Layout, *, format: str | None = None) -> Layout:
+    """The layout of rows with gold entities, as the first rows have them: tokens and tags, or text and entities."""
+    found = layout if source == STDIN else find_layout(read_rows(source, format=format), layout)
+    if found.kind != "tokens":
+        raise DataError(
+            f"{source} has no gold entities; give rows with tokens and tags, or text and entities, or name the "
+            "columns: --text tokens --label tags."
+        )
+    return replace(found, codes=())
 
 
 def open_rows(job: Job) -> Iterator[Row | Reject]:

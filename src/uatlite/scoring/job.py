@@ -66,13 +66,15 @@ class Job:
     def record(self, predictor: ProductPredictor) -> dict[str, Any]:
         """Everything that decides the output except the rows, as plain JSON values."""
         learned = {} if predictor.calibration is None else predictor.calibration.to_dict()
-        record = {
+        record: dict[str, Any] = {
             "input": self.source,
             "columns": {**asdict(self.layout), "meta": self.kept},
             "model": predictor.model_hash,
             "settings": predictor.settings.to_dict(),
             "calibration": {name: learned.get(name) for name in ("calibrator", "rule", "label_sets")},
         }
+        if "extra" in learned:  # of products with several answers a text
+            record["calibration"]["extra"] = learned["extra"]
         plain: dict[str, Any] = json.loads(json.dumps(record))  # tuples as lists, as they are on disk
         return plain
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import CalibrationRecord, Product
 from uatlite.errors import StoreError, check_choice
@@ -27,6 +28,8 @@ OnProgress = Callable[[Progress], None]
 
 NUMBERS = (*MEASURES, "above_threshold")
 """Columns of numbers that may be empty in the first rows and not in later ones."""
+EXAMPLES = {"entities": ENTITY_EXAMPLE, "missed_at": [0, 3]}
+"""Columns of lists that may be empty in the first rows and not in later ones, with a value that shows their type."""
 SAMPLE = 10_000
 """Rows that are compared for a shift. More would show little more: the calibration rows are fewer than this."""
 
@@ -122,7 +125,7 @@ def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
     job.rejects_path.unlink(missing_ok=True)
     write_record(job.summary_path, summary.to_dict())
     with (
-        row_writer(job.output, numbers=NUMBERS) as write,
+        row_writer(job.output, numbers=NUMBERS, examples=EXAMPLES) as write,
         row_writer(job.rejects_path) if summary.rejected else nullcontext(write) as write_reject,
     ):
         for number in range(len(parts)):

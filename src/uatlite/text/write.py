@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -20,24 +21,36 @@ from uatlite.text.files import format_of
 
 Write = Callable[[Mapping[str, object]], None]
 PARQUET_BATCH = 4096
+NOTHING: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """Types of columns that the first rows may not show: `numbers` are floats, `examples` are values of lists."""
+
+    numbers: Collection[str] = ()
+    examples: Mapping[str, object] = field(default_factory=dict)
 
 
 @contextmanager
-def row_writer(path: str | Path, *, numbers: Collection[str] = ()) -> Iterator[Write]:
+def row_writer(
+    path: str | Path, *, numbers: Collection[str] = (), examples: Mapping[str, object] = NOTHING
+) -> Iterator[Write]:
     """A function that writes one row; the file appears under `path` when the block ends without an error.
 
         with row_writer("predictions.csv.gz") as write:
             write({"id": "7", "label": "positive", "confidence": 0.93})
 
     JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file. Parquet needs the
-    types too: `numbers` are columns of floats that may be empty in the first rows.
+    types too: `numbers` are columns of floats that may be empty in the first rows, and `examples` are values of columns
+    of lists that may be.
     """
     path = Path(path)
     name = format_of(path)
     if name not in WRITERS:
         raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
     pack = _gzip if path.suffix.lower() == ".gz" else nullcontext
-    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed, numbers) as write:
+    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed, Kinds(numbers, examples)) as write:
         yield write
 
 
@@ -83,7 +96,7 @@ def make_directory(directory: Path) -> None:
 
 
 @contextmanager
-def _write_jsonl(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
+def _write_jsonl(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
     def write(row: Mapping[str, object]) -> None:
         file.write(_json(row).encode() + b"\n")
 
@@ -91,7 +104,7 @@ def _write_jsonl(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_csv(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
+def _write_csv(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
     """Strings in quotes, numbers without; booleans, lists and objects as JSON."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -111,7 +124,7 @@ def _write_csv(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]:
+def _write_parquet(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
     """Row groups of `PARQUET_BATCH` rows; the first group fixes the types."""
     try:
         import pyarrow as pa
@@ -124,7 +137,7 @@ def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]
     def flush() -> None:
         nonlocal writer
         if writer is None:
-            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending, numbers), compression="zstd")
+            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending, kinds), compression="zstd")
         try:
             writer.write_table(pa.Table.from_pylist(pending, schema=writer.schema))
         except (pa.ArrowException, OverflowError) as error:
@@ -147,15 +160,17 @@ def _write_parquet(file: IO[bytes], numbers: Collection[str]) -> Iterator[Write]
             writer.close()
 
 
-def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], numbers: Collection[str]) -> Any:
-    """The types of the first rows; a column that is empty in all of them becomes one of `numbers`, or of text.
+def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], kinds: Kinds) -> Any:
+    """The types of the first rows; a column that is empty in all of them becomes one of numbers, or of text.
 
     Lists that are all empty are lists of text.
     """
 
     def known(field: Any) -> Any:
+        if field.name in kinds.examples and (pa.types.is_null(field.type) or pa.types.is_list(field.type)):
+            return field.with_type(pa.array([kinds.examples[field.name]]).type)
         if pa.types.is_null(field.type):
-            return field.with_type(pa.float64() if field.name in numbers else pa.string())
+            return field.with_type(pa.float64() if field.name in kinds.numbers else pa.string())
         empty = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
         return field.with_type(pa.list_(pa.string())) if empty else field
 
@@ -193,7 +208,7 @@ def _csv_value(value: object) -> object:
     return value
 
 
-WRITERS: dict[str, Callable[[IO[bytes], Collection[str]], AbstractContextManager[Write]]] = {
+WRITERS: dict[str, Callable[[IO[bytes], Kinds], AbstractContextManager[Write]]] = {
     "jsonl": _write_jsonl,
     "csv": _write_csv,
     "parquet": _write_parquet,

@@ -1,0 +1,198 @@
+"""Texts to tokens whose places in the text are known, in windows where a text is long: what a token classifier needs.
+
+tokens = locate(tokenizer, texts, max_length, windows=True)
+for batch in tokens.windows.batches():
+    ...
+tokens.stitched(values)    # of every window's tokens, to those of every text's
+
+Windows overlap. Each token counts in the window where it is farther from the edge, and a word is not cut in two unless
+it is longer than the overlap: so the tokens of a long text are again one sequence, in which an entity stands once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.errors import InputError, ModelError
+from uatlite.model.tokens import OVERLAP, TOKENIZING, Features, Tokens
+from uatlite.values import Integers, Words
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TaggedText = str | Words
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedText:
+    """The tokens of one text without special ones, (tokens,) each unless stated."""
+
+    text: str
+    """the string that places count in; words are joined by one space"""
+    places: Integers
+    """(tokens, 2): the first character of each token, and the one after its last"""
+    continues: NDArray[np.bool_]
+    """where transformers' pipeline takes a token for the continuation of a word"""
+    words: Integers | None
+    """the index of the word that each token is of, where the text was given as words"""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window on one text: it shows the tokens `start` to `stop`, and those from `first` to `last` count in it."""
+
+    text: int
+    start: int
+    stop: int
+    first: int
+    last: int
+    special: int
+    """special tokens before them"""
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedTexts:
+    """Texts as windows that a model takes, and the way back."""
+
+    texts: tuple[LocatedText, ...]
+    windows: tuple[Window, ...]
+    """in the order of the texts"""
+    tokens: Tokens
+    """a row for each window"""
+
+    def inner(self, window: int, width: int) -> slice:
+        """Where a window's tokens, without special ones, stand in a row of `width` padded tokens."""
+        one = self.windows[window]
+        left = self.tokens.tokenizer.padding_side == "left"
+        begin = one.special + (width - self.tokens.lengths[window] if left else 0)
+        return slice(begin, begin + one.stop - one.start)
+
+    def stitched(self, values: Sequence[NDArray[Any]], axis: int = 0) -> list[NDArray[Any]]:
+        """From values of the inner tokens of every window, which `axis` counts, to those of every text."""
+        parts: list[list[NDArray[Any]]] = [[] for _ in self.texts]
+        for window, value in zip(self.windows, values, strict=True):
+            chosen = range(window.first - window.start, window.last - window.start)
+            parts[window.text].append(value.take(chosen, axis=axis))
+        return [one[0] if len(one) == 1 else np.concatenate(one, axis=axis) for one in parts]
+
+
+def locate(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[TaggedText], max_length: int, *, windows: bool
+) -> LocatedTexts:
+    """Tokens of each text; one over `max_length` tokens is read in overlapping windows, or cut."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(
+            f"{type(tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in a text; use "
+            "a checkpoint with a fast one."
+        )
+    found: list[LocatedText] = []
+    spans: list[Window] = []
+    rows: list[tuple[Features, ...]] = []
+    cut: list[int] = []
+    with TOKENIZING:
+        for number, text in enumerate(texts):
+            features, special, located = _tokens(tokenizer, text, number)
+            before, after = special
+            room = max_length - before - after
+            ranges = _ranges(located.continues, room) if windows else [(0, min(len(located), room))]
+            for start, stop in ranges:
+                rows.append((_shown(features, before, after, start, stop),))
+            kept = ranges[-1][1]
+            cut.append(len(located) - kept)
+            if kept < len(located):
+                located = _beginning(located, kept)
+            spans += _windows(number, ranges, located.continues, before)
+            found.append(located)
+    return LocatedTexts(tuple(found), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
+
+
+def _tokens(
+    tokenizer: PreTrainedTokenizerBase, text: TaggedText, number: int
+) -> tuple[Features, tuple[int, int], LocatedText]:
+    """The features of a whole text, its special tokens before and after, and the tokens between."""
+    given = isinstance(text, Words)
+    whole = text.text if isinstance(text, Words) else text
+    if not isinstance(whole, str):
+        raise InputError(f"texts[{number}] is {text!r:.80}; allowed are a string, or Words(tokens).")
+    encoded = tokenizer(
+        list(text.tokens) if isinstance(text, Words) else whole,
+        is_split_into_words=given,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    mask = np.array(encoded.pop("special_tokens_mask"), dtype=bool)
+    places = np.array(encoded.pop("offset_mapping"), dtype=np.int64).reshape(-1, 2)
+    inner = np.flatnonzero(~mask)
+    before = int(inner[0]) if len(inner) else int(mask.sum()) - int(mask.sum()) // 2
+    after = len(mask) - 1 - int(inner[-1]) if len(inner) else int(mask.sum()) // 2
+    middle = slice(before, len(mask) - after)
+    places, words = places[middle], None
+    if isinstance(text, Words):
+        words = np.array([-1 if word is None else word for word in encoded.word_ids(0)][middle], dtype=np.int64)
+        begins = np.array([start for start, _ in text.spans], dtype=np.int64)
+        places = places + begins[words][:, None]
+    ids = list(encoded["input_ids"])[middle]
+    continues = _continues(tokenizer, ids, whole, places)
+    features = {name: list(values) for name, values in encoded.items()}
+    return features, (before, after), LocatedText(whole, places, continues, words)
+
+
+def _continues(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, places: Integers) -> NDArray[np.bool_]:
+    """Where the pipeline takes a token for the continuation of a word, by its own rule."""
+    inner: Any = getattr(tokenizer, "_tokenizer", None)
+    marked = bool(inner is not None and getattr(inner.model, "continuing_subword_prefix", None))
+    pieces = tokenizer.convert_ids_to_tokens(ids)
+    found = np.zeros(len(ids), dtype=bool)
+    for place, (token, piece, (start, end)) in enumerate(zip(ids, pieces, places.tolist(), strict=True)):
+        if token != tokenizer.unk_token_id:
+            found[place] = len(piece) != end - start if marked else start > 0 and " " not in text[start - 1 : start + 1]
+    return found
+
+
+def _shown(features: Features, before: int, after: int, start: int, stop: int) -> Features:
+    """The features of a window: the special tokens and the tokens from start to stop."""
+    shown = {}
+    for name, values in features.items():
+        end = len(values) - after
+        shown[name] = [*values[:before], *values[before:end][start:stop], *values[end:]]
+    return shown
+
+
+def _ranges(continues: NDArray[np.bool_], room: int) -> list[tuple[int, int]]:
+    """What each window of a text shows: `room` tokens, each window a quarter of which the next one repeats."""
+    size, step = len(continues), max(1, room - int(OVERLAP * room))
+    ranges = [(0, min(size, room))]
+    while ranges[-1][1] < size:
+        start = ranges[-1][0] + step
+        ranges.append((start, min(size, start + room)))
+    return ranges
+
+
+def _windows(text: int, ranges: list[tuple[int, int]], continues: NDArray[np.bool_], special: int) -> list[Window]:
+    """The windows of a text. Two of them share their overlap in the middle, at the word that begins nearest to it."""
+    limits = [0]
+    for (_, stop), (start, _) in itertools.pairwise(ranges):
+        middle = (start + stop) // 2
+        begins = start + np.flatnonzero(~continues[start:stop])
+        limits.append(int(begins[np.abs(begins - middle).argmin()]) if len(begins) else middle)
+    limits.append(ranges[-1][1])
+    return [
+        Window(text, start, stop, first, last, special)
+        for (start, stop), first, last in zip(ranges, limits, limits[1:], strict=False)
+    ]
+
+
+def _beginning(located: LocatedText, tokens: int) -> LocatedText:
+    """A text of which only the first tokens are read."""
+    words = None if located.words is None else located.words[:tokens]
+    return LocatedText(located.text, located.places[:tokens], located.continues[:tokens], words)

@@ -1,0 +1,246 @@
+"""The tagger as a product: calibrated, asked for a promise, saved, loaded, explained."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModelForTokenClassification, BertTokenizer
+
+from uatlite import UncertaintyTagger
+from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE, EntityPredictions
+from uatlite.classifier.products import load_product
+from uatlite.classifier.tagged_rows import Matches
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
+from uatlite.values import Span, Words
+
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
+
+
+@pytest.fixture(scope="module")
+def made(tiny: Callable, tokenizer: BertTokenizer) -> Callable:
+    """`made(config)`: a new tagger with a random model that finds entities here and there."""
+
+    def make(config: str | None = None, **options: object) -> UncertaintyTagger:
+        model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+        model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
+        model.classifier.bias.data[0] += 5.0
+        return UncertaintyTagger(model, tokenizer, config, **options)
+
+    return make
+
+
+def gold_of(pred: EntityPredictions, seed: int = 0) -> list[tuple[Span, ...]]:
+    """What could be right: each entity with its own probability, else of another type; now and then one is missed."""
+    rng = np.random.default_rng(seed)
+    gold = []
+    for text, entities in zip(pred.texts, pred.entities, strict=True):
+        spans = []
+        for entity in entities:
+            wrong = rng.random() > entity.confidence
+            other = "place" if entity.label == "person" else "person"
+            spans.append(Span(entity.start, entity.end, other if wrong else entity.label))
+        if not spans and rng.random() < 0.2:
+            spans = [Span(0, len(str(text).split()[0]), "person")]
+        gold.append(tuple(spans))
+    return gold
+
+
+@pytest.fixture(scope="module")
+def rows(made: Callable, made_texts: Callable) -> tuple[list[str], list[tuple[Span, ...]]]:
+    texts = made_texts(300)
+    return texts, gold_of(made("base").predict(texts))
+
+
+RISKS = {"distilled": 0.3, "analytic": 0.3, "base": 0.3, "uat:samples=3": 0.65}
+
+
+@pytest.mark.parametrize(("method", "risk"), RISKS.items(), ids=list(RISKS))
+def test_calibrating_gives_confidences_a_rule_and_a_scope(method, risk, made, rows, made_texts, tmp_path: Path):
+    texts, _ = rows
+    tagger = made(method)
+    gold = gold_of(tagger.predict(texts))
+    before = tagger.predict(texts[:40])
+    assert before.rule is None
+    with pytest.raises(CalibrationError, match=r"no rule to report entities by.*target_risk=0\.1"):
+        _ = before.abstain
+    assert tagger.calibrate(texts, gold, target_risk=risk, target_recall=0.2) is tagger
+    pred = tagger.predict(made_texts(60, seed=5), check_shift=False)
+    assert pred.rule.promised, pred.rule.reason
+    assert pred.recall_rule.kind == "recall"
+    assert pred.recall_rule.promised or "cannot promise a recall of 20.00%" in pred.recall_rule.reason
+    assert (pred.answers.variance is None) == (method == "base")
+    assert ((pred.confidence_of > 0) & (pred.confidence_of < 1)).all()
+    assert pred.scope.shape == (60,)
+    reported = pred.rule.reports(pred.answers.log_odds, pred.answers.text) & ~pred.out_of_scope[pred.answers.text]
+    assert pred.reported_of.tolist() == reported.tolist()
+    assert 0 < reported.sum() < len(reported)
+    for row, entities in enumerate(pred.entities):
+        withheld = any(not entity.reported for entity in entities)
+        assert pred.abstain[row] == (withheld or pred.out_of_scope[row] or pred.too_much_missed[row])
+    reasons = {"answered", "below the threshold", "out of scope", "an entity may be missed", "no promise"}
+    assert set(pred.reasons) <= reasons
+    again = _saved(tagger, tmp_path / "saved")
+    assert list(again.predict(made_texts(60, seed=5), check_shift=False).rows()) == list(pred.rows())
+    assert again.calibration_.describe() == tagger.calibration_.describe()
+
+
+def _saved(tagger: UncertaintyTagger, directory: Path) -> UncertaintyTagger:
+    tagger.save_pretrained(directory)
+    AutoModelForTokenClassification.from_pretrained(directory)  # still a plain model
+    assert "pipeline_tag: token-classification" in (directory / "README.md").read_text()
+    found = load_product(directory)
+    assert isinstance(found, UncertaintyTagger)
+    return found
+
+
+def test_calibrated_confidences_are_right_as_often_as_they_say(made, rows, made_texts):
+    """The gold is drawn with the model's own probabilities, so calibrating must not move them by much."""
+    texts, gold = rows
+    tagger = made("base").calibrate(texts, gold)
+    new = made_texts(300, seed=9)
+    plain, calibrated = made("base").predict(new), tagger.predict(new, check_shift=False)
+    wanted = gold_of(plain, seed=3)
+    right = np.array(
+        [
+            Span(one.start, one.end, one.label) in wanted[row]
+            for row, entities in enumerate(calibrated.entities)
+            for one in entities
+        ]
+    )
+    assert abs(calibrated.confidence_of.mean() - right.mean()) < 0.08
+    assert np.abs(calibrated.confidence_of - plain.confidence_of).mean() < 0.12
+
+
+def test_matches_are_of_span_and_type(made):
+    tagger = made("base")
+    predictor = tagger.predictor()
+    from uatlite.classifier.token_run import run_tokens
+
+    texts = ["a1 a2 a3 a4 a5 a6 a7 a8 a9"]
+    outputs = run_tokens(predictor.runtime, texts, predictor.settings, predictor.scheme, None)
+    found = [Span(e.start, e.end, tagger.class_names[e.type]) for e in outputs.decoded[0].entities]
+    assert found
+    wrong = found[0]._replace(end=found[0].end + 1)
+    matches = Matches.of(outputs, [[wrong, *found[1:]]], tagger.class_names)
+    assert matches.right.tolist() == [False] + [True] * (len(found) - 1)
+    assert (matches.missed.tolist(), matches.gold.tolist()) == ([1], [len(found)])
+
+
+def test_rows_with_tags_or_entities_are_taken_as_they_are(made, rows):
+    texts, gold = rows
+    by_spans = made("base").calibrate(texts, gold)
+    as_rows = [
+        {"text": text, "entities": [{"start": s.start, "end": s.end, "label": s.label} for s in spans]}
+        for text, spans in zip(texts, gold, strict=True)
+    ]
+    by_rows = made("base").calibrate(as_rows)
+    assert by_rows.calibration_.to_dict() == by_spans.calibration_.to_dict()
+    words = [text.split() for text in texts]
+    tags = [["B-person" if number % 4 == 0 else "O" for number in range(len(one))] for one in words]
+    tagged = made("base").calibrate([{"tokens": w, "tags": t} for w, t in zip(words, tags, strict=True)])
+    assert tagged.predict([words[0]])[0].text == Words(tuple(words[0]))
+
+
+def test_words_and_their_text_are_read_alike(made):
+    """Of the tiny tokenizer every word is one token."""
+    tagger = made("base")
+    text = "a1 a2 a3 a4 a5 a6 a7 a8 a9"
+    assert tagger.predict([text.split()])[0].entities == tagger.predict(text)[0].entities
+
+
+def test_recall_asks_a_person_where_something_may_be_missed(made, rows):
+    """Entities that are found are all right, and one is missed in each text where the model is least sure of that."""
+    texts, _ = rows
+    tagger = made("base")
+    plain = tagger.predict(texts)
+    unsure = plain.missed > np.quantile(plain.missed, 0.8)
+    gold = []
+    for text, entities, misses in zip(texts, plain.entities, unsure, strict=True):
+        spans = [Span(e.start, e.end, e.label) for e in entities]
+        free = [word for word in Words(tuple(text.split())).spans if all(not s.start <= word[0] < s.end for s in spans)]
+        gold.append((*spans, *(Span(*word, "place") for word in free[: 2 * misses])))
+    tagger.calibrate(texts, gold, target_recall=0.85)
+    pred = tagger.predict(texts, check_shift=False)
+    answered = ~pred.too_much_missed
+    assert pred.rule is None
+    assert pred.recall_rule.promised, pred.recall_rule.reason
+    assert 0 < answered.sum() < len(texts)
+    missed = np.array([len(set(g) - {Span(e.start, e.end, e.label) for e in f}) for g, f in zip(gold, pred.entities)])  # noqa: B905
+    counts = np.array([len(one) for one in gold])
+    assert missed[answered].sum() / counts[answered].sum() < 0.15 < missed.sum() / counts.sum()
+    assert {reason for reason, left in zip(pred.reasons, pred.too_much_missed, strict=True) if left} <= {
+        "an entity may be missed",
+        "out of scope",
+    }
+
+
+def test_an_explanation_is_of_the_weakest_word(made, rows):
+    texts, gold = rows
+    tagger = made("analytic").calibrate(texts, gold)
+    text = next(text for text, one in zip(texts, tagger.predict(texts).entities, strict=True) if len(one) > 1)
+    found = tagger.explain(text)
+    entities = found.prediction.entities
+    assert found.entity.confidence == min(e.confidence for e in entities)
+    assert found.variance == pytest.approx(found.entity.variance, rel=1e-3)
+    assert sum(found.layers.values()) == pytest.approx(1.0, abs=1e-4)
+    words = sum(word.share for word in (*found.words, *found.special_tokens))
+    assert words == pytest.approx(1.0, abs=1e-3)  # every site of a token classifier belongs to a token
+    assert found.weakest in text
+    assert found.to_dict()["entity"]["label"] == found.entity.label
+    assert "Words: " in repr(found)
+    assert tagger.explain(text, 1).number == 1
+    with pytest.raises(InputError, match="entity=99 is not one of"):
+        tagger.explain(text, 99)
+
+
+def test_predictions_are_a_sequence_and_a_table(made, rows):
+    texts, gold = rows
+    pred = made("base").calibrate(texts, gold, target_risk=0.3).predict(texts[:30])
+    assert [one.entities for one in pred] == pred.entities
+    some = pred[5:9]
+    assert some.entities == pred.entities[5:9]
+    assert pred[np.array([7, 2])].entities == [pred.entities[7], pred.entities[2]]
+    assert pred[3].as_row()["entities"] == next(iter(pred[3:4].rows()))["entities"]
+    assert "30 texts" in repr(pred)
+    assert pred[0].text == texts[0]
+    assert repr(pred[0]).startswith("Entities of")
+    frame = pred.to_pandas()
+    assert list(frame["text"]) == texts[:30]
+    columns = "text entities abstain reason above_threshold confidence log_odds missed missed_at passes cut_tokens"
+    assert list(frame.columns) == [*columns.split(), "scope", "out_of_scope"]
+    assert list(ENTITY_EXAMPLE[0]) == [
+        "start",
+        "end",
+        "text",
+        "label",
+        "confidence",
+        "boundaries",
+        "variance",
+        "reported",
+    ]
+    none = made("base").predict([])
+    assert (len(none), none.entities, none.reasons) == (0, [], [])
+
+
+def test_what_does_not_fit_is_said(made, rows, tiny, tokenizer):
+    texts, gold = rows
+    tagger = made("base")
+    with pytest.raises(InputError, match=r"entities\[0\] has \(0, 99, 'person'\)"):
+        tagger.calibrate(["a1"], [[(0, 99, "person")]])
+    with pytest.raises(InputError, match="label of person, place"):
+        tagger.calibrate(["a1"], [[(0, 2, "animal")]])
+    with pytest.raises(InputError, match="2 texts came with 1 lists"):
+        tagger.calibrate(["a1", "a2"], [[]])
+    with pytest.raises(InputError, match="tokens and tags, or text and entities"):
+        tagger.calibrate([{"text": "a1", "label": "x"}])
+    with pytest.raises(CalibrationError, match="no calibration rows"):
+        tagger.calibrate([])
+    with pytest.raises(ConfigurationError, match=r"target_risk=5.*between 0 and 1"):
+        tagger.calibrate(texts, gold, target_risk=5)
+    tagger.calibrate(texts, gold)
+    tagger.aggregation_strategy = "simple"
+    with pytest.raises(CalibrationError, match="calibrated with aggregation_strategy=None, now 'simple'"):
+        tagger.predict(texts[:2])
+    with pytest.raises(ModelError, match="several answers a text"):
+        made("cascade").predict(texts[:2])
