@@ -21,6 +21,7 @@ from uatlite.trust.grouped_search import (
     GRID,
     Plan,
     error_chances,
+    learned_chances,
     lowest_in_plan,
     plan_search,
     plan_starts,
@@ -198,7 +199,10 @@ def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
     assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
     assert GroupedRule.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
     assert "at most 15.00% of them are wrong" in rule.describe()
-    assert f"{rule.errors} of {rule.reported} wrongly (confidence 0.95, 900 calibration texts)" in rule.describe()
+    assert (
+        f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
+        in rule.describe()
+    )
     per_text = grouped_risk(scores, wrong, text, 1000, 0.2, kind="per-text")
     assert "at most 0.2 wrong answers a text on average" in per_text.describe()
     with pytest.raises(CalibrationError, match="rule for several answers is broken"):
@@ -271,3 +275,16 @@ def test_what_cannot_be_used_is_refused(change, error, message):
              "reference": TextScores(np.array([0.5]), np.array([0]), 1)}  # fmt: skip
     with pytest.raises(error, match=message):
         grouped_risk(**{**given, **change})
+
+
+def test_texts_set_aside_teach_the_plan_how_often_a_score_is_wrong():
+    rng = np.random.default_rng(6)
+    scores = rng.normal(size=4000)
+    wrong = rng.random(4000) < 1 / (1 + np.exp(2 * scores + 1))
+    chances = learned_chances(scores, wrong)
+    np.testing.assert_allclose(chances, 1 / (1 + np.exp(2 * scores + 1)), atol=0.05)
+    assert learned_chances(np.ones(5), np.zeros(5, dtype=bool)).max() < 0.1
+    s, w, t = draw(800, rng)
+    promised = [grouped_risk(scale * np.log(s / (1 - s)), w, t, 800, 0.15) for scale in (1.0, 3.0)]
+    assert all(rule.promised for rule in promised)
+    assert promised[0].reported == pytest.approx(promised[1].reported, rel=0.1)

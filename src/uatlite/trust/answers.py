@@ -70,11 +70,15 @@ class Answers:
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
-    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts."""
+    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts.
+
+    `chances` (answers,) are the probabilities that each is wrong to plan with, where they are known.
+    """
 
     scores: Floats
     text: Integers
     texts: int
+    chances: Floats | None = None
 
     def __post_init__(self) -> None:
         check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
@@ -82,7 +86,8 @@ class TextScores:
     def of_texts(self, chosen: NDArray[np.bool_]) -> "TextScores":
         """The answers of the chosen texts, (texts,) bool, which are numbered anew."""
         kept = chosen[self.text]
-        return TextScores(self.scores[kept], (np.cumsum(chosen) - 1)[self.text[kept]], int(chosen.sum()))
+        chances = None if self.chances is None else self.chances[kept]
+        return TextScores(self.scores[kept], (np.cumsum(chosen) - 1)[self.text[kept]], int(chosen.sum()), chances)
 
     @cached_property
     def ranks(self) -> Integers:

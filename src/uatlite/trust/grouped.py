@@ -2,7 +2,7 @@
 
 `grouped_risk`: at most `target` of the reported answers are wrong, or at most `target` wrong answers a text.
 `grouped_recall`: of the gold answers of answered texts at most 1 - `recall` are missed. Thresholds are tested in an
-order that is fixed beforehand, as in `promise.py`, each by the bet of `text_bets.py` (docs/reference/decision.md).
+order that is fixed beforehand, as in `promise.py`, each by the bet of `text_bets.py` (docs/reference/several.md).
 """
 
 import math
@@ -20,6 +20,7 @@ from uatlite.trust.grouped_search import (
     clumping,
     error_chances,
     largest_loss,
+    learned_chances,
     lowest_in_plan,
     moments,
     plan_search,
@@ -133,8 +134,9 @@ def grouped_risk(
     answers reported for a text and W of them wrong, the risk is E[W]/E[N] for the kind "precision", and E[W] for
     "per-text". A text reports at most its `most` surest answers; where the labelled texts are few, fewer, as the
     promise would cost too much otherwise. All this and the thresholds are planned on `reference`, answers of other
-    texts without labels; without it a tenth of the texts, at most 100, drawn by `seed`, is set aside for it. The bet
-    goes through the texts in an order drawn by `seed`: take the first seed, not the one that turned out well.
+    texts without labels; without it a tenth of the texts, at most 100, drawn by `seed`, is set aside for it, and their
+    labels help to plan. The bet goes through the texts in an order drawn by `seed`: take the first seed, not the one
+    that turned out well.
     """
     sample, w, others = check_grouped(scores, wrong, text, texts, confidence, reference, seed)
     check_choice("kind", kind, GROUPED_KINDS[:2])
@@ -163,8 +165,9 @@ def check_grouped(
     check_share("confidence", confidence)
     if reference is None:
         aside = pilot_rows(texts, seed, PILOT_TEXTS) if texts else np.zeros(0, dtype=bool)
-        reference, w = sample.of_texts(aside), w[~aside[sample.text]]
-        sample = sample.of_texts(~aside)
+        of_pilot = aside[sample.text]
+        reference = replace(sample.of_texts(aside), chances=learned_chances(sample.scores[of_pilot], w[of_pilot]))
+        sample, w = sample.of_texts(~aside), w[~of_pilot]
     if not len(sample.scores) or not len(reference.scores):
         raise CalibrationError(
             f"{len(sample.scores)} labelled answers of {sample.texts} texts, and {len(reference.scores)} to plan with; "
@@ -365,13 +368,13 @@ def texts_needed(
     """How many labelled texts a promise would take, in all: an estimate to two digits; None if more will not do.
 
     The fewest with which the test of one threshold is passed with probability 0.8, by the normal approximation, if its
-    errors are half as observed and half as the scores say.
+    errors are half as observed and half as a logistic regression on the scores says.
     """
     from scipy.stats import norm
 
     level = STARTS[0][1] * (1.0 - confidence)
     plan = plan_search(others, 4 * sample.texts, target, 1.0 - confidence, most, kind)
-    chances, found = error_chances(sample.scores, target), []
+    chances, found = learned_chances(sample.scores, wrong), []
     for threshold, cap in zip(plan.thresholds.tolist(), plan.most.tolist(), strict=True):
         counts, errors = sample.tally(threshold, cap), sample.tally(threshold, cap, wrong)
         shown = (sample.scores > threshold) & (sample.ranks < cap)

@@ -1,7 +1,7 @@
 """The thresholds of a promise with texts as the unit: the order in which they are tested, and the search.
 
 The order is planned on answers of other texts, which need no labels. A plan may be as wrong as it likes: that costs
-coverage, never the promise (docs/reference/decision.md).
+coverage, never the promise (docs/reference/several.md).
 """
 
 import math
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.trust.answers import TextScores
+from uatlite.trust.shrinkage import Rows, Shrunk
 from uatlite.values import Floats, Integers
 
 GRID = 100
@@ -46,7 +47,7 @@ class Plan:
 def plan_search(others: TextScores, texts: int, target: float, level: float, most: int, kind: str) -> Plan:
     """Thresholds from the highest score of `others` down to -inf, for `texts` labelled texts, and where to begin."""
     thresholds = threshold_grid(others.scores)
-    chances = error_chances(others.scores, target)
+    chances = error_chances(others.scores, target) if others.chances is None else others.chances
     caps: list[int] = []
     planned, answers, errors = [], [], []
     for threshold in thresholds.tolist():
@@ -77,10 +78,26 @@ def error_chances(scores: Floats, target: float) -> Floats:
 
     Other scores give a rank only; then it is planned as if the target were just met by the better half.
     """
-    if scores.min() >= 0.0 and scores.max() <= 1.0:
+    if is_probability(scores):
         return 1.0 - scores
     share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
     return np.minimum(4.0 * target * share, 1.0)
+
+
+def learned_chances(scores: Floats, wrong: NDArray[np.bool_]) -> Floats:
+    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
+    odds = scores
+    if is_probability(scores):
+        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
+    spread = float(odds.std()) or 1.0
+    rows = Rows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
+    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
+    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
+
+
+def is_probability(scores: Floats) -> bool:
+    """Whether all scores are from 0 to 1."""
+    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
 def moments(counts: Floats) -> tuple[float, float]:
@@ -137,7 +154,8 @@ def plan_starts(
         jump = (1.0 - target) * units
         allowed = gdtrib(1.0, 1.0 - part * level, np.maximum(target * answers / jump, 1e-9))
         chance = np.where(allowed >= 1.0, gammaincc(np.maximum(allowed, 1.0), SURPLUS * factor * errors / jump), 0.0)
-        place = int(np.argmax(chance)) if chance.any() else len(answers) - 1
+        likely = np.flatnonzero(chance >= chance.max() - 0.01)  # the middle of them bears a wrong plan best
+        place = int(likely[len(likely) // 2]) if chance.any() else len(answers) - 1
         starts[place] = starts.get(place, 0.0) + part * level
     return sorted(starts.items())
 

@@ -3,7 +3,7 @@
 Nothing is assumed but independent texts and a bound of N. Errors of one text may hang together in any way. The test is
 a bet against E[W] ≥ r·E[N] that starts with the money α and wins if it ever has 1, which a fair game allows with a
 probability of at most α. Its stakes are those that would copy the exact binomial test if errors came one by one, so it
-loses little against it. Proof and comparison with other tests: docs/reference/decision.md.
+loses little against it. Proof and comparison with other tests: docs/reference/several.md.
 """
 
 import math
