@@ -119,3 +119,19 @@ def test_options_of_the_other_kind_are_refused(
     assert "--target-precision" in capsys.readouterr().err
     assert run("calibrate", model, data, "--target-precision", 1.5, "-o", tmp_path / "out") != 0
     assert "target_precision=1.5" in capsys.readouterr().err
+
+
+def test_review_shows_labels_and_doubts(
+    calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.csv"
+    assert run("predict", calibrated, data, "-o", output, "--review", 30) == 0
+    with (tmp_path / "out.csv.review.csv").open() as file:
+        reviewed = list(csv.DictReader(file))
+    with output.open() as file:
+        scored = {row["id"]: row for row in csv.DictReader(file)}
+    assert len(reviewed) == 30
+    for row in reviewed:
+        said, doubt = (json.loads(scored[row["id"]][column]) for column in ("labels", "withheld"))
+        assert row["label"] == ", ".join(said or [f"{name}?" for name in doubt])
+    assert run("review", output, "-n", 2) == 0

@@ -10,6 +10,7 @@ The order, from the first:
 Where there is no threshold, the calibrated confidence takes its place.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,9 @@ from uatlite.values import Floats
 
 FALSE_DISCOVERIES = 0.1
 """Of the rows that come first as out of scope, at most this share is in scope, on average."""
-NEEDED = ("id", "label", "confidence", "reason")
-FIRST = "label"
-"""The first column of the prediction; the id and the kept columns stand before it."""
+NEEDED = ("id", "confidence", "reason")
+ANSWERS = ("label", "labels")
+"""The first column of the prediction, of one label or of many; the id and the kept columns stand before it."""
 
 
 def review_rows(scored: str | Path, count: int) -> list[dict[str, Any]]:
@@ -88,9 +89,10 @@ def _rows(scored: str | Path) -> Iterator[Mapping[str, Any]]:
 
 def _check_columns(row: Mapping[str, Any], scored: str | Path) -> None:
     """Raise unless the file is one that `predict` wrote, with the texts in it."""
-    if missing := [column for column in NEEDED if column not in row]:
+    missing = [column for column in NEEDED if column not in row]
+    if missing or _answer_column(row) is None:
         raise DataError(
-            f"{scored} has no column {missing[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
+            f"{scored} has no column {(missing or ANSWERS)[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
             f"{', '.join(row)}."
         )
     record = read_record(Path(f"{scored}.summary.json")) or {}
@@ -104,15 +106,34 @@ def _check_columns(row: Mapping[str, Any], scored: str | Path) -> None:
 
 
 def _before_prediction(row: Mapping[str, Any]) -> list[str]:
-    columns = list(row)
-    return columns[: columns.index(FIRST)]
+    columns, first = list(row), _answer_column(row)
+    assert first is not None
+    return columns[: columns.index(first)]
+
+
+def _answer_column(row: Mapping[str, Any]) -> str | None:
+    return next((column for column in ANSWERS if column in row), None)
+
+
+def _answer(row: Mapping[str, Any]) -> str:
+    """The label; of many labels those that are reported, else those in doubt with a question mark."""
+    if "label" in row:
+        return str(row["label"])
+    reported, doubtful = (_names(row.get(column)) for column in ("labels", "withheld"))
+    return ", ".join(reported or [f"{name}?" for name in doubtful])
+
+
+def _names(value: object) -> list[str]:
+    """A list of labels; CSV has it as JSON."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return [str(name) for name in found or ()]  # type: ignore[attr-defined]
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: _known(row.get(name)) for name in ("above_threshold", "scope", "cut_tokens")}
     kept = {name: row[name] for name in _before_prediction(row)}
     why = sentence({"reason": row["reason"], **numbers})
-    return {**kept, "label": row["label"], "confidence": _known(row["confidence"]), "reason": row["reason"], "why": why}
+    return {**kept, "label": _answer(row), "confidence": _known(row["confidence"]), "reason": row["reason"], "why": why}
 
 
 def _number(value: object) -> float:
