@@ -89,10 +89,10 @@ def _rows(scored: str | Path) -> Iterator[Mapping[str, Any]]:
 
 def _check_columns(row: Mapping[str, Any], scored: str | Path) -> None:
     """Raise unless the file is one that `predict` wrote, with the texts in it."""
-    missing = [column for column in NEEDED if column not in row]
-    if missing or _answer_column(row) is None:
+    answers = ANSWERS[:1] if _answer_column(row) is None else ()
+    if missing := [column for column in (*answers, *NEEDED) if column not in row]:
         raise DataError(
-            f"{scored} has no column {(missing or ANSWERS)[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
+            f"{scored} has no column {missing[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
             f"{', '.join(row)}."
         )
     record = read_record(Path(f"{scored}.summary.json")) or {}
@@ -123,10 +123,10 @@ def _answer(row: Mapping[str, Any]) -> str:
     return ", ".join(reported or [f"{name}?" for name in doubtful])
 
 
-def _names(value: object) -> list[str]:
+def _names(value: Any) -> list[str]:
     """A list of labels; CSV has it as JSON."""
     found = json.loads(value) if isinstance(value, str) else value
-    return [str(name) for name in found or ()]  # type: ignore[attr-defined]
+    return [str(name) for name in found or ()]
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
