@@ -16,12 +16,14 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.labeler import UncertaintyLabeler, sigmoid
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Limits, Service
 
 CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"
 LABELS = ("anger", "joy", "fear", "relief")
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 
 
 def random_texts(rows: int, seed: int = 0) -> list[str]:
@@ -76,6 +78,21 @@ def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> U
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
     gold = np.random.default_rng(0).random((len(texts), 1)) < chances
     return made.calibrate(texts, gold, target_precision=0.8)
+
+
+@pytest.fixture(scope="session")
+def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyTagger:
+    """A tagger of two types with a rule and a summary to tell a shift by; no test may change it."""
+    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
+    model.classifier.bias.data[0] += 5.0
+    made = UncertaintyTagger(model, tokenizer, "analytic")
+    found, generator = made.predict(random_texts(300, seed=6)), np.random.default_rng(0)
+    gold = []
+    for entities in found.entities:
+        right = generator.random(len(entities)) < [one.confidence for one in entities]
+        gold.append([(one.start, one.end, one.label) for one, kept in zip(entities, right, strict=True) if kept])
+    return made.calibrate(found.texts, gold, target_risk=0.3)
 
 
 @pytest.fixture

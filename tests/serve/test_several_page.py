@@ -1,12 +1,13 @@
 """The page of a model with several answers a text, in a real browser: what is sure, and where doubt is from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from uatlite.classifier.labeler import UncertaintyLabeler
+from uatlite.classifier.tagger import UncertaintyTagger
 
 SHOT = {"width": 1280, "height": 900}
 PATIENCE = 120_000
@@ -80,6 +81,50 @@ def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
         shares = [word.share for word in expected.words]
         assert strengths.index(max(strengths)) == shares.index(max(shares))
         assert tab.locator("#origin-layers rect").count() == len(expected.layers)
+
+
+@pytest.fixture(scope="module")
+def entities_address(running: Any, tagger: UncertaintyTagger) -> Iterator[str]:
+    with running(tagger) as found:
+        yield found
+
+
+def test_entities_are_shaded_and_a_click_explains_one(
+    browser: Any, entities_address: str, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+) -> None:
+    found = tagger.predict(made_texts(40, seed=7), check_shift=False)
+    one = next(one for one in found if len({entity.reported for entity in one.entities}) == 2)
+    text = f"{one.text} <b>"
+    with watched(browser, entities_address) as tab:
+        assert "2 types of entities: person, place" in tab.inner_text("#served")
+        reply = type_text(tab, text)
+        entities = reply["answer"]["entities"]
+        buttons = tab.locator("#entities .entity")
+        assert buttons.count() == len(entities)
+        shown = tab.evaluate(
+            "() => { const copy = document.getElementById('entities').cloneNode(true);"
+            " copy.querySelectorAll('small').forEach((note) => note.remove()); return copy.textContent; }"
+        )
+        assert shown == text  # not a character is lost, and nothing typed is markup
+        strengths = buttons.evaluate_all("all => all.map(one => Number(one.style.background.match(/(\\d+)%/)[1]))")
+        assert strengths == [pytest.approx(6 + 44 * entity["confidence"], abs=0.51) for entity in entities]
+        for place, entity in enumerate(entities):
+            assert f"{entity['label']} {100 * entity['confidence']:.0f} %" in buttons.nth(place).inner_text()
+            assert entity["decision"] in buttons.nth(place).get_attribute("class")
+        assert buttons.nth(reply["entity"]).get_attribute("aria-pressed") == "true"
+        other = next(place for place in range(len(entities)) if place != reply["entity"])
+        with tab.expect_response("**/explain") as caught:
+            buttons.nth(other).click()
+        settle(tab)
+        assert caught.value.request.post_data_json["entity"] == other
+        assert f"“{entities[other]['text']}”" in tab.inner_text("#origins-title")
+        expected = tagger.explain(text, other)
+        assert tab.locator("#origin-words .word").all_inner_texts() == [word.word.text for word in expected.words]
+        assert tab.locator("#origin-layers rect").count() == len(expected.layers)
+        bare = next(one for one in found if not one.entities)
+        type_text(tab, bare.text)
+        assert tab.is_hidden("#origins-card")
+        assert tab.inner_text("#several-decision b") == "no entity"
 
 
 def test_nothing_typed_shows_nothing(browser: Any, labels_address: str) -> None:

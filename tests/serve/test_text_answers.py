@@ -13,12 +13,14 @@ from starlette.testclient import TestClient
 
 from uatlite.classifier.labeler import UncertaintyLabeler, label_answers
 from uatlite.classifier.run import run
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import CalibrationError
 from uatlite.serve.app import create_app
 from uatlite.serve.schema import Rule
 from uatlite.serve.service import Service
 from uatlite.serve.text_answers import TextAnswer
 
+PLACE = ("place", "reported")
 Ask = Callable[..., httpx.Response]
 
 
@@ -143,6 +145,96 @@ def test_the_traffic_is_compared_with_the_calibration_rows(
     told = labels.get("/model").json()
     assert told["traffic"]["texts"] == 200
     assert told["watch"]["texts"] == 200
+
+
+def same_entities(answer: dict[str, Any], expected: Any) -> None:
+    """An answer is what the tagger says offline."""
+    row = expected.as_row()
+    for name in TextAnswer.model_fields:
+        if name in row:
+            assert answer[name] == (pytest.approx(row[name], abs=1e-6) if name == "confidence" else row[name]), name
+    assert answer["missed"] == pytest.approx(expected.missed, abs=1e-6)
+    assert answer["missed_at"] == row["missed_at"]
+    assert len(answer["entities"]) == len(expected.entities)
+    for one, entity in zip(answer["entities"], expected.entities, strict=True):
+        for name in ("start", "end", "text", "label"):
+            assert one[name] == getattr(entity, name)
+        for name in ("confidence", "boundaries", "variance"):
+            assert one[name] == pytest.approx(getattr(entity, name), rel=1e-4, abs=1e-6), name
+        assert one["decision"] == ("reported" if entity.reported else "withheld")
+
+
+@pytest.fixture
+def entities(tagger: UncertaintyTagger) -> Any:
+    with TestClient(create_app(Service(tagger)), raise_server_exceptions=False) as made:
+        yield made
+
+
+def test_entities_are_what_the_tagger_says(
+    entities: TestClient, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = [*made_texts(20, seed=5), ["a1", "a2 a3", "a4"], " ".join(made_texts(8, seed=8))]  # the last in windows
+    reply = entities.post("/predict", json={"texts": texts}).json()
+    offline = tagger.predict(texts, check_shift=False)
+    for answer, expected in zip(reply["predictions"], offline, strict=True):
+        same_entities(answer, expected)
+    decisions = {one["decision"] for answer in reply["predictions"] for one in answer["entities"]}
+    assert decisions == {"reported", "withheld"}
+    assert entities.post("/predict", json={"texts": texts[0]}).status_code == 200
+
+
+def test_concurrent_clients_get_the_offline_entities(
+    running: Any, ask: Ask, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = made_texts(48, seed=3)
+    with running(tagger) as address, ThreadPoolExecutor(12) as clients:
+        replies = list(clients.map(lambda text: ask(address, [text]).json()["predictions"][0], texts))
+        metrics = httpx.get(f"{address}/metrics", trust_env=False).text
+        told = httpx.get(f"{address}/model", trust_env=False).json()
+    for answer, expected in zip(replies, tagger.predict(texts, check_shift=False), strict=True):
+        same_entities(answer, expected)
+    places = [one for answer in replies for one in answer["entities"] if (one["label"], one["decision"]) == PLACE]
+    assert f'uatlite_reported_total{{label="place"}} {len(places):.1f}' in metrics
+    assert (told["kind"], told["classes"], told["traffic"]["texts"]) == ("tokens", ["person", "place"], 48)
+
+
+def test_one_entity_is_explained(
+    entities: TestClient, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+) -> None:
+    found = tagger.predict(made_texts(30, seed=7), check_shift=False)
+    one = next(one for one in found if len(one.entities) > 1)
+    for asked in (None, 1):
+        reply = entities.post("/explain", json={"text": one.text, "entity": asked}).json()
+        expected = tagger.explain(one.text, asked)
+        assert reply["entity"] == expected.number
+        same_entities(reply["answer"], expected.prediction)
+        assert reply["origins"]["variance"] == pytest.approx(expected.variance)
+        assert [word["text"] for word in reply["origins"]["words"]] == [word.word.text for word in expected.words]
+        assert {x["name"]: x["share"] for x in reply["origins"]["layers"]} == pytest.approx(dict(expected.layers))
+        assert expected.weakest in reply["origins"]["summary"]
+    refused = entities.post("/explain", json={"text": one.text, "entity": 99}).json()
+    assert "not one of the" in refused["error"]["fields"][0]["message"]
+    none = next(one for one in found if not one.entities)
+    reply = entities.post("/explain", json={"text": none.text}).json()
+    assert (reply["entity"], reply["origins"], reply["answer"]["entities"]) == (None, None, [])
+
+
+def test_texts_that_a_tagger_does_not_take_are_refused(entities: TestClient) -> None:
+    for bad in ({"question": "a1", "options": ["a2", "a3"]}, "  ", ["a1", ""], [], ["a1", 3]):
+        reply = entities.post("/predict", json={"texts": [bad]})
+        assert reply.status_code == 422, bad
+        assert reply.json()["error"]["fields"][0]["field"].startswith("texts[0]")
+
+
+def test_the_schemas_of_entities_are_told(entities: TestClient) -> None:
+    specification = entities.get("/openapi.json").json()
+    asked = specification["paths"]["/predict"]["post"]
+    names = (asked["requestBody"], asked["responses"]["200"])
+    references = [one["content"]["application/json"]["schema"]["$ref"].split("/")[-1] for one in names]
+    assert references == ["TagRequest", "EntitiesResponse"]
+    texts = specification["components"]["schemas"]["TagRequest"]["properties"]["texts"]
+    assert texts["maxItems"] == 128
+    assert {"type": "string", "minLength": 1, "maxLength": 20_000} in texts["items"]["oneOf"]
 
 
 def test_a_watch_file_is_for_one_answer_a_text(labeler: UncertaintyLabeler, tmp_path: Path) -> None:

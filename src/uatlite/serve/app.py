@@ -40,10 +40,24 @@ from uatlite.serve.schema import (
     ServedModel,
     Shift,
     Status,
-    TextIn,
+    text_of,
 )
 from uatlite.serve.service import Limits, Service, checked_text, checked_texts, risk_coverage
-from uatlite.serve.text_answers import ExplainedLabel, ExplainLabelRequest, LabelsAnswer, LabelsResponse, explain_label
+from uatlite.serve.text_answers import (
+    EntitiesAnswer,
+    EntitiesResponse,
+    ExplainedEntity,
+    ExplainedLabel,
+    ExplainEntityRequest,
+    ExplainLabelRequest,
+    LabelsAnswer,
+    LabelsResponse,
+    TagRequest,
+    explain_entity,
+    explain_label,
+    tagged_of,
+)
+from uatlite.values import Text
 
 Result = TypeVar("Result")
 
@@ -93,7 +107,7 @@ def _add_classes(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Classify texts", tags=["classify"])
     async def predict(body: PredictRequest, request: Request) -> PredictResponse:
         """Each text gets the same prediction as if it were sent alone."""
-        predictions, common = await predicted(service, request, body.texts)
+        predictions, common = await predicted(service, request, [text_of(one) for one in body.texts])
         answers = [Answer.of(one) for one in predictions]
         service.counters.predictions(answers)
         return PredictResponse(predictions=answers, **common)
@@ -103,7 +117,7 @@ def _add_classes(api: FastAPI, service: Service) -> None:
         """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
         if body.settings.gate is not None and body.settings.gate not in GATES:
             raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
-        text = checked_text(body.text, service)
+        text = checked_text(text_of(body.text), service)
         inspection = Inspection(text, body.settings, body.masking)
         return await until_disconnect(request, service.explain(partial(inspect, service.predictor, inspection)))
 
@@ -112,7 +126,7 @@ def _add_labels(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Label texts", tags=["classify"])
     async def predict(body: PredictRequest, request: Request) -> LabelsResponse:
         """Each text gets the same labels as if it were sent alone."""
-        predictions, common = await predicted(service, request, body.texts)
+        predictions, common = await predicted(service, request, [text_of(one) for one in body.texts])
         answers = [LabelsAnswer.of(one, service.predictor) for one in predictions]
         service.counters.predictions(answers)
         return LabelsResponse(predictions=answers, **common)
@@ -122,12 +136,29 @@ def _add_labels(api: FastAPI, service: Service) -> None:
         """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
         if body.label is not None and body.label not in service.predictor.class_names:
             raise invalid("label", f"is not one of: {', '.join(service.predictor.class_names)}")
-        text = checked_text(body.text, service)
+        text = checked_text(text_of(body.text), service)
         work = partial(explain_label, service.predictor, text, body.label)
         return await until_disconnect(request, service.explain(work))
 
 
-async def predicted(service: Service, request: Request, given: Sequence[TextIn]) -> tuple[list[Any], dict[str, Any]]:
+def _add_entities(api: FastAPI, service: Service) -> None:
+    @api.post("/predict", summary="Find entities in texts", tags=["classify"])
+    async def predict(body: TagRequest, request: Request) -> EntitiesResponse:
+        """Each text gets the same entities as if it were sent alone."""
+        predictions, common = await predicted(service, request, [tagged_of(one) for one in body.texts])
+        answers = [EntitiesAnswer.of(one) for one in predictions]
+        service.counters.predictions(answers)
+        return EntitiesResponse(predictions=answers, **common)
+
+    @api.post("/explain", summary="Explain one entity of a text", tags=["classify"])
+    async def explain(body: ExplainEntityRequest, request: Request) -> ExplainedEntity:
+        """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
+        text = checked_text(tagged_of(body.text), service)
+        work = partial(explain_entity, service.predictor, text, body.entity)
+        return await until_disconnect(request, service.explain(work))
+
+
+async def predicted(service: Service, request: Request, given: Sequence[Text]) -> tuple[list[Any], dict[str, Any]]:
     """The predictions of the texts of a request, and the fields of its response that all kinds share."""
     predictions = await until_disconnect(request, service.predict(checked_texts(given, service)))
     report = await service.shift(predictions)
@@ -138,7 +169,7 @@ async def predicted(service: Service, request: Request, given: Sequence[TextIn])
     }
 
 
-ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels}
+ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels, "tokens": _add_entities}
 """What a model says about a text -> the addresses that ask it."""
 
 

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.schema import Answer
-from uatlite.serve.text_answers import LabelsAnswer
+from uatlite.serve.text_answers import EntitiesAnswer, LabelsAnswer
 from uatlite.trust.shift import ShiftReport
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -66,7 +66,7 @@ class Counters:
         """Count a batch of texts given to the model."""
         self._batches.observe(size)
 
-    def predictions(self, answers: Collection[Answer | LabelsAnswer]) -> None:
+    def predictions(self, answers: Collection[Answer | LabelsAnswer | EntitiesAnswer]) -> None:
         """Count classified texts."""
         for answer in answers:
             self._texts.labels(str(answer.label) if isinstance(answer, Answer) else SEVERAL).inc()

@@ -68,6 +68,7 @@ WORDS: dict[int, tuple[str, str]] = {
 
 # The kinds of text that pydantic puts into a location; they are not part of the field names that a client knows.
 KINDS = ("text", "pair", "question-with-options")
+AS_WORDS = "words"
 
 
 class Refusal(HTTPException):
@@ -142,7 +143,7 @@ def field_of(location: Sequence[int | str]) -> str:
     for part in parts:
         if isinstance(part, int):
             field += f"[{part}]"
-        elif part not in KINDS or not field:
+        elif part not in (*KINDS, AS_WORDS) or not field:
             field += f".{part}" if field else part
     return field or str(place)
 

@@ -51,7 +51,8 @@ def text_of(given: TextIn) -> Text:
     return Choices(given.question, tuple(given.options)) if isinstance(given, Question) else given
 
 
-def _as_list(given: Any) -> Any:
+def as_list(given: Any) -> Any:
+    """One string as a list of one."""
     return [given] if isinstance(given, str) else given
 
 
@@ -59,7 +60,7 @@ class PredictRequest(BaseModel):
     """Texts to classify; a single one is a list of one."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["It is not bad at all."]}]})
-    texts: Annotated[list[TextIn], BeforeValidator(_as_list)] = Field(
+    texts: Annotated[list[TextIn], BeforeValidator(as_list)] = Field(
         min_length=1, description="texts, pairs [first, second], or questions with options; one string is a list of one"
     )
 

@@ -31,10 +31,8 @@ from uatlite.serve.schema import (
     RiskMenu,
     Rule,
     ServedModel,
-    TextIn,
     Traffic,
     Watched,
-    text_of,
 )
 from uatlite.serve.traffic import OnePrediction, TrafficMonitor, TrafficWindow, shift_values
 from uatlite.trust.monitor import Reference
@@ -52,6 +50,7 @@ MOST_POINTS = 500
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Given = TypeVar("Given", bound=Text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,21 +269,19 @@ def traffic_monitor(calibration: CalibrationRecord | None, path: Path | None) ->
     return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
 
 
-def checked_texts(given: Sequence[TextIn], service: Service) -> list[Text]:
+def checked_texts(texts: Sequence[Text], service: Service) -> list[Text]:
     """The texts of a request; raises a `Refusal` that names the faulty ones."""
     most = service.limits.texts
-    if len(given) > most:
-        raise invalid("texts", f"{len(given)} texts, but a request may have at most {most}")
-    texts = [text_of(one) for one in given]
+    if len(texts) > most:
+        raise invalid("texts", f"{len(texts)} texts, but a request may have at most {most}")
     found = [_fault(text, service.shape, service.limits.characters) for text in texts]
     if faults := [(f"texts[{place}]", fault) for place, fault in enumerate(found) if fault is not None]:
         raise Refusal(422, fields=faults[:MOST_FAULTS])
-    return texts
+    return list(texts)
 
 
-def checked_text(given: TextIn, service: Service) -> Text:
+def checked_text(text: Given, service: Service) -> Given:
     """The text to explain; raises a `Refusal` where it is faulty."""
-    text = text_of(given)
     if fault := _fault(text, service.shape, service.limits.explained):
         raise invalid("text", fault)
     return text

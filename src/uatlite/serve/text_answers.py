@@ -1,19 +1,25 @@
 """The JSON of models with several answers a text: its labels or entities, each with a decision, and one explained."""
 
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
+from uatlite.classifier.entity_predictions import EntityPrediction
 from uatlite.classifier.label_predictions import EVEN, LabelPrediction
 from uatlite.classifier.labeler import LabelPredictor
 from uatlite.classifier.reasons import REASONS
 from uatlite.classifier.several import LOG_ODDS
-from uatlite.serve.schema import Predicted, TextIn
+from uatlite.serve.http import AS_WORDS, KINDS
+from uatlite.serve.schema import Predicted, TextIn, as_list
 from uatlite.trust.answers import Answers
-from uatlite.values import Floats, Text, WordAttribution
+from uatlite.values import Floats, Text, WordAttribution, Words
 
+if TYPE_CHECKING:
+    from uatlite.classifier.tagger import EntityPredictor
+
+TEXT = KINDS[0]
 Decision = Literal["reported", "withheld", "no"]
 
 
@@ -110,10 +116,104 @@ def _label_thresholds(prediction: LabelPrediction, predictor: LabelPredictor) ->
     return calibration.calibrator.confidence(answers)
 
 
+class EntityDecision(BaseModel):
+    """One entity of a text."""
+
+    start: int = Field(description="its first character; words are joined by one space")
+    end: int = Field(description="the character after its last")
+    text: str
+    label: str = Field(description="its type")
+    confidence: float = Field(description="that it is right as a whole, span and type; calibrated where the model is")
+    boundaries: float = Field(
+        description="the probability that an entity of any type has these boundaries, before calibration"
+    )
+    decision: Decision = Field(description="reported, or withheld; without a rule every entity is reported")
+    log_odds: float = Field(description="that it is right, before calibration")
+    variance: float | None = Field(description="of the log-odds under dropout; null where it is not known")
+
+
+class EntitiesAnswer(TextAnswer):
+    """The entities of one text."""
+
+    entities: list[EntityDecision] = Field(description="all that are found, reported or not, in their order")
+    missed: float = Field(description="the probability that an entity is missed: not found, or not as it is")
+    missed_at: tuple[int, int] | None = Field(
+        description="the characters of the word outside of all entities that is likeliest to belong to one"
+    )
+
+    @classmethod
+    def of(cls, prediction: EntityPrediction) -> "EntitiesAnswer":
+        """The JSON of a prediction."""
+        answers = prediction.among.answers
+        own = np.flatnonzero(answers.text == prediction.row)
+        return cls(
+            **_common(prediction),
+            entities=[
+                EntityDecision(
+                    **{name: getattr(one, name) for name in EntityDecision.model_fields if hasattr(one, name)},
+                    decision="reported" if one.reported else "withheld",
+                    log_odds=float(odds),
+                )
+                for one, odds in zip(prediction.entities, answers.log_odds[own], strict=True)
+            ],
+            missed=prediction.missed,
+            missed_at=prediction.missed_at,
+        )
+
+    @property
+    def reported(self) -> list[str]:
+        """The types to count."""
+        return [one.label for one in self.entities if one.decision == "reported"]
+
+
 class LabelsResponse(Predicted):
     """The labels of the texts, in the order of the texts."""
 
     predictions: list[LabelsAnswer]
+
+
+class EntitiesResponse(Predicted):
+    """The entities of the texts, in the order of the texts."""
+
+    predictions: list[EntitiesAnswer]
+
+
+def _tagged_kind(value: Any) -> str:
+    return AS_WORDS if isinstance(value, list | tuple) else TEXT
+
+
+TaggedIn = Annotated[
+    Annotated[str, Tag(TEXT)]
+    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1), Tag(AS_WORDS)],
+    Discriminator(_tagged_kind),
+]
+"""A text, or the list of its words."""
+
+
+def tagged_of(given: str | list[str]) -> str | Words:
+    """The value that a tagger takes."""
+    return given if isinstance(given, str) else Words(tuple(given))
+
+
+class TagRequest(BaseModel):
+    """Texts to find entities in; a single string is a list of one."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"texts": ["Ada Lovelace met Charles Babbage in London."]}]}
+    )
+    texts: Annotated[list[TaggedIn], BeforeValidator(as_list)] = Field(
+        min_length=1, description="texts, or lists of words; one string is a list of one"
+    )
+
+
+class ExplainEntityRequest(BaseModel):
+    """One entity of one text to explain."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "Ada Lovelace lived there."}]})
+    text: TaggedIn
+    entity: int | None = Field(
+        None, ge=0, description="its number among those found, from 0; by default the least sure one"
+    )
 
 
 class ExplainLabelRequest(BaseModel):
@@ -187,4 +287,27 @@ def explain_label(predictor: LabelPredictor, text: Text, label: str | None) -> E
         answer=LabelsAnswer.of(found.prediction, predictor),
         label=found.label,
         origins=Origins.of(found, f"The logit of {found.label}"),
+    )
+
+
+class ExplainedEntity(BaseModel):
+    """The entities of a text, and where the uncertainty about one of them comes from."""
+
+    answer: EntitiesAnswer
+    entity: int | None = Field(description="its number among the entities, from 0; null where none is found")
+    origins: Origins | None = Field(description="of the margin of its weakest word; null where no entity is found")
+
+
+def explain_entity(predictor: "EntityPredictor", text: str | Words, number: int | None) -> ExplainedEntity:
+    """The JSON of one entity explained; of a text without one, that there is none."""
+    from uatlite.classifier.entity_explanation import explain_entity as explain  # needs torch, as above
+
+    prediction = predictor.predict([text])[0]
+    if not prediction.entities:
+        return ExplainedEntity(answer=EntitiesAnswer.of(prediction), entity=None, origins=None)
+    found = explain(predictor, text, number)
+    return ExplainedEntity(
+        answer=EntitiesAnswer.of(found.prediction),
+        entity=found.number,
+        origins=Origins.of(found, f"The margin of its weakest word, “{found.weakest}”,"),
     )
