@@ -108,6 +108,14 @@ def test_predict_writes_entities(suffix: str, calibrated: Path, data: Path, tmp_
     assert list(rows[0]) == ["id", *text, "entities", *own, "cut_tokens", "scope", "out_of_scope"]
 
 
+def test_review_shows_what_is_withheld(calibrated: Path, data: Path, tmp_path: Path) -> None:
+    assert run("predict", calibrated, data, "-o", tmp_path / "entities.csv") == 0
+    assert run("review", tmp_path / "entities.csv", "-n", 20, "-o", tmp_path / "review.jsonl") == 0
+    rows = [json.loads(line) for line in (tmp_path / "review.jsonl").read_text().splitlines()]
+    assert len(rows) == 20
+    assert any(row["label"].endswith(("person?", "place?")) for row in rows)
+
+
 def test_a_parquet_file_whose_first_rows_have_no_entity(model: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("uatlite.text.write.PARQUET_BATCH", 2)
     tagger = UncertaintyTagger.from_pretrained(model, "base")

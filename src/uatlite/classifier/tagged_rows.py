@@ -96,7 +96,7 @@ class TaggedRows:
             return found.tokens(chosen)
 
         labels = np.zeros(sum(len(one) for one in chosen), dtype=np.int64)
-        tuned = method.tuned(CalibrationRows(labels, run))
+        tuned = method.tuned(CalibrationRows(labels, run, unit="entities"))
         if tuned.method.passes > 1 or tuned.outputs is None or tuned.method.cost > 1:
             return tuned, self._run(located, tuned.method), None
         variance = tuned.outputs.given_variance

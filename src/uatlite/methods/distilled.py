@@ -203,7 +203,7 @@ class Distilled(MethodDefaults):
         own, name = len(features), self.teacher.name
         if own < FEWEST_TEXTS:
             nothing = ReadOut.empty(features.shape[1], 0.0, 0.0, own)
-            reason = f"Distilled: {own} texts are too few to fit a read-out ({FEWEST_TEXTS}); {name} itself runs."
+            reason = f"Distilled: {own} {rows.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {name} itself runs."
             return Tuned(replace(self, read_out=nothing), reason, taught)
         if rows.run_reference is not None:
             more = rows.run_reference(self.teacher)
@@ -217,7 +217,8 @@ class Distilled(MethodDefaults):
         read_out, left_out = fit_read_out(features, variance, own, noise)
         found = replace(self, read_out=read_out)
         measured = (
-            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {own} texts"
+            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {own} "
+            f"{rows.unit}"
         )
         if not read_out.serves:
             reason = (

@@ -64,6 +64,8 @@ class CalibrationRows:
     """the threshold to answer above, from confidences and errors (rows,) each; None without such a rule"""
     run_reference: Callable[[Method], PassLogits] | None = None
     """what a method says about unlabelled texts of the task, where there are some"""
+    unit: str = "texts"
+    """what rows are, for a sentence"""
 
     def __post_init__(self) -> None:
         if not self.tolerance >= 0:

@@ -30,8 +30,8 @@ from uatlite.values import Floats
 FALSE_DISCOVERIES = 0.1
 """Of the rows that come first as out of scope, at most this share is in scope, on average."""
 NEEDED = ("id", "confidence", "reason")
-ANSWERS = ("label", "labels")
-"""The first column of the prediction, of one label or of many; the id and the kept columns stand before it."""
+ANSWERS = ("label", "labels", "entities")
+"""The first column of the prediction, of one label, of many or of entities; the id and the kept columns stand before it."""
 
 
 def review_rows(scored: str | Path, count: int) -> list[dict[str, Any]]:
@@ -116,9 +116,12 @@ def _answer_column(row: Mapping[str, Any]) -> str | None:
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    """The label; of many labels those that are reported, else those in doubt with a question mark."""
+    """The label; of many labels those that are reported, else those in doubt with a question mark; or the entities."""
     if "label" in row:
         return str(row["label"])
+    if "entities" in row:
+        found = json.loads(row["entities"]) if isinstance(row["entities"], str) else row["entities"]
+        return ", ".join(f"{one['text']} {one['label']}{'' if one['reported'] else '?'}" for one in found or ())
     reported, doubtful = (_names(row.get(column)) for column in ("labels", "withheld"))
     return ", ".join(reported or [f"{name}?" for name in doubtful])
 
