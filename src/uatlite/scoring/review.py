@@ -116,7 +116,7 @@ def _answer_column(row: Mapping[str, Any]) -> str | None:
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    """The label; of many labels those that are reported, else those in doubt with a question mark; or the entities."""
+    """The label; of many labels those reported, else those in doubt with a question mark; or the entities."""
     if "label" in row:
         return str(row["label"])
     if "entities" in row:
