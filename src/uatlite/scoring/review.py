@@ -31,7 +31,7 @@ FALSE_DISCOVERIES = 0.1
 """Of the rows that come first as out of scope, at most this share is in scope, on average."""
 NEEDED = ("id", "confidence", "reason")
 ANSWERS = ("label", "labels", "entities")
-"""The first column of the prediction, of one label, of many or of entities; the id and the kept columns stand before it."""
+"""The first column of a prediction: one label, many, or entities; the id and the kept columns stand before it."""
 
 
 def review_rows(scored: str | Path, count: int) -> list[dict[str, Any]]:
