@@ -257,3 +257,18 @@ def test_unlikely_labels_are_never_reported_and_coverage_is_of_gold(labeler: Unc
     inside = ~pred.out_of_scope  # type: ignore[operator]
     assert rule.coverage == pytest.approx((pred.reported & gold)[inside].sum() / gold[inside].sum(), abs=0.02)
     assert "of gold labels" in rule.describe()
+
+
+def test_figures_are_of_texts_that_did_not_fit_the_calibrator(labeler: UncertaintyLabeler, rows: Any) -> None:
+    figures = labeler.calibration_.figures  # type: ignore[union-attr]
+    assert figures is not None
+    assert figures.rows == 300
+    assert "cross-validated" in figures.basis
+    texts, gold = rows[0][:300], rows[1][:300]
+    chances = sigmoid(labeler.predict(texts, check_shift=False).logits)
+    expected = -np.log(np.where(gold, chances, 1 - chances)).mean()
+    assert figures.uncalibrated["label_nll"].point == pytest.approx(expected, rel=1e-4)
+    own = labeler.predict(texts, check_shift=False).probabilities
+    fitted = -np.log(np.where(gold, own, 1 - own)).mean()
+    assert fitted < figures.calibrated["label_nll"].point < expected
+    assert "label_ece" in labeler.calibration_.to_dict()["figures"]["calibrated"]  # type: ignore[union-attr]

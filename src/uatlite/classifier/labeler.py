@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import CalibrationOptions
+from uatlite.classifier.evidence import Figures
 from uatlite.classifier.label_predictions import LabelPredictions
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.product import Product
@@ -18,11 +20,12 @@ from uatlite.classifier.settings import Settings
 from uatlite.classifier.several import LOG_ODDS, AnswerCalibration, AnswerOptions, calibrate_answers, scope_logits
 from uatlite.errors import CalibrationError, InputError
 from uatlite.methods.method import TOLERANCE
+from uatlite.metrics.answers import LabelRows, text_bootstrap
 from uatlite.model.architectures import Answering
 from uatlite.predictive import PassLogits
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import label_matrix
-from uatlite.trust.answers import Answers
+from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
@@ -31,6 +34,12 @@ if TYPE_CHECKING:
 
 LEAST = 0.1
 """A label at or below this probability is never reported: a promise is planned for those that may be."""
+
+
+SHOWN = ("label_nll", "label_ece", "label_brier", "micro_f1")
+FOLDS = 3
+FEWEST_TEXTS = 20
+"""Of a fold of figures."""
 
 
 class UncertaintyLabeler(Product[AnswerCalibration]):
@@ -91,9 +100,10 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
         learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed), TOLERANCE, None)
-        self.calibration_ = calibrate_answers(
+        answers = label_answers(learned.outputs)
+        calibration = calibrate_answers(
             learned,
-            label_answers(learned.outputs),
+            answers,
             gold.ravel(),
             options,
             model_hash=self.runtime.hash,
@@ -102,7 +112,8 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
             gold=gold.sum(axis=1),
             covered="gold labels",
         )
-        rule = self.calibration_.rule
+        self.calibration_ = replace(calibration, figures=label_figures(answers, gold, seed))
+        rule = calibration.rule
         if rule is not None and not rule.promised:
             warnings.warn(rule.describe(), stacklevel=2)
         return self
@@ -198,6 +209,27 @@ def label_answers(outputs: PassLogits) -> Answers:
         variance=None if variance is None else variance.ravel(),
         texts=texts,
     )
+
+
+def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figures | None:
+    """Metrics of the probabilities of each text by a calibrator that was fitted without it; gold (texts, labels).
+
+    None where a fold would have too few texts.
+    """
+    if answers.texts < FOLDS * FEWEST_TEXTS:
+        return None
+    folds = np.random.default_rng(seed).permutation(answers.texts) % FOLDS
+    chances, right = np.zeros(gold.shape), gold.ravel()
+    for fold in range(FOLDS):
+        out = folds == fold
+        calibrator = AnswerCalibrator().fit(answers.of_texts(~out), right[~out[answers.text]])
+        chances[out] = calibrator.confidence(answers.of_texts(out)).reshape(-1, gold.shape[1])
+    before, after = (
+        text_bootstrap(LabelRows.of(values, gold.astype(np.int64)), metrics=SHOWN)
+        for values in (sigmoid(answers.log_odds).reshape(gold.shape), chances)
+    )
+    basis = f"calibration data: {answers.texts} texts, cross-validated"
+    return Figures(basis, answers.texts, calibrated=after, uncalibrated=before)
 
 
 def sigmoid(values: Floats) -> Floats:
