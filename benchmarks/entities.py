@@ -8,8 +8,9 @@ the models of the Broad Twitter Corpus, as a shift from tweets to news. --rows t
 quick look. What a model says is kept in --cache: the command can be stopped and repeated. Prints Markdown tables.
 
 Intervals resample texts with all of their entities, the same ones for every seed; a difference is the mean over seeds.
-The promise is made again and again from texts that are drawn from a pool, whose own risk is the truth. The cost of the
-analytic method is in CPU time, on texts in which the model finds k entities, one text at a time.
+The promise is made again and again from as many texts as a pool has, drawn from it with replacement; its own risk is
+the truth. The cost of the analytic method is in CPU time, on texts in which the model finds k entities, one text at a
+time.
 """
 
 import argparse
@@ -31,8 +32,6 @@ from uatlite.values import Example, Floats, Integers, Span
 
 LENGTH = 96
 BOOTSTRAPS = 1000
-DRAWN = 1000
-"""Labelled texts of which a promise is made."""
 TARGETS = (0.1, 0.2, 0.3)
 USUAL, WHOLE, OURS = "mean token probability", "the entity as a whole", "ours: calibrated, with its variance"
 METRICS = {"answer_ece": "entity ECE", "answer_aurc": "entity AURC", "answer_nll": "NLL", "wrong_auroc": "AUROC, wrong"}
@@ -179,7 +178,7 @@ def print_promises(found: dict[Setting, list[tuple[Said, Said]]], resamples: int
                 risks = np.cumsum(wrong[np.argsort(-pool.scores, kind="stable")]) / np.arange(1, len(wrong) + 1)
                 best.append((np.flatnonzero(risks <= target).max(initial=-1) + 1) / len(wrong))
                 for _ in range(resamples // len(pools)):
-                    sample, bad = drawn_texts(pool, wrong, rng.integers(0, pool.texts, size=DRAWN))
+                    sample, bad = drawn_texts(pool, wrong, rng.integers(0, pool.texts, size=pool.texts))
                     order = int(rng.integers(2**31))
                     rule = promise(sample, bad, target, order)
                     shown = pool.tally(rule.threshold, rule.most).sum()
