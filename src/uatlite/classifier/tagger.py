@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from uatlite.model.spans import TaggedText
     from uatlite.model.tokens import Tokenizer
 
-FOUND_TO_MISSED = "log(found / missed)"
-"""The score of texts that a promise of recall ranks by, `recall_scores`."""
+SHARE_FOUND = "share found"
+"""The score of texts that a promise of recall ranks by, `recall_scores`: the share of entities expected to be found."""
 MISSED, RECALL, STRATEGY = "missed", "recall", "aggregation_strategy"
 """What the calibration of a tagger has besides that of other answers."""
 
@@ -166,8 +166,8 @@ class UncertaintyTagger(Product[AnswerCalibration]):
         scores = text_log_odds(outputs.decoded, answers)
         recall = None
         if target_recall is not None:
-            ratios = recall_scores(outputs.decoded)
-            recall = _recall_rule(ratios, answers, matches, calibration.scope, target_recall, options)
+            shares = recall_scores(outputs.decoded)
+            recall = _recall_rule(shares, answers, matches, calibration.scope, target_recall, options)
         enough = len(checked) >= REFERENCE_ROWS
         self.calibration_ = replace(
             calibration,
@@ -220,7 +220,7 @@ def _recall_rule(
         matches.missed[deciding],
         matches.gold[deciding],
         target,
-        score=FOUND_TO_MISSED,
+        score=SHARE_FOUND,
         confidence=options.confidence,
         most=max(1, int(np.quantile(found, 0.99))),
         reference=np.repeat(scores[aside], np.maximum(found, 1) if not found.any() else found),

@@ -268,7 +268,7 @@ PRIOR = 0.1
 
 
 def recall_scores(decoded: Sequence[Decoded]) -> Floats:
-    """log((found + 0.1) / (missed + 0.1)), (texts,): what ranks texts where few entities shall be missed.
+    """(found + 0.1) / (found + missed + 0.2), (texts,): what ranks texts where few entities shall be missed.
 
     Found is the sum of the probabilities of a text's entities; missed is what they lack to 1, and the probability that
     one is missed among the other words. Nothing is fitted for it.
@@ -277,4 +277,4 @@ def recall_scores(decoded: Sequence[Decoded]) -> Floats:
     found = np.array([sum(some) for some in chances], dtype=np.float64)
     wrong = np.array([len(some) for some in chances], dtype=np.float64) - found
     others = 1.0 / (1.0 + np.exp(-missed_answers(decoded).log_odds))
-    return np.asarray(np.log((found + PRIOR) / (wrong + others + PRIOR)))
+    return np.asarray((found + PRIOR) / (found + wrong + others + 2 * PRIOR))
