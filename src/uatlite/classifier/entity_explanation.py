@@ -56,6 +56,15 @@ class EntityExplanation:
     def entity(self) -> FoundEntity:
         return self.prediction.entities[self.number]
 
+    @property
+    def says(self) -> str:
+        """What is explained, in a sentence."""
+        entity = self.entity
+        return (
+            f"{excerpt(self.text)!r}: {entity.text!r} is {entity.label} with confidence {entity.confidence:.3f}; the "
+            f"margin of {self.weakest!r} varies by {np.sqrt(self.variance):.2f} (one standard deviation) under dropout."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
@@ -73,12 +82,9 @@ class EntityExplanation:
     def __repr__(self) -> str:
         most = sorted(self.words, key=lambda word: -word.share)[:SHOWN]
         layers = sorted(self.layers.items(), key=lambda item: -item[1])[:3]
-        entity = self.entity
         return "\n".join(
             [
-                f"{excerpt(self.text)!r}: {entity.text!r} is {entity.label} with confidence {entity.confidence:.3f}; "
-                f"the margin of {self.weakest!r} varies by {np.sqrt(self.variance):.2f} (one standard deviation) under "
-                "dropout.",
+                self.says,
                 "Words: " + ", ".join(f"{word.word.text} {word.share:.0%}" for word in most),
                 "Layers: " + ", ".join(f"{name} {share:.0%}" for name, share in layers),
             ]

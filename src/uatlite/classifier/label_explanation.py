@@ -50,6 +50,14 @@ class LabelExplanation:
         """That the label applies."""
         return self.prediction.probabilities[self.label]
 
+    @property
+    def says(self) -> str:
+        """What is explained, in a sentence."""
+        return (
+            f"{excerpt(self.text)!r}: {self.label} with probability {self.probability:.3f}; its logit varies by "
+            f"{np.sqrt(self.variance):.2f} (one standard deviation) under dropout."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {
@@ -68,8 +76,7 @@ class LabelExplanation:
         layers = sorted(self.layers.items(), key=lambda item: -item[1])[:3]
         return "\n".join(
             [
-                f"{excerpt(self.text)!r}: {self.label} with probability {self.probability:.3f}; "
-                f"its logit varies by {np.sqrt(self.variance):.2f} (one standard deviation) under dropout.",
+                self.says,
                 "Words: " + ", ".join(f"{word.word.text} {word.share:.0%}" for word in most),
                 "Layers: " + ", ".join(f"{name} {share:.0%}" for name, share in layers),
             ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.bars import StageBar
+from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Plan
@@ -113,6 +114,11 @@ def train(
         console.print(line)
 
 
+METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
+"""The methods that are compared by default."""
+SEVERAL = {"tokens": "entities", "many": "several labels"}
+"""Kinds of tasks with several answers a text -> what these are."""
+
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
 
@@ -128,6 +134,8 @@ EVALUATE_EXAMPLES = """
 
   uatlite evaluate my-model --task clinc150 --out-of-scope clinc150 -o out
 
+  uatlite evaluate my-tagger --task wnut17 -o out
+
 Predictions are kept in DIR/store. After Ctrl-C the same command continues from there, and other metrics, methods or \
 seeds compute only what is new. [bold]uatlite methods[/bold] and [bold]uatlite tasks[/bold] list what there is.
 """
@@ -139,8 +147,15 @@ def evaluate(
     ],
     output: Annotated[Path, Option("--output", "-o", help="Directory for the results and the store.")],
     methods: Annotated[
-        str, Option(help="Methods separated by commas, with or without a calibrator (+ts).")
-    ] = "base,ts,mc,uat,uat+ts,distilled+its",
+        str | None,
+        Option(
+            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {METHODS}. Of entities "
+            "and labels base,distilled+answers."
+        ),
+    ] = None,
+    target_risk: Annotated[
+        float, Option(help="Of entities and labels: the share of those reported that may be wrong.")
+    ] = 0.1,
     seeds: shared.Seeds = 5,
     task: Annotated[str | None, shared.in_data(help="A task, or one split of it, as in sst2/test-original.")] = None,
     data: Annotated[
@@ -189,9 +204,20 @@ def evaluate(
     )
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
+    test = choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
+    if test.task.kind in SEVERAL:
+        one_class = {
+            "perturb": perturb, "out_of_scope": out_of_scope, "label_order": label_order, "metrics": metrics,
+            "engine": None if cluster is None else engine,
+        }  # fmt: skip
+        shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
+        asked = {"test": test, "shifts": as_sets(shift or ()), "seeds": seeds, "limit": limit, "target": target_risk}
+        asked |= {"max_length": max_length, "data_dir": data_dir, "resampling": Resampling(resamples, confidence)}
+        _evaluate_several(model, methods, asked, output)
+        return
     plan = Plan(
-        contenders=parse_contenders(methods),
-        test=choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope),
+        contenders=parse_contenders(methods or METHODS),
+        test=test,
         shifts=as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
         out_of_scope=choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),
@@ -220,6 +246,43 @@ def evaluate(
     Console().print(render(results))
     written = write_results(results, output)
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
+
+
+def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[str, Any], output: Path) -> None:
+    """Evaluate a model of entities or labels, and write the results and the answers behind them.
+
+    `asked` are the fields of an AnswerPlan, but for the contenders.
+    """
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.products import load_product
+    from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
+    from uatlite.lab.evaluate.several import AnswerPlan, evaluate_answers
+    from uatlite.lab.report.answer_files import write_answers
+    from uatlite.lab.report.result_files import render, write_results
+    from uatlite.text.write import make_directory
+
+    if len(models) > 1:
+        raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
+    console = shared.messages()
+    with console.status(f"Loading {models[0]} …"):
+        product = load_product(models[0], method="base", calibrated=False)
+    contenders = parse_answer_contenders(methods or f"base,{type(product).default_method}+{ANSWERS}")
+    if methods is None:  # the product's own method has a long name
+        contenders = (contenders[0], replace(contenders[1], label=f"distilled+{ANSWERS}"))
+    plan = AnswerPlan(contenders, **asked)
+    kind = plan.test.task.kind
+    if isinstance(product, UncertaintyClassifier) or kind not in product.answers:
+        wanted = SEVERAL[kind]
+        raise ConfigurationError(
+            f"{models[0]} is no model of {wanted}, and {plan.test.task.name} has {wanted} for gold; evaluate it on "
+            "rows of its own task."
+        )
+    with StageBar(console) as bar:
+        found = evaluate_answers(product, models[0], plan, bar)
+    Console().print(render(found.results))
+    make_directory(output)
+    written = [*write_results(found.results, output), write_answers(found.outcomes, output)]
+    console.print(f"Wrote {', '.join(path.name for path in written)} to {output}")
 
 
 def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "ClusterPredict":

@@ -15,7 +15,12 @@ from uatlite.cli.bars import ScoringBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from uatlite.classifier.entity_explanation import EntityExplanation
+    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.labeler import UncertaintyLabeler
     from uatlite.classifier.product import Product
+    from uatlite.classifier.tagger import UncertaintyTagger
+    from uatlite.values import Text
 
 
 def predict(
@@ -282,6 +287,12 @@ def explain(
     option: Annotated[
         list[str] | None, Option(help="An option of a multiple-choice question; repeat for each.")
     ] = None,
+    label: Annotated[
+        str | None, Option(help="Of many labels: the one to explain; by default the least sure one.")
+    ] = None,
+    entity: Annotated[
+        int | None, Option(help="Of entities: the number of the one to explain, from 0; by default the least sure one.")
+    ] = None,
     output: Annotated[
         Path | None, Option("--output", "-o", help="Also write it to a file: .html, .png, .svg or .json.")
     ] = None,
@@ -298,6 +309,7 @@ def explain(
 ) -> None:
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
     from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.products import load_product
     from uatlite.errors import check_choice
     from uatlite.lab.report.explanation_files import check_target, terminal_view, write_explanation
     from uatlite.lab.report.words import SHADINGS
@@ -309,15 +321,45 @@ def explain(
     whole = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
-        classifier = UncertaintyClassifier.from_pretrained(
+        classifier = load_product(
             model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length)
         )
+        if not isinstance(classifier, UncertaintyClassifier):
+            _explain_answer(classifier, whole, output, shade, label=label, entity=entity)
+            return
+        shared.refuse({"label": label, "entity": entity}, "a model of one class a text")
         found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
         if output is not None:
             write_explanation(found, output, shading=shade, layer=layer, head=head)
     Console().print(terminal_view(found, shading=shade))
     if output is not None:
         console.print(f"Wrote {output}")
+
+
+def _explain_answer(
+    product: "UncertaintyLabeler | UncertaintyTagger",
+    text: "Text",
+    output: Path | None,
+    shade: str,
+    *,
+    label: str | None,
+    entity: int | None,
+) -> None:
+    """Explain one label, or one entity, of a text."""
+    from uatlite.classifier.labeler import UncertaintyLabeler
+    from uatlite.lab.report.explanation_files import answer_view, check_answer_target, write_answer
+
+    if output is not None:
+        check_answer_target(output)
+    if isinstance(product, UncertaintyLabeler):
+        shared.refuse({"entity": entity}, "a model of many labels; use --label")
+        found: LabelExplanation | EntityExplanation = product.explain(text, label)
+    else:
+        shared.refuse({"label": label}, "a model of entities; use --entity")
+        found = product.explain(text, entity)
+    if output is not None:
+        write_answer(found, output)
+    Console().print(answer_view(found, shading=shade))
 
 
 def sites(model: shared.Model) -> None:

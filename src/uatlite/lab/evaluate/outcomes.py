@@ -36,6 +36,11 @@ DIRECTIONS: dict[str, Better | None] = {
     "confidence_aurc": "lower",
     "scope_aurc": "lower",
     "scope_change": None,
+    # of several answers a text (metrics/answers.py); macro_f1 is above
+    **dict.fromkeys(("answer_nll", "answer_ece", "answer_aurc", "label_nll", "label_ece"), "lower"),
+    **dict.fromkeys(("label_brier", "pair_aurc"), "lower"),
+    **dict.fromkeys(("wrong_auroc", "f1", "precision", "recall", "micro_f1"), "higher"),
+    **dict.fromkeys(("micro_average_precision", "macro_average_precision"), "higher"),
 }
 """The better direction of every score; None where it has none."""
 
@@ -57,6 +62,11 @@ class Outcome:
     def rows(self) -> Rows:
         """Probabilities and labels as the metrics take them."""
         return Rows.of(self.probabilities, self.labels)
+
+    @property
+    def applies(self) -> Rows:
+        """The rows whose confidence is compared with how often it is right."""
+        return self.rows
 
 
 Outcomes = Mapping[str, Sequence[Outcome]]

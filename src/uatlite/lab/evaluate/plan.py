@@ -83,17 +83,22 @@ def parse_contender(text: str) -> Contender:
 
 
 def parse_contenders(text: str) -> tuple[Contender, ...]:
-    """Contenders separated by commas. A part with '=' but no ':' is a setting of the contender before it."""
+    """Contenders separated by commas."""
+    contenders = tuple(dict.fromkeys(parse_contender(part) for part in split_methods(text)))
+    if not contenders:
+        raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
+    return contenders
+
+
+def split_methods(text: str) -> list[str]:
+    """The parts between commas. A part with '=' but no ':' is a setting of the one before it."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and "=" in part and ":" not in part:
             parts[-1] += f",{part}"
         elif part.strip():
             parts.append(part.strip())
-    contenders = tuple(dict.fromkeys(parse_contender(part) for part in parts))
-    if not contenders:
-        raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
-    return contenders
+    return parts
 
 
 def _calibrator(text: str) -> str | None:
@@ -104,6 +109,39 @@ def _calibrator(text: str) -> str | None:
 def _is_setting(before: str, last: str) -> bool:
     """Whether the '+' belongs to a setting's value, as in 'uat:uncertainty=cv+ln'."""
     return _calibrator(last) is None and before.rpartition(",")[2].rpartition(":")[2].strip().startswith("uncertainty")
+
+
+ANSWERS = "answers"
+"""The calibrator of entities and labels, `uatlite.trust.answers.AnswerCalibrator`."""
+
+
+@dataclass(frozen=True)
+class AnswerContender:
+    """A method, and whether its confidences are calibrated."""
+
+    method: Method
+    calibrated: bool
+    label: str | None = None
+    """what it is called, where that is not its canonical spelling"""
+
+    @property
+    def name(self) -> str:
+        """The canonical spelling, 'base' or 'analytic+answers', unless it has a label."""
+        return self.label or (f"{self.method.name}+{ANSWERS}" if self.calibrated else self.method.name)
+
+
+def parse_answer_contenders(text: str) -> tuple[AnswerContender, ...]:
+    """Methods separated by commas, with or without +answers."""
+    found = []
+    for part in split_methods(text):
+        method, plus, calibrator = part.rpartition("+")
+        if plus and calibrator.strip() != ANSWERS:
+            raise ConfigurationError(
+                f"{part!r}: {calibrator!r} is for one class a text. Entities and labels are calibrated by "
+                f"+{ANSWERS}, as in {method}+{ANSWERS}."
+            )
+        found.append(AnswerContender(parse_method(method if plus else part), bool(plus)))
+    return tuple(dict.fromkeys(found))
 
 
 CALIBRATION, TEST = "calibration", "test"

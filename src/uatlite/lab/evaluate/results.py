@@ -8,6 +8,7 @@ from typing import Any
 
 from uatlite.lab.evaluate.compare import Resampling, Score, Scores
 from uatlite.lab.evaluate.own_file import OwnFile
+from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.bootstrap import Interval
 
@@ -81,6 +82,10 @@ class Results:
     """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()
     """methods with their natural calibrators that were left out, though the method itself is a contender"""
+    kind: str = "one"
+    """what the model says about a text: one answer (one, choice), many labels (many), or entities (tokens)"""
+    promises: tuple[PromiseCheck, ...] = ()
+    """of several answers a text: what each calibrated contender promises, on every set"""
 
     @cached_property
     def verdict(self) -> Verdict | None:
@@ -93,6 +98,7 @@ class Results:
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         values["resampling"] = asdict(self.resampling)
         values["own_file"] = self.own_file and self.own_file.to_dict()
+        values["promises"] = [asdict(one) for one in self.promises]
         values["verdict"] = self.verdict and self.verdict.to_dict()
         values["sets"] = [_tables_to_dict(one, _TABLES) for one in self.sets]
         outside = values.pop("out_of_scope")
@@ -115,6 +121,7 @@ class Results:
                 "own_file": OwnFile(**values["own_file"]) if values["own_file"] else None,
                 "calibration_runs": _keys(values["calibration_runs"]),
                 "suggested": tuple(values["suggested"]),
+                "promises": tuple(PromiseCheck.from_dict(one) for one in values.get("promises", ())),
                 "calibrators": {name: tuple(states) for name, states in values["calibrators"].items()},
             }
         )

@@ -6,16 +6,20 @@
 All values are computed before the page is rendered. The template engine escapes every text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from uatlite.errors import MissingDependency
-from uatlite.lab.report.abstention import TARGET_RISK, AbstainedRow, abstain, findings
-from uatlite.lab.report.charts import figures_of, menu_figure
-from uatlite.lab.report.evaluation import as_line, home_of, name_of_row, open_evaluation
-from uatlite.lab.report.figures import strokes
-from uatlite.lab.report.tables import legend, passes, scope_tables, set_tables
+from uatlite.errors import ConfigurationError, MissingDependency
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.report.abstention import TARGET_RISK, AbstainedRow, Abstention, abstain, findings
+from uatlite.lab.report.answer_files import NOUNS, StoredAnswers, answer_findings, read_answers
+from uatlite.lab.report.charts import SetFigures, figures_of, menu_figure
+from uatlite.lab.report.evaluation import RESULTS, as_line, home_of, name_of_row, open_evaluation
+from uatlite.lab.report.figures import RenderedFigure, strokes
+from uatlite.lab.report.result_files import read_results
+from uatlite.lab.report.tables import Table, legend, passes, scope_tables, set_tables
 from uatlite.lab.report.verdict import shown_verdict
 from uatlite.lab.report.words import FILE, explain_stored, reach, read_explanations
 from uatlite.text.write import make_directory, write_text
@@ -48,6 +52,11 @@ def build_report(
     that of a calibrated classifier; without it the calibration rows say what is in scope.
     """
     directory, home = Path(directory), home_of(evaluation)
+    if (home / RESULTS).is_file() and (several := read_results(home / RESULTS)).kind in NOUNS:
+        for option, given in (("--method", contender), ("--model", model)):
+            if given is not None:
+                raise ConfigurationError(f"{option} {given} is for one answer a text; leave it out for {home}.")
+        return _build_answers(read_answers(home, several), directory, title)
     opened = open_evaluation(home)
     results = opened.results
     abstention = abstain(opened, contender, target=target_risk, scope=scope)
@@ -63,26 +72,63 @@ def build_report(
     metrics = [metric for metric in results.metrics if metric not in FILES_ONLY]
     tables = {one.name: set_tables(results, one, metrics) for one in results.sets}
     tables[first.name] += scope_tables(results)
-    html = template("report.html.j2").render(
+    page = _Page(
         title=title,
         results=results,
         findings=findings(results, abstention),
-        verdict=shown_verdict(results),
         figures=figures,
         tables=tables,
-        legend=legend(results),
         abstention=abstention,
         menu=menu,
         abstained=[_shown_row(row, examples.get(row.id)) for row in shown],
         explanations=read_explanations(home / FILE) if (home / FILE).is_file() else (),
-        css=style_sheet(),
-        reach=reach,
     )
-    make_directory(directory / FIGURES)
-    for figure in (*(figure for of_set in figures for figure in of_set.all), *([menu] if menu else [])):
-        figure.write(directory / FIGURES)
-    write_text(directory / PAGE, html)
-    return directory / PAGE
+    return page.write(directory)
+
+
+def _build_answers(stored: StoredAnswers, directory: Path, title: str) -> Path:
+    """The page of several answers a text."""
+    results = stored.results
+    page = _Page(
+        title=title,
+        results=results,
+        findings=answer_findings(results),
+        figures=[figures_of(stored, one) for one in results.sets],
+        tables={one.name: set_tables(results, one) for one in results.sets},
+    )
+    return page.write(directory)
+
+
+@dataclass(frozen=True, eq=False)
+class _Page:
+    """What the template shows; the fields without a value are of one answer a text only."""
+
+    title: str
+    results: Results
+    findings: Sequence[str]
+    figures: Sequence[SetFigures]
+    tables: Mapping[str, Sequence[Table]]
+    abstention: Abstention | None = None
+    menu: RenderedFigure | None = None
+    abstained: Sequence[Any] = ()
+    explanations: Sequence[Any] = ()
+
+    def write(self, directory: Path) -> Path:
+        """Write the page, and its figures beside it."""
+        html = template("report.html.j2").render(
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            verdict=shown_verdict(self.results),
+            legend=legend(self.results),
+            noun=NOUNS.get(self.results.kind),
+            css=style_sheet(),
+            reach=reach,
+        )
+        make_directory(directory / FIGURES)
+        every = [figure for of_set in self.figures for figure in of_set.all]
+        for figure in (*every, *([self.menu] if self.menu else [])):
+            figure.write(directory / FIGURES)
+        write_text(directory / PAGE, html)
+        return directory / PAGE
 
 
 def _shown_row(row: AbstainedRow, example: Example | None) -> tuple[AbstainedRow, str | None, str | None]:

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.compare import Score
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.results import SetScores
+from uatlite.lab.report.answer_files import StoredAnswers
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.figures import (
     MUTED,
@@ -44,7 +46,10 @@ if TYPE_CHECKING:
 Strokes = Mapping[str, Stroke]
 """contender -> how it is drawn"""
 
-SCORES = ("ece", "nll", "aurc")
+SCORES = ("ece", "nll", "aurc", "answer_ece", "answer_nll", "answer_aurc", "label_ece", "label_nll", "pair_aurc")
+UNITS = {"tokens": "entities", "many": "labels, yes or no,"}
+"""What a model says about a text -> what is answered, where it is not the text."""
+AnyOutcome = Outcome | AnswerOutcome
 CURVE_POINTS = 200
 """At most this many points of a curve: as many as a screen can show, and few enough for a small page."""
 THRESHOLDS = 50
@@ -66,8 +71,8 @@ class Reliability:
     """the exact binomial interval of the accuracy"""
 
     @classmethod
-    def of(cls, outcome: Outcome, *, level: float = 0.95, bins: int = BINS) -> "Reliability":
-        rows = outcome.rows
+    def of(cls, outcome: AnyOutcome, *, level: float = 0.95, bins: int = BINS) -> "Reliability":
+        rows = outcome.applies
         member = by_confidence(rows, bins).member
         count, correct = member.sum(axis=0), rows.correct @ member
         empty = count == 0
@@ -101,10 +106,12 @@ class RiskCoverage:
     """The error rate of the most confident rows: contender -> (coverage, risk), (points,) each."""
 
     curves: Mapping[str, tuple[Floats, Floats]]
+    unit: str = "texts"
+    """what is answered"""
 
     @classmethod
-    def of(cls, outcomes: Mapping[str, Outcome]) -> "RiskCoverage":
-        return cls({name: _risk_curve(outcome) for name, outcome in outcomes.items()})
+    def of(cls, outcomes: Mapping[str, AnyOutcome], unit: str = "texts") -> "RiskCoverage":
+        return cls({name: _risk_curve(outcome) for name, outcome in outcomes.items()}, unit)
 
     def records(self) -> Iterator[Record]:
         for name, (coverage, risk) in self.curves.items():
@@ -112,7 +119,7 @@ class RiskCoverage:
                 yield {"method": name, "coverage": x, "risk": y}
 
 
-def _risk_curve(outcome: Outcome) -> tuple[Floats, Floats]:
+def _risk_curve(outcome: AnyOutcome) -> tuple[Floats, Floats]:
     risks = risk_coverage(outcome.rows.ranking, 1 - outcome.rows.correct)
     shown = evenly_spaced(len(risks), CURVE_POINTS)
     return (shown + 1) / len(risks), risks[shown]
@@ -126,15 +133,18 @@ class Thresholds:
     coverage: Mapping[str, Floats]
     accuracy: Mapping[str, Floats]
     """NaN where no row is above the threshold"""
+    unit: str = "texts"
+    """what is answered"""
 
     @classmethod
-    def of(cls, outcomes: Mapping[str, Outcome]) -> "Thresholds":
+    def of(cls, outcomes: Mapping[str, AnyOutcome], unit: str = "texts") -> "Thresholds":
         classes = next(iter(outcomes.values())).probabilities.shape[1]
         taus = np.linspace(1 / classes, 0.99, THRESHOLDS)
         return cls(
             taus=taus,
             coverage={name: _at(coverage_at.prepare, outcome.rows, taus) for name, outcome in outcomes.items()},
             accuracy={name: _at(accuracy_at.prepare, outcome.rows, taus) for name, outcome in outcomes.items()},
+            unit=unit,
         )
 
     def records(self) -> Iterator[Record]:
@@ -227,7 +237,7 @@ def draw_risk_coverage(display: RiskCoverage, strokes: Strokes) -> "Figure":
     # At low coverage a single error is a large share; the axis fits the rest of the curve.
     top = max(risk[coverage >= 0.1].max() for coverage, risk in display.curves.values())
     axes.set(xlim=(0, 1.005), ylim=(0, top * 1.08 or 1))
-    axes.set(xlabel="Share of texts answered", ylabel="Share of answers wrong")
+    axes.set(xlabel=f"Share of {display.unit} answered", ylabel="Share of answers wrong")
     percent(axes, "x", "y")
     _legend(figure, axes)
     return figure
@@ -239,7 +249,7 @@ def draw_thresholds(display: Thresholds, strokes: Strokes) -> "Figure":
     for name, coverage in display.coverage.items():
         _line(above, display.taus, coverage, name, strokes[name])
         _line(below, display.taus, display.accuracy[name], name, strokes[name])
-    above.set(ylim=(0, 1.02), ylabel="Texts answered")
+    above.set(ylim=(0, 1.02), ylabel=f"{display.unit.capitalize()} answered")
     below.set(ylabel="Answers right", xlabel="Threshold on the confidence", xlim=(display.taus[0], display.taus[-1]))
     percent(above, "y")
     percent(below, "y")
@@ -288,15 +298,16 @@ class SetFigures:
         return (*self.scores, self.risk_coverage, self.thresholds, *self.reliability)
 
 
-def figures_of(evaluation: Evaluation, one: SetScores) -> SetFigures:
+def figures_of(evaluation: Evaluation | StoredAnswers, one: SetScores) -> SetFigures:
     """Every figure of a set."""
-    outcomes, how = evaluation.outcomes(one.name), strokes(evaluation.contenders)
+    outcomes: Mapping[str, AnyOutcome] = evaluation.outcomes(one.name)
+    how, unit = strokes(evaluation.contenders), UNITS.get(evaluation.results.kind, "texts")
     level = evaluation.results.resampling.confidence
     return SetFigures(
         name=one.name,
         scores=tuple(_scores(one, metric, how) for metric in SCORES if metric in evaluation.results.metrics),
-        risk_coverage=_risk_coverage(one, outcomes, how),
-        thresholds=_thresholds(one, outcomes, how),
+        risk_coverage=_risk_coverage(one, outcomes, how, unit),
+        thresholds=_thresholds(one, outcomes, how, unit),
         reliability=tuple(_reliability(one, name, outcome, how[name], level) for name, outcome in outcomes.items()),
     )
 
@@ -317,28 +328,29 @@ def _scores(one: SetScores, metric: str, how: Strokes) -> RenderedFigure:
     return render(f"{metric}-{one.name}", f"{heading(metric)} on {one.name}", alt, display, draw)
 
 
-def _risk_coverage(one: SetScores, outcomes: Mapping[str, Outcome], how: Strokes) -> RenderedFigure:
-    display = RiskCoverage.of(outcomes)
+def _risk_coverage(one: SetScores, outcomes: Mapping[str, AnyOutcome], how: Strokes, unit: str) -> RenderedFigure:
+    display = RiskCoverage.of(outcomes, unit)
     draw = partial(draw_risk_coverage, display, how)
     alt = f"Share of wrong answers against the share answered, most confident first. {_listed(one, 'aurc')}"
     return render(f"risk-coverage-{one.name}", f"Risk and coverage on {one.name}", alt, display, draw)
 
 
-def _thresholds(one: SetScores, outcomes: Mapping[str, Outcome], how: Strokes) -> RenderedFigure:
-    display = Thresholds.of(outcomes)
+def _thresholds(one: SetScores, outcomes: Mapping[str, AnyOutcome], how: Strokes, unit: str) -> RenderedFigure:
+    display = Thresholds.of(outcomes, unit)
     draw = partial(draw_thresholds, display, how)
     alt = (
-        "Above, the share of texts whose confidence exceeds a threshold; below, the share of those that is right. "
+        f"Above, the share of {unit} whose confidence exceeds a threshold; below, the share of those that is right. "
         + _listed(one, "coverage@0.9")
     )
     return render(f"thresholds-{one.name}", f"Coverage at thresholds on {one.name}", alt, display, draw)
 
 
-def _reliability(one: SetScores, name: str, outcome: Outcome, stroke: Stroke, level: float) -> RenderedFigure:
+def _reliability(one: SetScores, name: str, outcome: AnyOutcome, stroke: Stroke, level: float) -> RenderedFigure:
     display = Reliability.of(outcome, level=level)
     draw = partial(draw_reliability, display, stroke.colour)
     alt = f"Accuracy against confidence of {name} on {one.name}, and how many texts lie at each confidence."
-    if (score := one.scores[name].get("ece")) is not None:
+    scores = one.scores[name]
+    if (score := scores.get("ece", scores.get("answer_ece"))) is not None:
         alt += f" ECE {score.mean:.3f} ({score.low:.3f} to {score.high:.3f})."
     return render(f"reliability-{one.name}-{name}", f"Reliability of {name} on {one.name}", alt, display, draw)
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -40,6 +41,10 @@ from uatlite.lab.report.figures import DPI, METADATA, RenderedFigure, render, th
 from uatlite.lab.report.words import Shading, reach
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
+
+if TYPE_CHECKING:
+    from uatlite.classifier.entity_explanation import EntityExplanation
+    from uatlite.classifier.label_explanation import LabelExplanation
 
 BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
 COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")
@@ -113,7 +118,7 @@ def _coloured(run: Sequence[WordAttribution], shading: Shading) -> Text:
     return text
 
 
-def _words(explanation: Explanation) -> Table:
+def _words(explanation: "Explanation | LabelExplanation | EntityExplanation") -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("word", overflow="fold")
     for heading in ("of the variance", "confidence if masked", "uncertainty U"):
@@ -145,6 +150,33 @@ def _layers(bars: LayerBars) -> Table:
             bar.append(MARKS[name] * round(WIDTH * length / bars.longest), style=COLOURS[name])
         table.add_row(layer.name, f"{layer.share:.1%}", bar, f"{layer.contribution:.3f}{error}")
     return table
+
+
+def answer_view(explanation: "LabelExplanation | EntityExplanation", *, shading: str = "share") -> RenderableType:
+    """One label, or one entity, of a text explained: a sentence, coloured words, and the shares of words and layers."""
+    shades = Shading(explanation.words, 1.0, shading)
+    layers = Table("layer", "share", "", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    largest = max([*explanation.layers.values(), 1e-9])
+    for name, share in explanation.layers.items():
+        layers.add_row(name, f"{share:.1%}", MARKS["attention"] * round(WIDTH * max(share, 0.0) / largest))
+    parts = [Text(explanation.says, style="bold"), Text(), _coloured(explanation.words, shades)]
+    return Group(*parts, Text(shades.caption(""), style="dim"), Text(), _words(explanation), Text(), layers)
+
+
+def write_answer(explanation: "LabelExplanation | EntityExplanation", path: Path) -> None:
+    """Write the explanation of one label or one entity as JSON."""
+    check_answer_target(path)
+    with atomic_file(path) as file:
+        file.write((json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
+
+
+def check_answer_target(path: Path) -> None:
+    """Raise a ConfigurationError unless the explanation of one of several answers can be written under this name."""
+    if path.suffix.lower() != ".json":
+        raise ConfigurationError(
+            f"{path.name} has the extension {path.suffix!r}; an entity or a label is explained in the terminal, on the "
+            "page of 'uatlite serve', or as .json."
+        )
 
 
 def _json(explanation: Explanation, maps: Heatmaps | None, shading: Shading) -> bytes:

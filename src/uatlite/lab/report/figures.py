@@ -8,7 +8,7 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from uatlite.errors import MissingDependency
-from uatlite.lab.evaluate.plan import Contender
+from uatlite.lab.evaluate.plan import AnswerContender, Contender
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Stroke:
     marker: str
 
 
-def strokes(contenders: tuple[Contender, ...]) -> dict[str, Stroke]:
+def strokes(contenders: Sequence[Contender | AnswerContender]) -> dict[str, Stroke]:
     """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
     found: dict[str, Stroke] = {}

@@ -21,12 +21,34 @@ from uatlite.text.write import write_text
 def render(results: Results) -> RenderableType:
     """The tables of an evaluation for a terminal, with the metrics that fit, and how to read them."""
     parts: list[RenderableType] = []
-    for table in tables_of(results, NARROW):
+    narrow = [name for name in NARROW if name in results.metrics] or list(results.metrics)
+    for table in tables_of(results, narrow):
         parts += [Text(table.title, style="bold"), render_table(table)]
         parts += [*(Text(note, style="dim") for note in table.notes), Text()]
-    parts.append(Text(legend(results, metrics=NARROW), style="dim"))
+    parts.append(Text(legend(results, metrics=narrow), style="dim"))
+    parts += [Text(), Text(PROMISES, style="bold"), *map(Text, promise_lines(results))] if results.promises else []
     verdict = shown_verdict(results, brief=True)
     return Group(*parts, *(_render_verdict(verdict) if verdict is not None else ()))
+
+
+PROMISES = "What is promised, and kept"
+
+
+def promise_lines(results: Results) -> list[str]:
+    """What each rule reports on each set, a sentence each."""
+    lines = []
+    for one in results.promises:
+        if not one.promised or one.risk is None or one.risk_interval is None:
+            lines.append(f"{one.contender}, {one.set}: nothing is reported. {one.rule}")
+            continue
+        covered = " to ".join(f"{end:.1%}" for end in one.coverage_interval)
+        wrong = " to ".join(f"{end:.1%}" for end in one.risk_interval)
+        lines.append(
+            f"{one.contender}, {one.set}: at most {one.target:.0%} wrong is promised, and {one.risk:.1%} ({wrong}) of "
+            f"{one.reported:,} reported are; {one.coverage:.1%} ({covered}) of the {one.covered} are reported, at best "
+            f"{one.best:.1%}."
+        )
+    return lines
 
 
 def _render_verdict(verdict: ShownVerdict) -> list[RenderableType]:
@@ -75,6 +97,8 @@ def markdown(results: Results) -> str:
         lines += [f"## {table.title}", "", *_table_lines(table)]
         lines += ["", *(f"- {note}" for note in table.notes), *([""] if table.notes else [])]
     lines += [legend(results, "**Bold**"), ""]
+    if results.promises:
+        lines += [f"## {PROMISES}", "", *(f"- {line}" for line in promise_lines(results)), ""]
     if (verdict := shown_verdict(results)) is not None:
         lines += [f"## {TITLE}", "", " ".join(verdict.sentences), ""]
         lines += [f"| {' | '.join(verdict.headings)} |", "|---" * len(verdict.headings) + "|"]

@@ -33,10 +33,28 @@ HEADINGS: dict[str, str] = {
     "confidence_aurc": "By confidence",
     "scope_aurc": "× in scope",
     "scope_change": "Change",
+    "answer_nll": "NLL",
+    "answer_ece": "ECE",
+    "answer_aurc": "AURC",
+    "wrong_auroc": "Wrong AUROC",
+    "f1": "F1",
+    "precision": "Precision",
+    "recall": "Recall",
+    "label_nll": "NLL",
+    "label_ece": "ECE",
+    "label_brier": "Brier",
+    "pair_aurc": "AURC",
+    "micro_average_precision": "AP micro",
+    "macro_average_precision": "AP macro",
+    "micro_f1": "Micro F1",
 }
-FINE = ("confidence_aurc", "scope_aurc", "scope_change")
+FINE = ("confidence_aurc", "scope_aurc", "scope_change", "label_ece", "label_nll", "label_brier", "pair_aurc")
 """Metrics of four decimals."""
-NARROW = ("accuracy", "ece", "nll", "brier", "aurc")
+NARROW = (
+    "accuracy", "ece", "nll", "brier", "aurc",
+    "answer_ece", "answer_nll", "answer_aurc", "f1",
+    "label_ece", "label_nll", "pair_aurc", "micro_average_precision", "micro_f1",
+)  # fmt: skip
 """The metrics that fit a terminal of 80 columns side by side."""
 MISSING = "–"
 
@@ -112,7 +130,8 @@ def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = No
     """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
     how = results.resampling
     seeds = max(int(about["seeds"]) for about in results.methods.values())
-    parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the rows."]
+    drawn = "rows" if results.kind == "one" else "texts, with all of their answers"
+    parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the {drawn}."]
     if seeds > 1:
         parts.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
     shown = results.metrics if metrics is None else metrics

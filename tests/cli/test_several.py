@@ -1,0 +1,140 @@
+"""evaluate, report and explain on models with several answers a text, as a user calls them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite import UncertaintyLabeler, UncertaintyTagger
+from uatlite.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
+LABELS = ("anger", "joy", "fear", "relief")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """`run(*arguments)`: exit code, standard output and standard error, with single spaces."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), " ".join(out.split()), " ".join(err.split())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def tagger(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "tagger"
+    made = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+    made.classifier.weight.data *= 5
+    made.classifier.bias.data[0] += 5.0
+    made.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def labeler(
+    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "labeler"
+    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
+    tiny("bert", **many).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def rows(tagger: Path, made_texts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts whose gold entities are about those that the model is sure of."""
+    found = UncertaintyTagger.from_pretrained(tagger, "base").predict(made_texts(200))
+    path = tmp_path_factory.mktemp("data") / "names.jsonl"
+    lines = []
+    for number, one in enumerate(found):
+        kept = [e for place, e in enumerate(one.entities) if e.confidence > 0.5 or (number + place) % 3 == 0]
+        spans = [{"start": e.start, "end": e.end, "label": e.label} for e in kept]
+        lines.append(json.dumps({"text": one.text, "entities": spans}) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+def test_entities_are_evaluated_and_reported(run: Run, tagger: Path, rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    methods = ("--methods", "base,base+answers", "--resamples", 30, "--target-risk", 0.3)
+    code, said, err = run("evaluate", tagger, "--data", rows, *methods, "-o", out)
+    assert code == 0, err
+    assert "names/test · 100 rows" in said
+    assert "What is promised, and kept base+answers, names/test:" in said
+    assert "Wrote results.json, results.csv, results.md, answers.safetensors" in err
+    results = json.loads((out / "results.json").read_text())
+    assert (results["kind"], results["contenders"]) == ("tokens", ["base", "base+answers"])
+    code, _, err = run("report", out)
+    assert code == 0, err
+    assert "What is promised, and kept" in (out / "report.html").read_text()
+
+
+def test_what_does_not_carry_over_is_refused(
+    run: Run, tagger: Path, labeler: Path, saved: Path, rows: Path, tmp_path: Path
+) -> None:
+    out = ("-o", tmp_path / "out")
+    given = ("--data", rows)
+    refused: dict[str, tuple[object, ...]] = {
+        "--perturb is not for several answers a text": (tagger, *given, "--perturb", "swap", *out),
+        "'ts' is for one class a text": (tagger, *given, "--methods", "base+ts", *out),
+        "is no model of entities": (labeler, *given, "--methods", "base", *out),
+        "one model is evaluated": (tagger, labeler, *given, *out),
+    }
+    for message, arguments in refused.items():
+        code, _, err = run("evaluate", *arguments)
+        assert code != 0
+        assert message in err
+    code, _, err = run("evaluate", saved, *given, "--methods", "base", *out)
+    assert code != 0
+    assert "is no model of entities" in err
+
+
+def test_one_entity_is_explained(run: Run, tagger: Path, rows: Path, tmp_path: Path) -> None:
+    product = UncertaintyTagger.from_pretrained(tagger, "analytic")
+    texts = [json.loads(line)["text"] for line in rows.read_text().splitlines()]
+    text = next(str(one.text) for one in product.predict(texts) if len(one.entities) > 1)
+    for number in (None, 1):
+        which = () if number is None else ("--entity", number)
+        code, out, err = run("explain", tagger, text, "--method", "analytic", *which, "-o", tmp_path / "why.json")
+        assert code == 0, err
+        expected = product.explain(text, number)
+        assert " ".join(expected.says.split()) in out
+        assert all(f"{share:.1%}" in out for share in expected.layers.values())
+        assert json.loads((tmp_path / "why.json").read_text())["number"] == expected.number
+    for arguments, message in {
+        ("--label", "person"): "--label is not for a model of entities; use --entity",
+        ("--entity", 99): "not one of the",
+        ("-o", tmp_path / "why.html"): "or as .json",
+    }.items():
+        code, _, err = run("explain", tagger, text, "--method", "analytic", *arguments)
+        assert code != 0
+        assert message in err
+
+
+def test_one_label_is_explained(run: Run, labeler: Path, saved: Path) -> None:
+    product = UncertaintyLabeler.from_pretrained(labeler, "analytic")
+    least = product.predict("a1 a2 a3").probabilities[0]
+    for label in (None, "joy"):
+        which = () if label is None else ("--label", label)
+        code, out, err = run("explain", labeler, "a1 a2 a3", "--method", "analytic", *which)
+        assert code == 0, err
+        assert (label or LABELS[int(np.abs(least - 0.5).argmin())]) in out
+        assert " ".join(product.explain("a1 a2 a3", label).says.split()) in out
+    code, _, err = run("explain", labeler, "a1 a2 a3", "--entity", 0)
+    assert "--entity is not for a model of many labels; use --label" in err
+    code, _, err = run("explain", saved, "a1 a2 a3", "--entity", 0)
+    assert "--entity is not for a model of one class a text" in err

@@ -1,0 +1,226 @@
+"""An evaluation of several answers a text: its figures against slow references, and the files that a report reads."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel, pipeline
+
+from uatlite import UncertaintyLabeler, UncertaintyTagger
+from uatlite.classifier.labeler import sigmoid
+from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
+from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.plan import SetChoice, parse_answer_contenders
+from uatlite.lab.evaluate.promise_check import ReportedAnswers
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.several import AnswerEvaluation, AnswerPlan, evaluate_answers
+from uatlite.lab.report.answer_files import FILE, answer_findings, read_answers, write_answers
+from uatlite.lab.report.build import build_report
+from uatlite.lab.report.result_files import promise_lines, read_results, write_results
+from uatlite.text.tasks import load, task_from_file
+
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
+LABELS = ("anger", "joy", "fear", "relief")
+HOW = Resampling(resamples=60)
+
+
+@pytest.fixture(scope="module")
+def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyTagger:
+    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
+    model.classifier.bias.data[0] += 5.0
+    return UncertaintyTagger(model, tokenizer, "base")
+
+
+@pytest.fixture(scope="module")
+def entities(tagger: UncertaintyTagger, made_texts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """400 texts; an entity that is found is gold as often as it says, and the types of the file are in capitals."""
+    generator, rows = np.random.default_rng(0), []
+    for text, found in zip(texts := made_texts(400), tagger.predict(texts).entities, strict=True):
+        kept = [one for one in found if generator.random() < one.confidence]
+        gold = [{"start": one.start, "end": one.end, "label": one.label.upper()} for one in kept]
+        if generator.random() < 0.1 and not found:
+            gold = [{"start": 0, "end": len(text.split()[0]), "label": "ANIMAL"}]
+        rows.append(json.dumps({"text": text, "entities": gold}))
+    path = tmp_path_factory.mktemp("entities") / "rows.jsonl"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def of_entities(tagger: UncertaintyTagger, entities: Path) -> AnswerEvaluation:
+    contenders = parse_answer_contenders("base,base+answers")
+    plan = AnswerPlan(contenders, SetChoice(task_from_file(entities)), target=0.3, resampling=HOW)
+    return evaluate_answers(tagger, "tiny", plan)
+
+
+@pytest.fixture(scope="module")
+def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyLabeler:
+    many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
+    return UncertaintyLabeler(tiny("bert", **many), tokenizer, "base")
+
+
+@pytest.fixture(scope="module")
+def of_labels(
+    labeler: UncertaintyLabeler, made_texts: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[AnswerEvaluation, GoldRows]:
+    texts = made_texts(400)
+    chances = sigmoid(2.5 * labeler.predict(texts).logits - 0.5)
+    gold = np.random.default_rng(0).random((400, 1)) < chances
+    path = tmp_path_factory.mktemp("labels") / "rows.jsonl"
+    rows = [
+        {"text": text, "labels": [LABELS[i] for i in np.flatnonzero(row)]}
+        for text, row in zip(texts, gold, strict=True)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = task_from_file(path)
+    contenders = parse_answer_contenders("base,analytic+answers")
+    plan = AnswerPlan(contenders, SetChoice(task), target=0.2, resampling=HOW)
+    return evaluate_answers(labeler, "tiny", plan), GoldRows.of(load(task, "test"), labeler.class_names)
+
+
+def slow_ece(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The mean over 15 bins of |confidence - accuracy|, weighted by their answers."""
+    places = np.clip(np.ceil(confidence * 15).astype(int) - 1, 0, 14)
+    gaps = [abs(confidence[places == b].sum() - right[places == b].sum()) for b in range(15)]
+    return float(sum(gaps) / len(confidence))
+
+
+def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
+    of_entities: AnswerEvaluation, tagger: UncertaintyTagger, entities: Path
+) -> None:
+    rows = load(task_from_file(entities), "test").examples
+    usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
+    found = [(entity, row) for row in rows for entity in usual(str(row.text))]
+    base = of_entities.outcomes["rows/test"]["base"]
+    assert base.confidence == pytest.approx([float(entity["score"]) for entity, _ in found], abs=1e-5)
+    right = [
+        any((e["start"], e["end"], e["entity_group"].upper()) == tuple(span) for span in row.entities)
+        for e, row in found
+    ]
+    assert base.right.tolist() == right
+    scores = of_entities.results.sets[0].scores["base"]
+    assert scores["answer_ece"].mean == pytest.approx(slow_ece(base.confidence, base.right), abs=1e-6)
+    gold = sum(span.label != "ANIMAL" for row in rows for span in row.entities)
+    assert scores["recall"].mean == pytest.approx(sum(right) / gold)
+    assert scores["f1"].mean == pytest.approx(2 * sum(right) / (gold + len(found)))
+
+
+def test_calibrated_entities_are_better_and_paired(of_entities: AnswerEvaluation) -> None:
+    results = of_entities.results
+    assert (results.kind, results.contenders) == ("tokens", ("base", "base+answers"))
+    ours, base = (results.sets[0].scores[name] for name in ("base+answers", "base"))
+    for metric in ("answer_nll", "answer_ece"):
+        apart = ours[metric].differences["base"]
+        assert apart.point == pytest.approx(ours[metric].mean - base[metric].mean)
+        assert apart.high < 0
+    assert ours["f1"].mean == base["f1"].mean
+    assert "gold answers are of kinds that the model does not know" in results.sets[0].alignment
+
+
+def test_the_promise_is_checked_on_the_test_texts(
+    of_entities: AnswerEvaluation, tagger: UncertaintyTagger, entities: Path
+) -> None:
+    (check,) = of_entities.results.promises
+    task = task_from_file(entities)
+    fitting, test = (GoldRows.of(load(task, split), tagger.class_names) for split in ("calibration", "test"))
+    own = UncertaintyTagger(tagger.model, tagger.tokenizer, "base")
+    pred = own.calibrate(fitting.texts, fitting.gold, target_risk=0.3).predict(test.texts, check_shift=False)
+    reported = [(e, set(gold)) for es, gold in zip(pred.reported, test.gold, strict=True) for e in es]
+    wrong = sum((e.start, e.end, e.label) not in gold for e, gold in reported)
+    assert (check.reported, check.wrong, check.promised) == (len(reported), wrong, True)
+    assert check.risk == pytest.approx(wrong / len(reported))
+    assert check.coverage == pytest.approx(len(reported) / sum(map(len, pred.entities)))
+    assert check.risk_interval[0] <= check.risk <= check.risk_interval[1]
+    assert check.rule == own.calibration_.rule.describe()
+
+
+def test_labels_are_scored_and_promised(
+    of_labels: tuple[AnswerEvaluation, GoldRows], labeler: UncertaintyLabeler
+) -> None:
+    found, test = of_labels
+    base = found.outcomes["rows/test"]["base"]
+    expected = labeler.predict(test.texts).probabilities
+    assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
+    assert base.right.tolist() == test.gold.ravel().tolist()
+    scores = found.results.sets[0].scores["base"]
+    chosen = np.where(test.gold, expected, 1 - expected)
+    assert scores["label_nll"].mean == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
+    by_label = [slow_ece(expected[:, label], test.gold[:, label]) for label in range(4)]
+    assert scores["label_ece"].mean == pytest.approx(np.mean(by_label), abs=1e-5)
+    (check,) = found.results.promises
+    assert (check.contender, check.covered, check.promised) == ("analytic+answers", "gold labels", True)
+    assert check.coverage == pytest.approx((check.reported - check.wrong) / test.gold.sum())
+
+
+@pytest.mark.parametrize("gold", [False, True])
+def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        size = int(generator.integers(1, 30))
+        scores = generator.integers(0, 6, size).astype(float)
+        right = generator.random(size) < scores / 6
+        answers = ReportedAnswers(np.zeros(size, bool), right, scores, np.arange(size), size, gold)
+        best = 0.0
+        for threshold in sorted({*scores, -1.0}):
+            above = scores > threshold
+            if above.any() and (~right[above]).mean() <= 0.3:
+                whole = right.sum() if gold else size
+                part = (above & right).sum() if gold else above.sum()
+                best = max(best, part / whole if whole else 0.0)
+        assert answers.best_coverage(0.3) == pytest.approx(best)
+
+
+def test_results_and_answers_go_to_files_and_back_and_to_a_page(
+    of_entities: AnswerEvaluation, of_labels: tuple[AnswerEvaluation, GoldRows], tmp_path: Path
+) -> None:
+    for evaluation in (of_entities, of_labels[0]):
+        home = tmp_path / evaluation.results.kind
+        home.mkdir()
+        write_results(evaluation.results, home)
+        write_answers(evaluation.outcomes, home)
+        results = read_results(home / "results.json")
+        assert results == Results.from_dict(json.loads(json.dumps(evaluation.results.to_dict())))
+        assert results.promises == evaluation.results.promises
+        again = read_answers(home, results)
+        for name, outcome in evaluation.outcomes["rows/test"].items():
+            assert again.outcomes("rows/test")[name].confidence.tolist() == outcome.confidence.tolist()
+            assert again.outcomes("rows/test")[name].right.tolist() == outcome.right.tolist()
+        html = build_report(home, home).read_text()
+        noun = {"tokens": "entities", "many": "labels"}[results.kind]
+        assert f"most confident {noun} are answered" in html
+        assert f"{results.promises[0].risk:.1%}" in html
+        assert results.promises[0].rule in html.replace("&gt;", ">")
+        assert "Not known: a rule takes calibration rows" not in html
+        for sentence in answer_findings(results):
+            assert sentence.replace("'", "&#39;").replace(">", "&gt;") in html
+        assert promise_lines(results)[0] in (home / "results.md").read_text()
+        assert len(list((home / "figures").glob("*.svg"))) == 3 + 2 + 2
+    with pytest.raises(ConfigurationError, match="--method base is for one answer a text"):
+        build_report(home, home, contender="base")
+    (home / FILE).unlink()
+    with pytest.raises(StoreError, match="run `uatlite evaluate` again"):
+        build_report(home, home)
+
+
+def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTagger) -> None:
+    with pytest.raises(ConfigurationError, match=r"'ts' is for one class a text.*base\+answers"):
+        parse_answer_contenders("base+ts")
+    assert [one.name for one in parse_answer_contenders("base, uat:samples=2,gate=k+answers")] == [
+        "base",
+        "uat:samples=2,gate=k+answers",
+    ]
+    test = SetChoice(task_from_file(entities))
+    with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
+        AnswerPlan(parse_answer_contenders("distilled"), test)
+    dataset = load(test.task, "test")
+    with pytest.raises(DataError, match="none of its labels"):
+        GoldRows.of(dataset, ("gene", "cell"))
+    rows = GoldRows.of(dataset, tagger.class_names)
+    predictions = tagger.predict(rows.texts)
+    whole = outcome_of(predictions, rows, usual=False)
+    assert whole.confidence == pytest.approx(predictions.confidence_of)
