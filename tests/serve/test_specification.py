@@ -13,18 +13,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-
 EXAMPLES = 30
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 ADDRESSES = {"/predict", "/explain", "/curve", "/health", "/ready", "/model", "/metrics"}
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])
+@pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"])
 def test_requests_drawn_from_the_specification(
-    mode: schemathesis.GenerationMode, running: Any, classifier: UncertaintyClassifier
+    mode: schemathesis.GenerationMode, product: str, running: Any, request: pytest.FixtureRequest
 ) -> None:
-    with running(classifier) as address:
+    with running(request.getfixturevalue(product)) as address:
         specification = httpx.get(f"{address}/openapi.json", trust_env=False).json()
         schema = schemathesis.openapi.from_dict(specification)
         operations = [result.ok() for result in schema.get_all_operations()]

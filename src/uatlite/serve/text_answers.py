@@ -309,5 +309,5 @@ def explain_entity(predictor: "EntityPredictor", text: str | Words, number: int 
     return ExplainedEntity(
         answer=EntitiesAnswer.of(found.prediction),
         entity=found.number,
-        origins=Origins.of(found, f"The margin of its weakest word, “{found.weakest}”,"),
+        origins=Origins.of(found, f"The margin of “{found.weakest}”, which decides its weakest word,"),
     )

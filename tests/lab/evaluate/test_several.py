@@ -58,6 +58,16 @@ def of_entities(tagger: UncertaintyTagger, entities: Path) -> AnswerEvaluation:
     return evaluate_answers(tagger, "tiny", plan)
 
 
+@pytest.mark.parametrize("method", ["base", "distilled", "analytic"])
+def test_the_cost_is_that_of_the_learned_method(method: str, tagger: UncertaintyTagger, entities: Path) -> None:
+    task = task_from_file(entities)
+    plan = AnswerPlan(parse_answer_contenders(f"{method}+answers"), SetChoice(task), resampling=HOW)
+    about = evaluate_answers(tagger, "tiny", plan).results.methods[f"{method}+answers"]
+    fitting = GoldRows.of(load(task, "calibration"), tagger.class_names)
+    own = UncertaintyTagger(tagger.model, tagger.tokenizer, method).calibrate(fitting.texts, fitting.gold)
+    assert about["cost"] == own.calibration_.settings.method.cost
+
+
 @pytest.fixture(scope="module")
 def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyLabeler:
     many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}

@@ -33,6 +33,7 @@ from uatlite.lab.evaluate.predict import PACKAGES
 from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.suite import NoDisplay, ProgressDisplay
+from uatlite.methods.method import Method
 from uatlite.text.tasks import load
 from uatlite.values import check_share
 
@@ -93,6 +94,8 @@ class _Runs:
     found: list[list[SeveralPredictions]]
     """(seeds, sets)"""
     seconds: float
+    method: Method
+    """with what it learned from calibration rows"""
 
 
 def evaluate_answers(
@@ -161,7 +164,7 @@ def _run(
             found[-1].append(ready.predict(rows.texts, check_shift=False))
             display.advance(1)
         seconds += time.perf_counter() - begun
-    return _Runs(found, seconds)
+    return _Runs(found, seconds, ready.method)
 
 
 def _prepared(
@@ -205,7 +208,7 @@ def _scored(
 
 def _about(contender: AnswerContender, model: str, runs: _Runs, texts: int) -> dict[str, Any]:
     passes = [int(found.passes.sum()) for seed in runs.found for found in seed]
-    backward = contender.method.cost - contender.method.passes
+    backward = runs.method.cost - runs.method.passes
     return {
         "method": contender.method.to_dict(),
         "model": model,
