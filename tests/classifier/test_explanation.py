@@ -196,7 +196,7 @@ def test_it_is_about_the_predicted_class_also_where_the_pass_without_dropout_say
 def test_the_second_look_is_explained_where_it_decides(
     build: Build, labelled: Labelled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uatlite.methods.distilled.FLOOR", -9.0)  # any read-out serves
+    monkeypatch.setattr("uatlite.methods.read_out.FLOOR", -9.0)  # any read-out serves
     clf = build("distilled:second_look=true").calibrate(*labelled(150), false_alarm=0.99)
     found, said = clf.explain(TEXT, attention=False), clf.predict([TEXT], check_shift=False)[0]
     assert said.out_of_scope

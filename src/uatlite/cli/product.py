@@ -67,17 +67,21 @@ def predict(
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
     layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=shared.names(keep))
-    if "tokens" in product_class(model).answers:
-        layout = tagged_layout(input, layout, format=format)
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
+    tagged, rows = tagged_layout(input, layout, format=format), None
+    if cluster is None:
+        check_output(job)
+        if tagged.text == layout.text:  # words are for token classifiers
+            rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is looked at
+    if "tokens" in product_class(model).answers:
+        job = replace(job, layout=tagged)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
     load = partial(load_product, shared.absolute_model(model), method=method, **changes)
     total = estimate_rows(job) if console.is_terminal else None
     if cluster is None:
-        check_output(job)
-        rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is loaded
+        rows = open_rows(job) if rows is None else rows
         score: Callable[..., Summary] = partial(score_file, load(), job, rows=rows)
     else:
         from uatlite.scoring import on_ray
