@@ -127,6 +127,20 @@ def test_entities_are_shaded_and_a_click_explains_one(
         assert tab.inner_text("#several-decision b") == "no entity"
 
 
+def test_a_text_too_long_to_explain_is_answered(browser: Any, labels_address: str) -> None:
+    made = browser.new_page()  # the browser itself complains of the refusal
+    made.set_default_timeout(PATIENCE)
+    made.goto(labels_address)
+    made.wait_for_selector("#several:not([hidden])")
+    with made.expect_response("**/predict"):
+        made.fill("#several-text", "a1 a2 " * 400)
+    settle(made)
+    assert made.locator("#labels .label-row").count() == 4
+    assert made.is_hidden("#origins-card")
+    assert "at most 2000" in made.inner_text("#alert")
+    made.close()
+
+
 def test_nothing_typed_shows_nothing(browser: Any, labels_address: str) -> None:
     with watched(browser, labels_address, {"width": 360, "height": 800}) as tab:
         type_text(tab, "a1 a2")

@@ -116,6 +116,18 @@ def test_one_label_is_explained(labels: TestClient, labeler: UncertaintyLabeler)
         assert expected.label in origins["summary"]
 
 
+def test_a_method_without_dropout_is_explained_by_the_standard_one(labeler: UncertaintyLabeler) -> None:
+    plain = UncertaintyLabeler(labeler.model, labeler.tokenizer, "base")
+    with TestClient(create_app(Service(plain))) as client:
+        reply = client.post("/explain", json={"text": "a1 a2 a3", "label": "joy"}).json()
+    own = plain.predict(["a1 a2 a3"])[0]
+    assert [one["probability"] for one in reply["answer"]["decisions"]] == pytest.approx(
+        list(own.probabilities.values())
+    )
+    standard = UncertaintyLabeler(labeler.model, labeler.tokenizer, "analytic").explain("a1 a2 a3", "joy")
+    assert reply["origins"]["variance"] == pytest.approx(standard.variance)
+
+
 def test_what_is_asked_wrongly_is_refused(labels: TestClient) -> None:
     unknown = labels.post("/explain", json={"text": "a1", "label": "hope"})
     assert unknown.status_code == 422

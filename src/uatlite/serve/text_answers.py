@@ -1,6 +1,7 @@
 """The JSON of models with several answers a text: its labels or entities, each with a decision, and one explained."""
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from uatlite.classifier.labeler import LabelPredictor
 from uatlite.classifier.reasons import REASONS
 from uatlite.classifier.several import LOG_ODDS
 from uatlite.serve.http import AS_WORDS, KINDS
+from uatlite.serve.inspector import STANDARD
 from uatlite.serve.schema import Predicted, TextIn, as_list
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Text, WordAttribution, Words
@@ -279,12 +281,18 @@ class ExplainedLabel(BaseModel):
 
 
 def explain_label(predictor: LabelPredictor, text: Text, label: str | None) -> ExplainedLabel:
-    """The JSON of one label explained."""
+    """The JSON of one label explained; a method without dropout is explained by the standard one."""
     from uatlite.classifier.label_explanation import explain_label as explain  # needs torch, which others do without
 
-    found = explain(predictor, text, label)
+    prediction = predictor.predict([text])[0]
+    if label is None:
+        label = min(prediction.probabilities, key=lambda name: abs(prediction.probabilities[name] - EVEN))
+    settings = predictor.settings
+    if settings.method.config is None:
+        settings = replace(settings, method=STANDARD.seeded(settings.seed))
+    found = explain(replace(predictor, settings=settings), text, label)
     return ExplainedLabel(
-        answer=LabelsAnswer.of(found.prediction, predictor),
+        answer=LabelsAnswer.of(prediction, predictor),
         label=found.label,
         origins=Origins.of(found, f"The logit of {found.label}"),
     )

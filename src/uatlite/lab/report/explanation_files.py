@@ -121,18 +121,19 @@ def _coloured(run: Sequence[WordAttribution], shading: Shading) -> Text:
 def _words(explanation: "Explanation | LabelExplanation | EntityExplanation") -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("word", overflow="fold")
-    for heading in ("of the variance", "confidence if masked", "uncertainty U"):
+    masks = isinstance(explanation, Explanation)  # of several answers, no word is masked
+    for heading in ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U"):
         table.add_column(heading, justify="right", no_wrap=True)
     shown = explanation.words
     if len(shown) > TABULATED:
         shown = tuple(sorted(shown, key=lambda word: -word.share)[:TABULATED])
     for word in (*shown, *explanation.special_tokens):
-        after = "" if word.masked_confidence is None else f"{word.masked_confidence:.1%}"
+        after = ["" if word.masked_confidence is None else f"{word.masked_confidence:.1%}"] if masks else []
         style = "dim" if word.word.special else ""
-        table.add_row(Text(word.word.text), f"{word.share:.1%}", after, f"{word.uncertainty:.3f}", style=style)
+        table.add_row(Text(word.word.text), f"{word.share:.1%}", *after, f"{word.uncertainty:.3f}", style=style)
     if left := len(explanation.words) - len(shown):
         rest = sum(word.share for word in explanation.words) - sum(word.share for word in shown)
-        table.add_row(f"{left} other words", f"{rest:.1%}", "", "", style="dim")
+        table.add_row(f"{left} other words", f"{rest:.1%}", style="dim")
     return table
 
 

@@ -53,7 +53,7 @@ FINE = ("confidence_aurc", "scope_aurc", "scope_change", "label_ece", "label_nll
 NARROW = (
     "accuracy", "ece", "nll", "brier", "aurc",
     "answer_ece", "answer_nll", "answer_aurc", "f1",
-    "label_ece", "label_nll", "pair_aurc", "micro_average_precision", "micro_f1",
+    "label_ece", "label_nll", "pair_aurc", "micro_average_precision",
 )  # fmt: skip
 """The metrics that fit a terminal of 80 columns side by side."""
 MISSING = "–"

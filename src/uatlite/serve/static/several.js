@@ -52,13 +52,25 @@ async function ask(which = {}) {
   const mine = under;
   byId("answers").setAttribute("aria-busy", "true");
   try {
-    found = { text, ...(await post("explain", { text, ...which }, mine.signal)) };
-    onFault(null);
+    const [reply, refused] = await answered(text, which, mine.signal);
+    found = { text, ...reply };
+    onFault(refused);
     draw();
   } catch (error) {
     if (!mine.signal.aborted) onFault(error);
   } finally {
     if (mine === under) byId("answers").setAttribute("aria-busy", "false");
+  }
+}
+
+// Where a text cannot be explained, as it is too long for instance, its answers are shown all the same, and why.
+async function answered(text, which, signal) {
+  try {
+    return [await post("explain", { text, ...which }, signal), null];
+  } catch (error) {
+    if (error.status !== 422) throw error;
+    const { predictions } = await post("predict", { texts: [text] }, signal);
+    return [{ answer: predictions[0], label: null, entity: null, origins: null }, error];
   }
 }
 
@@ -88,7 +100,7 @@ function decision() {
       "p",
       { class: "verdict" },
       el("b", {}, names.join(", ") || nothing),
-      el("span", { class: "badge" }, answer.abstain === null ? "no rule" : answer.abstain ? "a person should look" : "reported"),
+      el("span", { class: "badge" }, answer.abstain === null ? "no rule" : answer.abstain ? "a person should look" : names.length ? "reported" : "answered"),
       answer.abstain ? el("span", { class: "badge warn reason" }, answer.reason) : null,
       answer.cut_tokens ? el("span", { class: "hint" }, `${answer.cut_tokens} tokens were cut off`) : null,
     ),
