@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.evidence import Comparison, Figures, compare, cross_validated, measure
+from uatlite.classifier.evidence import CalibrationRecord, Comparison, Figures, compare, cross_validated, measure
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
@@ -90,24 +90,13 @@ class CalibrationOptions:
         return "input-temperature" if method.knows_variance else "temperature"
 
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
-    """What was learned from labelled rows, and what it holds for: one model, one tokenizer, one method."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibration(CalibrationRecord):
+    """What a classifier learned from labelled rows."""
 
-    settings: Settings
-    model_hash: str
-    classes: tuple[str, ...]
-    rows: int
     calibrator: Calibrator
     rule: AbstentionRule | None
     label_sets: LabelSets | None
-    shift: ShiftReference | None
-    figures: Figures | None
-    """None where the rows are too few to measure a calibrator that was fitted on them"""
-    spending: tuple[str, ...] = ()
-    """what the method learned, a sentence each"""
-    scope: Scope | None = None
-    """None where the rows are too few"""
     menu: Menu | None = None
     """which risks can be promised; None where the rows are too few"""
     comparison: Comparison | None = None
@@ -115,80 +104,37 @@ class Calibration:
     kept: KeptRows | None = None
     """the calibration rows, for a later update"""
 
-    def describe(self) -> list[str]:
-        """What was learned and what is promised, a sentence each."""
+    def _promises(self) -> list[str]:
         chosen = self.calibrator
-        lines = [*self.spending, f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
+        lines = [f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
         if self.comparison is not None:
             lines.append(self.comparison.describe())
-        if self.rule is not None:
-            lines.append(self.rule.describe())
+        lines += super()._promises()
         if self.label_sets is not None:
             low, high = self.label_sets.coverage_interval
             lines.append(
                 f"Label sets hold the true label for {self.label_sets.coverage:.1%} of rows or more "
                 f"({low:.1%} to {high:.1%}, {self.label_sets.rows} calibration rows)."
             )
-        if self.scope is not None:
-            lines.append(self.scope.describe())
-        if self.shift is None:
-            lines.append(
-                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
-            )
-        else:
-            lines.append(
-                f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
-                f"{self.shift.false_alarm:.1%} of runs or fewer."
-            )
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the arrays, as plain JSON values."""
-        return {
-            "model_hash": self.model_hash,
-            "settings": self.settings.to_dict(),
-            "classes": list(self.classes),
-            "rows": self.rows,
-            "calibrator": self.calibrator.to_dict(),
-            "rule": None if self.rule is None else self.rule.to_dict(),
-            "label_sets": None if self.label_sets is None else self.label_sets.to_dict(),
-            "shift": None if self.shift is None else self.shift.to_dict(),
-            "figures": None if self.figures is None else self.figures.to_dict(),
-            "spending": list(self.spending),
-            "scope": None if self.scope is None else self.scope.to_dict(),
-            "menu": None if self.menu is None else self.menu.to_dict(),
-            "comparison": None if self.comparison is None else self.comparison.to_dict(),
-        }
+        own: dict[str, Any] = {"label_sets": self.label_sets, "menu": self.menu, "comparison": self.comparison}
+        return super().to_dict() | {name: None if value is None else value.to_dict() for name, value in own.items()}
 
     def to_arrays(self) -> dict[str, Floats]:
-        """The arrays of the method, the scope and the summary of calibration rows, by name."""
-        shift = {} if self.shift is None else self.shift.to_arrays()
-        scope = {} if self.scope is None else self.scope.to_arrays()
-        kept = {} if self.kept is None else self.kept.to_arrays()
-        return {**self.settings.method.to_arrays(), **scope, **shift, **kept}
+        return super().to_arrays() | ({} if self.kept is None else self.kept.to_arrays())
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "Calibration":
-        """The calibration that `to_dict` and `to_arrays` described."""
-        try:
-            return cls(
-                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
-                model_hash=str(state["model_hash"]),
-                classes=tuple(state["classes"]),
-                rows=int(state["rows"]),
-                calibrator=calibrator_from_dict(state["calibrator"]),
-                rule=AbstentionRule.from_dict(state["rule"]) if state["rule"] else None,
-                label_sets=LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
-                shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
-                figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
-                spending=tuple(state.get("spending", ())),
-                scope=Scope.from_arrays(state["scope"], arrays) if state.get("scope") else None,
-                menu=Menu.from_dict(state["menu"]) if state.get("menu") else None,
-                comparison=Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
-                kept=KeptRows.from_arrays(arrays),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
+    def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
+        return {
+            "calibrator": calibrator_from_dict(state["calibrator"]),
+            "rule": AbstentionRule.from_dict(state["rule"]) if state["rule"] else None,
+            "label_sets": LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
+            "menu": Menu.from_dict(state["menu"]) if state.get("menu") else None,
+            "comparison": Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
+            "kept": KeptRows.from_arrays(arrays),
+        }
 
 
 Basis = Literal["nothing", "texts", "labels"]

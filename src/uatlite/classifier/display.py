@@ -1,14 +1,15 @@
 """Predictions in a terminal and in a notebook: a table of the first rows, and what the reader must not miss."""
 
+from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uatlite.values import Text, strings
 
 if TYPE_CHECKING:
-    from uatlite.classifier.predictions import Prediction, Predictions
+    from uatlite.classifier.predictions import Prediction, Predictions, TextPredictions
 
 SHOWN = 10
 """Rows of a table; the rest is counted."""
@@ -47,6 +48,13 @@ def excerpt(text: Text) -> str:
     """The start of a text on one line; the parts of a pair, or a question and its options, parted by ' | '."""
     line = " ".join(" | ".join(strings(text)).split())
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+
+
+def as_list(predictions: "TextPredictions[Any]", heading: str, lines: Iterable[str]) -> str:
+    """A heading, a line for each of the first texts, how many more there are, and a shift where there is one."""
+    more = [f"… and {len(predictions) - SHOWN:,} more"] if len(predictions) > SHOWN else []
+    shift = predictions.shift
+    return "\n".join([heading, *lines, *more, *([shift.describe()] if shift is not None and shift.shifted else [])])
 
 
 def _heading(predictions: "Predictions") -> str:

@@ -1,28 +1,23 @@
 """What a tagger says about some texts: a value that reads, slices, prints and becomes a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.display import excerpt
+from uatlite.classifier.display import SHOWN, as_list, excerpt
 from uatlite.classifier.entities import Decoded
-from uatlite.classifier.reasons import ANSWERED, BELOW, CUT, MISSED, NO_PROMISE, NO_RULE, OUT_OF_SCOPE, sentence
+from uatlite.classifier.predictions import TextPrediction, TextPredictions
+from uatlite.classifier.reasons import BELOW, MISSED, NO_PROMISE, first_reason
 from uatlite.classifier.several import LOG_ODDS
 from uatlite.classifier.token_run import recall_scores, text_log_odds
-from uatlite.errors import CalibrationError, MissingDependency
+from uatlite.errors import CalibrationError
 from uatlite.trust.answers import Answers
 from uatlite.trust.grouped import GroupedRule
-from uatlite.trust.shift import ShiftReport
-from uatlite.values import Floats, Integers, Text, strings
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-SHOWN = 10
+from uatlite.values import Floats, Integers, strings
 
 
 @dataclass(frozen=True)
@@ -49,17 +44,16 @@ ENTITY_EXAMPLE = [asdict(FoundEntity(0, 3, "Ada", "person", 0.9, 0.9, 0.1, True)
 """A value of the column `entities`, from which a table takes its type."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class EntityPredictions:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class EntityPredictions(TextPredictions["EntityPrediction"]):
     """The entities of texts; rows are texts, in the order in which they were given.
 
     It is a sequence: `pred[0]` is an `EntityPrediction`, `pred[2:5]` and `pred[pred.abstain]` are EntityPredictions of
     these texts.
     """
 
-    texts: tuple[Text, ...]
-    classes: tuple[str, ...]
-    """what the types of entities are called"""
+    by_text = (*TextPredictions.by_text, "missed")
+
     decoded: tuple[Decoded, ...]
     """the entities of each text, before calibration"""
     answers: Answers
@@ -68,20 +62,10 @@ class EntityPredictions:
     """(entities,): that each is right"""
     missed: Floats
     """(texts,): the probability that an entity of the text is not found, or not as it is"""
-    passes: Integers
-    """(texts,): how many passes were run for each text"""
     rule: GroupedRule | None = None
     """the rule by which entities are reported, and what it promises; None where none was asked for"""
     recall_rule: GroupedRule | None = None
     """the rule by which a person should look at texts where entities may be missed; None where none was asked for"""
-    scope: Floats | None = None
-    """(texts,): p-values of being a text of the task"""
-    out_of_scope: NDArray[np.bool_] | None = None
-    """(texts,): where the p-value is at most the stated rate of false alarms"""
-    shift: ShiftReport | None = None
-    """whether these texts, all together, are like the calibration rows; None for a selection of them"""
-    cut: Integers | None = None
-    """(texts,): tokens that were cut off each text; None where none was"""
 
     @property
     def has_rule(self) -> bool:
@@ -157,18 +141,11 @@ class EntityPredictions:
     @cached_property
     def reasons(self) -> list[str]:
         """For each text why it is answered or not, one of `uatlite.classifier.reasons.REASONS`; needs no rule."""
-        outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
-        if not self.has_rule:
-            return np.select([outside, self.cut_tokens > 0], [OUT_OF_SCOPE, CUT], NO_RULE).tolist()  # type: ignore[no-any-return]
-        promised = all(rule.promised for rule in (self.rule, self.recall_rule) if rule is not None)
-        cases = {
-            OUT_OF_SCOPE: outside,
-            NO_PROMISE: self.abstain & (not promised),
-            MISSED: self.too_much_missed,
-            BELOW: self.abstain,
-            CUT: self.cut_tokens > 0,
-        }
-        return np.select(list(cases.values()), list(cases), ANSWERED).tolist()  # type: ignore[no-any-return]
+        cases = None
+        if self.has_rule:
+            promised = all(rule.promised for rule in (self.rule, self.recall_rule) if rule is not None)
+            cases = {NO_PROMISE: self.abstain & (not promised), MISSED: self.too_much_missed, BELOW: self.abstain}
+        return first_reason(cases, out_of_scope=self.out_of_scope, cut=self.cut_tokens)
 
     @cached_property
     def log_odds(self) -> Floats:
@@ -191,44 +168,15 @@ class EntityPredictions:
         np.minimum.at(found, self.answers.text, self.scores - self.rule.threshold)
         return np.where(np.isfinite(found), found, np.nan)
 
-    @property
-    def cut_tokens(self) -> Integers:
-        """(texts,): tokens that were cut off each text, 0 where it was read whole."""
-        return np.zeros(len(self), dtype=np.int64) if self.cut is None else self.cut
+    def _one(self, row: int) -> "EntityPrediction":
+        return EntityPrediction(self, row)
 
-    @property
-    def truncated_texts(self) -> int:
-        """How many texts were cut."""
-        return int((self.cut_tokens > 0).sum())
-
-    @property
-    def truncated_tokens(self) -> int:
-        """How many tokens were cut off, in all texts together."""
-        return int(self.cut_tokens.sum())
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @overload
-    def __getitem__(self, place: int) -> "EntityPrediction": ...
-    @overload
-    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> "EntityPredictions": ...
-    def __getitem__(self, place: Any) -> "EntityPrediction | EntityPredictions":
-        rows = np.arange(len(self))[place]
-        return self._take(rows) if rows.ndim else EntityPrediction(self, int(rows))
-
-    def __iter__(self) -> Iterator["EntityPrediction"]:
-        return (EntityPrediction(self, row) for row in range(len(self)))
-
-    def _take(self, rows: Integers) -> "EntityPredictions":
-        names = ("missed", "passes", "scope", "out_of_scope", "cut")
-        taken = {name: getattr(self, name)[rows] for name in names if getattr(self, name) is not None}
+    def _take(self, rows: Integers) -> Self:
         places = [np.flatnonzero(self.answers.text == row) for row in rows.tolist()]
         kept = np.concatenate([*places, np.zeros(0, dtype=np.int64)]).astype(np.int64)
         answers = self.answers
         return replace(
-            self,
-            texts=tuple(self.texts[row] for row in rows),
+            super()._take(rows),
             decoded=tuple(self.decoded[row] for row in rows),
             answers=Answers(
                 text=np.repeat(np.arange(len(rows)), [len(one) for one in places]),
@@ -239,23 +187,7 @@ class EntityPredictions:
                 features=None if answers.features is None else answers.features[kept],
             ),
             confidence_of=self.confidence_of[kept],
-            shift=None,
-            **taken,
         )
-
-    def rows(self) -> Iterator[dict[str, object]]:
-        """Each prediction as a row of plain values: what `to_pandas` and the command line write."""
-        return (prediction.as_row() for prediction in self)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """A table with a row for each text: the text, then what `EntityPrediction.as_row` holds."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingDependency("pandas", "data") from error
-        table = pd.DataFrame(list(self.rows()))
-        table.insert(0, "text", [strings(text)[0] for text in self.texts])
-        return table
 
     def __repr__(self) -> str:
         found, reported = len(self.answers), int(self.reported_of.sum())
@@ -263,9 +195,7 @@ class EntityPredictions:
         if self.has_rule:
             heading += f", {reported:,} reported; a person should look at {int(self.abstain.sum()):,} texts"
         lines = [f"{excerpt(one.text):<60}  {_listed(one.entities)}" for one in self[:SHOWN]]
-        more = [f"… and {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
-        notes = [] if self.shift is None or not self.shift.shifted else [self.shift.describe()]
-        return "\n".join([heading, *lines, *more, *notes])
+        return as_list(self, heading, lines)
 
 
 def _listed(entities: Sequence[FoundEntity]) -> str:
@@ -279,15 +209,8 @@ def _listed(entities: Sequence[FoundEntity]) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EntityPrediction:
+class EntityPrediction(TextPrediction[EntityPredictions]):
     """What a tagger says about one text."""
-
-    among: EntityPredictions
-    row: int
-
-    @property
-    def text(self) -> Text:
-        return self.among.texts[self.row]
 
     @property
     def entities(self) -> tuple[FoundEntity, ...]:
@@ -309,21 +232,6 @@ class EntityPrediction:
         """The characters of the word outside of all entities that is likeliest to belong to one."""
         return self.among.decoded[self.row].place
 
-    @property
-    def abstain(self) -> bool:
-        """Whether a person should look; raises as `EntityPredictions.abstain` does."""
-        return bool(self.among.abstain[self.row])
-
-    @property
-    def reason(self) -> str:
-        """Why it is answered or not, as in `EntityPredictions.reasons`."""
-        return self.among.reasons[self.row]
-
-    @property
-    def why(self) -> str:
-        """The reason with its numbers."""
-        return sentence(self.as_row())
-
     def as_row(self) -> dict[str, object]:
         """entities, abstain, reason, above_threshold, confidence, log_odds, missed, missed_at, passes, cut_tokens,
         scope, out_of_scope.
@@ -337,14 +245,10 @@ class EntityPrediction:
             row["abstain"] = self.abstain
         row["reason"] = self.reason
         if among.has_rule:
-            above = float(among.above_threshold[at])
-            row["above_threshold"] = None if np.isnan(above) else above
+            row["above_threshold"] = self.above_threshold
         row |= {"confidence": float(among.confidence[at]), "log_odds": float(among.log_odds[at])}
         row |= {"missed": self.missed, "missed_at": None if self.missed_at is None else list(self.missed_at)}
-        row |= {"passes": int(among.passes[at]), "cut_tokens": int(among.cut_tokens[at])}
-        if among.scope is not None and among.out_of_scope is not None:
-            row |= {"scope": float(among.scope[at]), "out_of_scope": bool(among.out_of_scope[at])}
-        return row
+        return row | self._reading()
 
     def __repr__(self) -> str:
         lines = [f"{name:<16} {value}" for name, value in self.as_row().items() if name != "entities"]

@@ -1,16 +1,20 @@
-"""What calibration rows say about calibrated probabilities: metrics, and a comparison with temperature scaling."""
+"""What calibration rows say: the record that is stored, metrics, and a comparison with temperature scaling."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.settings import Settings
+from uatlite.errors import CalibrationError
 from uatlite.metrics.bootstrap import Interval, bootstrap, paired_bootstrap
 from uatlite.predictive import PassLogits, softmax
 from uatlite.trust.auto import CALIBRATORS, Auto, held_out, stratified_folds
 from uatlite.trust.calibrators import Calibrator, Temperature
+from uatlite.trust.scope import Scope
+from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference
 from uatlite.values import Floats
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
@@ -66,6 +70,87 @@ def cross_validated(
 
 def _spelt(interval: Interval) -> str:
     return f"{interval.point:.3f} ({interval.low:.3f} to {interval.high:.3f})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CalibrationRecord:
+    """What was learned from labelled rows, and what it holds for: one model, one tokenizer, one method."""
+
+    settings: Settings
+    model_hash: str
+    classes: tuple[str, ...]
+    """what the classes, labels or types of entities are called"""
+    rows: int
+    calibrator: Any
+    rule: Any
+    shift: ShiftReference | None
+    scope: Scope | None = None
+    """None where the rows are too few"""
+    figures: Figures | None = None
+    """None where the rows are too few to measure a calibrator that was fitted on them"""
+    spending: tuple[str, ...] = ()
+    """what the method learned, a sentence each"""
+
+    def describe(self) -> list[str]:
+        """What was learned and what is promised, a sentence each."""
+        lines = [*self.spending, *self._promises()]
+        if self.scope is not None:
+            lines.append(self.scope.describe())
+        if self.shift is None:
+            lines.append(
+                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
+            )
+        else:
+            lines.append(
+                f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
+                f"{self.shift.false_alarm:.1%} of runs or fewer."
+            )
+        return lines
+
+    def _promises(self) -> list[str]:
+        return [] if self.rule is None else [self.rule.describe()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All but the arrays, as plain JSON values."""
+        parts: dict[str, Any] = {"rule": self.rule, "shift": self.shift, "scope": self.scope, "figures": self.figures}
+        return {
+            "model_hash": self.model_hash,
+            "settings": self.settings.to_dict(),
+            "classes": list(self.classes),
+            "rows": self.rows,
+            "calibrator": self.calibrator.to_dict(),
+            **{name: None if value is None else value.to_dict() for name, value in parts.items()},
+            "spending": list(self.spending),
+        }
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """The arrays of the method, the scope and the summary of calibration rows, by name."""
+        shift = {} if self.shift is None else self.shift.to_arrays()
+        scope = {} if self.scope is None else self.scope.to_arrays()
+        return {**self.settings.method.to_arrays(), **scope, **shift}
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> Self:
+        """The calibration that `to_dict` and `to_arrays` described."""
+        try:
+            return cls(
+                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
+                model_hash=str(state["model_hash"]),
+                classes=tuple(state["classes"]),
+                rows=int(state["rows"]),
+                shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
+                scope=Scope.from_arrays(state["scope"], arrays) if state.get("scope") else None,
+                figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
+                spending=tuple(state.get("spending", ())),
+                **cls._own(state, arrays),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
+
+    @classmethod
+    def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
+        """The stored calibrator, rule and further fields of a product, by name."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -120,6 +121,23 @@ def explain(
         band=band,
         interval=_interval(outputs, calibrator, predicted, band),
     )
+
+
+def origins(
+    found: Propagation,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoded: Mapping[str, Tensor],
+    config: UATConfig | None,
+) -> dict[str, Any]:
+    """Where the variance of one text's answer comes from: the fields of an `AnswerExplanation` that say so."""
+    words = tokens_of(found, model, tokenizer, encoded, config, occlusion=False).words[0]
+    return {
+        "variance": float(found.variance[0]),
+        "words": tuple(word for word in words if not word.word.special),
+        "special_tokens": tuple(word for word in words if word.word.special),
+        "layers": dict(zip(found.layers, found.shares[0].tolist(), strict=True)),
+    }
 
 
 def _contrast(prediction: Prediction) -> tuple[int, int]:

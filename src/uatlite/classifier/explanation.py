@@ -5,7 +5,7 @@ Drawing is elsewhere (`uatlite.lab.report`).
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -13,7 +13,7 @@ from uatlite.attribution.attention import AttentionShift
 from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.attribution.layers import Attribution
 from uatlite.classifier.display import excerpt
-from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.predictions import Prediction, TextPrediction
 from uatlite.classifier.runtime import Outputs
 from uatlite.classifier.summary import Comparison, Summary, listed
 from uatlite.model.intervention import CLASSIFIER, EMBEDDING
@@ -24,6 +24,7 @@ SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
 COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
 """The components of a model in forward order."""
+Predicted = TypeVar("Predicted", bound=TextPrediction[Any])
 
 
 @dataclass(frozen=True)
@@ -200,3 +201,51 @@ class Explanation:
             masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
             lines.append(f"  {word.word.text:<16} {word.share:6.1%} of the variance{masked}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnswerExplanation(Generic[Predicted]):
+    """One of several answers about a text, and where its variance under dropout comes from, to first order."""
+
+    prediction: Predicted
+    """the same as `predict([text])[0]`"""
+    method: str
+    variance: float
+    """first-order, of the label's logit or of the margin of an entity's weakest token"""
+    words: tuple[WordAttribution, ...]
+    """the words in order, each with its share of the variance; of a long text those of one window"""
+    special_tokens: tuple[WordAttribution, ...]
+    """[CLS], [SEP] and their like"""
+    layers: Mapping[str, float]
+    """the share of each layer: embeddings, layer 1 .. layer L, head"""
+
+    @property
+    def text(self) -> Text:
+        return self.prediction.text
+
+    @property
+    def says(self) -> str:
+        """What is explained, in a sentence."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "method": self.method,
+            "variance": self.variance,
+            "words": [asdict(word) for word in self.words],
+            "special_tokens": [asdict(word) for word in self.special_tokens],
+            "layers": dict(self.layers),
+            "prediction": self.prediction.as_row(),
+        }
+
+    def __repr__(self) -> str:
+        most = sorted(self.words, key=lambda word: -word.share)[:SHOWN]
+        layers = sorted(self.layers.items(), key=lambda item: -item[1])[:3]
+        return "\n".join(
+            [
+                self.says,
+                "Words: " + ", ".join(f"{word.word.text} {word.share:.0%}" for word in most),
+                "Layers: " + ", ".join(f"{name} {share:.0%}" for name, share in layers),
+            ]
+        )

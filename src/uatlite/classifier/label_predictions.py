@@ -1,31 +1,25 @@
 """What a labeler says about some texts: a value that reads, slices, prints and becomes a table."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.display import excerpt
-from uatlite.classifier.reasons import ANSWERED, BELOW, CUT, DISAGREE, NO_PROMISE, NO_RULE, OUT_OF_SCOPE, sentence
+from uatlite.classifier.display import SHOWN, as_list, excerpt
+from uatlite.classifier.predictions import TextPrediction, TextPredictions
+from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE, first_reason
 from uatlite.classifier.several import LOG_ODDS
-from uatlite.errors import CalibrationError, MissingDependency
+from uatlite.errors import CalibrationError
 from uatlite.trust.grouped import GroupedRule
-from uatlite.trust.shift import ShiftReport
-from uatlite.values import Floats, Integers, Text
-
-if TYPE_CHECKING:
-    import pandas as pd
+from uatlite.values import Floats
 
 EVEN = 0.5
 """Without a rule a label is reported above this probability."""
-SHOWN = 10
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LabelPredictions:
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LabelPredictions(TextPredictions["LabelPrediction"]):
     """The labels of texts; rows are texts, in the order in which they were given.
 
     A label is `reported` (the rule says yes), `withheld` (in doubt: not sure enough to report, too likely to rule out)
@@ -33,27 +27,16 @@ class LabelPredictions:
     are LabelPredictions of these texts.
     """
 
-    texts: tuple[Text, ...]
-    classes: tuple[str, ...]
-    """what the columns of `probabilities` are called"""
+    by_text = (*TextPredictions.by_text, "probabilities", "logits", "logit_variance")
+
     probabilities: Floats
     """(texts, labels): that each label applies, calibrated where the labeler is"""
     logits: Floats
     """(texts, labels): the mean over passes, before calibration"""
     logit_variance: Floats | None
     """(texts, labels): of each logit under dropout; None where it is not known"""
-    passes: Integers
-    """(texts,): how many passes were run for each text"""
     rule: GroupedRule | None = None
     """the rule that calibration made, and what it promises; None where none was asked for"""
-    scope: Floats | None = None
-    """(texts,): p-values of being a text of the task"""
-    out_of_scope: NDArray[np.bool_] | None = None
-    """(texts,): where the p-value is at most the stated rate of false alarms"""
-    shift: ShiftReport | None = None
-    """whether these texts, all together, are like the calibration rows; None for a selection of them"""
-    cut: Integers | None = None
-    """(texts,): tokens that were cut off each text; None where none was"""
 
     @cached_property
     def scores(self) -> Floats:
@@ -109,17 +92,11 @@ class LabelPredictions:
     @cached_property
     def reasons(self) -> list[str]:
         """For each text why it is answered or not, one of `uatlite.classifier.reasons.REASONS`; needs no rule."""
-        outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
-        if self.rule is None:
-            return np.select([outside, self.cut_tokens > 0], [OUT_OF_SCOPE, CUT], NO_RULE).tolist()  # type: ignore[no-any-return]
-        cases = {
-            OUT_OF_SCOPE: outside,
-            NO_PROMISE: self.abstain & (not self.rule.promised),
-            DISAGREE: self.abstain & self._disagree,
-            BELOW: self.abstain,
-            CUT: self.cut_tokens > 0,
-        }
-        return np.select(list(cases.values()), list(cases), ANSWERED).tolist()  # type: ignore[no-any-return]
+        cases = None
+        if self.rule is not None:
+            unpromised = self.abstain & (not self.rule.promised)
+            cases = {NO_PROMISE: unpromised, DISAGREE: self.abstain & self._disagree, BELOW: self.abstain}
+        return first_reason(cases, out_of_scope=self.out_of_scope, cut=self.cut_tokens)
 
     @property
     def log_odds(self) -> Floats:
@@ -137,21 +114,6 @@ class LabelPredictions:
         if self.rule is None or not np.isfinite(self.rule.threshold):
             return np.full(len(self), np.nan)
         return np.asarray(self.scores.max(axis=1, initial=-np.inf) - self.rule.threshold)
-
-    @property
-    def cut_tokens(self) -> Integers:
-        """(texts,): tokens that were cut off each text, 0 where it was read whole."""
-        return np.zeros(len(self), dtype=np.int64) if self.cut is None else self.cut
-
-    @property
-    def truncated_texts(self) -> int:
-        """How many texts were cut."""
-        return int((self.cut_tokens > 0).sum())
-
-    @property
-    def truncated_tokens(self) -> int:
-        """How many tokens were cut off, in all texts together."""
-        return int(self.cut_tokens.sum())
 
     @property
     def _disagree(self) -> NDArray[np.bool_]:
@@ -173,38 +135,8 @@ class LabelPredictions:
     def _names(self, row: NDArray[np.bool_]) -> tuple[str, ...]:
         return tuple(self.classes[place] for place in np.flatnonzero(row))
 
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @overload
-    def __getitem__(self, place: int) -> "LabelPrediction": ...
-    @overload
-    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> "LabelPredictions": ...
-    def __getitem__(self, place: Any) -> "LabelPrediction | LabelPredictions":
-        rows = np.arange(len(self))[place]
-        return self._take(rows) if rows.ndim else LabelPrediction(self, int(rows))
-
-    def __iter__(self) -> Iterator["LabelPrediction"]:
-        return (LabelPrediction(self, row) for row in range(len(self)))
-
-    def _take(self, rows: Integers) -> "LabelPredictions":
-        names = ("probabilities", "logits", "logit_variance", "passes", "scope", "out_of_scope", "cut")
-        taken = {name: getattr(self, name)[rows] for name in names if getattr(self, name) is not None}
-        return replace(self, texts=tuple(self.texts[row] for row in rows), shift=None, **taken)
-
-    def rows(self) -> Iterator[dict[str, object]]:
-        """Each prediction as a flat row of plain values: what `to_pandas` and the command line write."""
-        return (prediction.as_row() for prediction in self)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """A table with a row for each text: the text, then what `LabelPrediction.as_row` holds."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingDependency("pandas", "data") from error
-        table = pd.DataFrame(list(self.rows()))
-        table.insert(0, "text", list(self.texts))
-        return table
+    def _one(self, row: int) -> "LabelPrediction":
+        return LabelPrediction(self, row)
 
     def __repr__(self) -> str:
         heading = f"{len(self):,} texts, {len(self.classes)} labels"
@@ -212,21 +144,12 @@ class LabelPredictions:
             shares = int(self.reported.sum()), int(self.withheld.sum()), int(self.abstain.sum())
             heading += "; {:,} labels reported, {:,} in doubt; {:,} texts abstained on".format(*shares)
         lines = [f"{excerpt(one.text):<60}  {', '.join(one.labels) or '–':<30}  {one.why}" for one in self[:SHOWN]]
-        more = [f"… and {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
-        notes = [] if self.shift is None or not self.shift.shifted else [self.shift.describe()]
-        return "\n".join([heading, *lines, *more, *notes])
+        return as_list(self, heading, lines)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelPrediction:
+class LabelPrediction(TextPrediction[LabelPredictions]):
     """What a labeler says about one text."""
-
-    among: LabelPredictions
-    row: int
-
-    @property
-    def text(self) -> Text:
-        return self.among.texts[self.row]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -249,21 +172,6 @@ class LabelPrediction:
         known = self.among.logit_variance
         return None if known is None else dict(zip(self.among.classes, known[self.row].tolist(), strict=True))
 
-    @property
-    def abstain(self) -> bool:
-        """Whether not to answer; raises as `LabelPredictions.abstain` does."""
-        return bool(self.among.abstain[self.row])
-
-    @property
-    def reason(self) -> str:
-        """Why it is answered or not, as in `LabelPredictions.reasons`."""
-        return self.among.reasons[self.row]
-
-    @property
-    def why(self) -> str:
-        """The reason with its numbers: '0.42 below the threshold'."""
-        return sentence(self.as_row())
-
     def as_row(self) -> dict[str, object]:
         """labels, abstain, withheld, reason, above_threshold, confidence, log_odds, passes, cut_tokens, scope, ...,
         p_<label>, variance_<label>.
@@ -277,12 +185,9 @@ class LabelPrediction:
             row |= {"abstain": self.abstain, "withheld": list(self.withheld)}
         row["reason"] = self.reason
         if among.rule is not None:
-            above = float(among.above_threshold[at])
-            row["above_threshold"] = None if np.isnan(above) else above
+            row["above_threshold"] = self.above_threshold
         row |= {"confidence": float(among.confidence[at]), "log_odds": float(among.log_odds[at])}
-        row |= {"passes": int(among.passes[at]), "cut_tokens": int(among.cut_tokens[at])}
-        if among.scope is not None and among.out_of_scope is not None:
-            row |= {"scope": float(among.scope[at]), "out_of_scope": bool(among.out_of_scope[at])}
+        row |= self._reading()
         row |= {f"p_{name}": value for name, value in self.probabilities.items()}
         return row | {f"variance_{name}": value for name, value in (self.variances or {}).items()}
 

@@ -161,7 +161,15 @@ class LabelPredictor:
         if not texts:
             none = np.zeros((0, len(self.class_names)))
             rule = None if self.calibration is None else self.calibration.rule
-            return LabelPredictions((), self.class_names, none, none, None, np.zeros(0, dtype=np.int64), rule)
+            return LabelPredictions(
+                texts=(),
+                classes=self.class_names,
+                probabilities=none,
+                logits=none,
+                logit_variance=None,
+                passes=np.zeros(0, dtype=np.int64),
+                rule=rule,
+            )
         return self.predictions(texts, run(self.runtime, texts, self.settings))
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> LabelPredictions:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -15,7 +15,7 @@ from uatlite.predictive import Predictive
 from uatlite.trust.rule import AbstentionRule, trust
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Floats, Integers, Text
+from uatlite.values import Floats, Integers, Text, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,32 +25,174 @@ MEASURES = (
 )  # fmt: skip
 
 
+One = TypeVar("One", bound="TextPrediction[Any]")
+Among = TypeVar("Among", bound="TextPredictions[Any]")
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TextPredictions(Generic[One]):
+    """What the predictions of all products share: a sequence of texts, each of them with a prediction."""
+
+    by_text: ClassVar[tuple[str, ...]] = ("passes", "scope", "out_of_scope", "cut")
+    """the arrays with a row for each text, by name"""
+
+    texts: tuple[Text, ...]
+    classes: tuple[str, ...]
+    """what the classes, labels or types of entities are called, by column"""
+    passes: Integers
+    """(texts,): how many passes were run for each text"""
+    scope: Floats | None = None
+    """(texts,): p-values of being a text of the task; under the calibration rows' distribution they are uniform"""
+    out_of_scope: NDArray[np.bool_] | None = None
+    """(texts,): where the p-value is at most the stated rate of false alarms"""
+    shift: ShiftReport | None = None
+    """whether these texts, all together, are like the calibration rows; None for a selection of them"""
+    cut: Integers | None = None
+    """(texts,): tokens that were cut off each text; None where none was"""
+
+    @property
+    def abstain(self) -> NDArray[np.bool_]:
+        """(texts,): True where not to answer; raises where no rule was asked for."""
+        raise NotImplementedError
+
+    @property
+    def reasons(self) -> list[str]:
+        """For each text why it is answered or not, one of `uatlite.classifier.reasons.REASONS`; needs no rule."""
+        raise NotImplementedError
+
+    @property
+    def above_threshold(self) -> Floats:
+        """(texts,): score minus threshold, negative where it is below; NaN where that is not known."""
+        raise NotImplementedError
+
+    @property
+    def cut_tokens(self) -> Integers:
+        """(texts,): tokens that were cut off each text, 0 where it was read whole."""
+        return np.zeros(len(self), dtype=np.int64) if self.cut is None else self.cut
+
+    @property
+    def truncated_texts(self) -> int:
+        """How many texts were cut."""
+        return int((self.cut_tokens > 0).sum())
+
+    @property
+    def truncated_tokens(self) -> int:
+        """How many tokens were cut off, in all texts together."""
+        return int(self.cut_tokens.sum())
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @overload
+    def __getitem__(self, place: int) -> One: ...
+    @overload
+    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> Self: ...
+    def __getitem__(self, place: Any) -> One | Self:
+        rows = np.arange(len(self))[place]
+        return self._take(rows) if rows.ndim else self._one(int(rows))
+
+    def __iter__(self) -> Iterator[One]:
+        return (self._one(row) for row in range(len(self)))
+
+    def _one(self, row: int) -> One:
+        raise NotImplementedError
+
+    def _take(self, rows: Integers) -> Self:
+        taken: dict[str, Any] = {name: getattr(self, name) for name in self.by_text}
+        taken = {name: None if values is None else values[rows] for name, values in taken.items()}
+        return replace(self, texts=tuple(self.texts[row] for row in rows), shift=None, **taken)
+
+    def rows(self) -> Iterator[dict[str, object]]:
+        """Each prediction as a row of plain values: what `to_pandas` and the command line write."""
+        return (prediction.as_row() for prediction in self)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """A table with a row for each text: the text, then what `as_row` of its prediction holds."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingDependency("pandas", "data") from error
+        table = pd.DataFrame(list(self.rows()))
+        table.insert(0, "text", [text.text if isinstance(text, Words) else text for text in self.texts])
+        return table
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Predictions:
+class TextPrediction(Generic[Among]):
+    """What the predictions of one text share, whatever the product."""
+
+    among: Among
+    row: int
+
+    @property
+    def text(self) -> Text:
+        return self.among.texts[self.row]
+
+    @property
+    def abstain(self) -> bool:
+        """Whether not to answer; raises as `abstain` of all predictions does."""
+        return bool(self.among.abstain[self.row])
+
+    @property
+    def reason(self) -> str:
+        """Why it is answered or not, one of `uatlite.classifier.reasons.REASONS`."""
+        return self.among.reasons[self.row]
+
+    @property
+    def above_threshold(self) -> float | None:
+        """The score minus the threshold, negative where it is below; None where that is not known."""
+        return _known(self.among.above_threshold[self.row])
+
+    @property
+    def why(self) -> str:
+        """The reason with its numbers: '0.42 below the threshold'."""
+        return sentence(self.as_row())
+
+    @property
+    def passes(self) -> int:
+        """How many passes were run for the text."""
+        return int(self.among.passes[self.row])
+
+    @property
+    def cut_tokens(self) -> int:
+        """How many tokens of the text were cut off."""
+        return int(self.among.cut_tokens[self.row])
+
+    @property
+    def scope(self) -> float | None:
+        """The p-value of being a text of the task; None where it is not known."""
+        return None if self.among.scope is None else float(self.among.scope[self.row])
+
+    @property
+    def out_of_scope(self) -> bool | None:
+        """Whether it is no text of the task; None where that is not known."""
+        return None if self.among.out_of_scope is None else bool(self.among.out_of_scope[self.row])
+
+    def as_row(self) -> dict[str, object]:
+        """The prediction as plain values."""
+        raise NotImplementedError
+
+    def _reading(self) -> dict[str, object]:
+        """passes, cut_tokens, and scope and out_of_scope where they are known."""
+        known = {} if self.among.scope is None else {"scope": self.scope, "out_of_scope": self.out_of_scope}
+        return {"passes": self.passes, "cut_tokens": self.cut_tokens, **known}
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Predictions(TextPredictions["Prediction"]):
     """Labels, probabilities and uncertainties of texts; rows are texts, in the order in which they were given.
 
     It is a sequence: `pred[0]` is a `Prediction`, `pred[2:5]` and `pred[pred.abstain]` are Predictions of these texts.
     As an array it is its labels, which is what scikit-learn's tools ask for.
     """
 
-    texts: tuple[Text, ...]
-    classes: tuple[str, ...]
-    """what the columns of `probabilities` are called"""
+    by_text = (*TextPredictions.by_text, "sets")
+
     predictive: Predictive
-    passes: NDArray[np.int64]
-    """(rows,): how many passes were run for each text"""
     rule: AbstentionRule | None = None
     """the rule that calibration made: its score, its threshold, what it promises; None where none was asked for"""
     sets: NDArray[np.bool_] | None = None
     """(rows, classes): True where the class is in the row's label set"""
-    scope: Floats | None = None
-    """(rows,): p-values of being a text of the task; under the calibration rows' distribution they are uniform"""
-    out_of_scope: NDArray[np.bool_] | None = None
-    """(rows,): where the p-value is at most the stated rate of false alarms"""
-    shift: ShiftReport | None = None
-    """whether these texts, all together, are like the calibration rows; None for a selection of them"""
-    cut: Integers | None = None
-    """(rows,): tokens that were cut off each text; None where none was"""
     indices: bool = False
     """whether labels are columns rather than names"""
 
@@ -131,21 +273,6 @@ class Predictions:
         above = above_threshold(self.rule, self.predictive)
         return np.where(np.isfinite(above), above, np.nan)
 
-    @property
-    def cut_tokens(self) -> Integers:
-        """(rows,): tokens that were cut off each text, 0 where it was read whole."""
-        return np.zeros(len(self), dtype=np.int64) if self.cut is None else self.cut
-
-    @property
-    def truncated_texts(self) -> int:
-        """How many texts were cut."""
-        return int((self.cut_tokens > 0).sum())
-
-    @property
-    def truncated_tokens(self) -> int:
-        """How many tokens were cut off, in all texts together."""
-        return int(self.cut_tokens.sum())
-
     def out_of_scope_among(self, rate: float = 0.01) -> NDArray[np.bool_]:
         """(rows,): out of scope by Benjamini and Hochberg's procedure over all of these texts.
 
@@ -164,47 +291,12 @@ class Predictions:
             )
         return [tuple(name for name, inside in zip(self.classes, row, strict=True) if inside) for row in self.sets]
 
-    def __len__(self) -> int:
-        return len(self.texts)
+    def _one(self, row: int) -> "Prediction":
+        return Prediction(self, row)
 
-    @overload
-    def __getitem__(self, place: int) -> "Prediction": ...
-    @overload
-    def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> "Predictions": ...
-    def __getitem__(self, place: Any) -> "Prediction | Predictions":
-        rows = np.arange(len(self))[place]
-        return self._take(rows) if rows.ndim else Prediction(self, int(rows))
-
-    def __iter__(self) -> Iterator["Prediction"]:
-        return (Prediction(self, row) for row in range(len(self)))
-
-    def _take(self, rows: NDArray[np.int64]) -> "Predictions":
+    def _take(self, rows: Integers) -> Self:
         fields = {name: value[rows] for name, value in vars(self.predictive).items()}
-        return replace(
-            self,
-            texts=tuple(self.texts[row] for row in rows),
-            predictive=Predictive(**fields),
-            passes=self.passes[rows],
-            shift=None,
-            sets=None if self.sets is None else self.sets[rows],
-            cut=None if self.cut is None else self.cut[rows],
-            scope=None if self.scope is None else self.scope[rows],
-            out_of_scope=None if self.out_of_scope is None else self.out_of_scope[rows],
-        )
-
-    def rows(self) -> Iterator[dict[str, object]]:
-        """Each prediction as a flat row of plain values: what `to_pandas` and the command line write."""
-        return (prediction.as_row() for prediction in self)
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """A table with a row for each text: the text, then what `Prediction.as_row` holds."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingDependency("pandas", "data") from error
-        table = pd.DataFrame(list(self.rows()))
-        table.insert(0, "text", list(self.texts))
-        return table
+        return replace(super()._take(rows), predictive=Predictive(**fields))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.labels, dtype=dtype)
@@ -217,15 +309,8 @@ class Predictions:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Prediction:
+class Prediction(TextPrediction[Predictions]):
     """What a classifier says about one text."""
-
-    among: Predictions
-    row: int
-
-    @property
-    def text(self) -> Text:
-        return self.among.texts[self.row]
 
     @property
     def label(self) -> str | int:
@@ -268,46 +353,6 @@ class Prediction:
         return _known(self.among.variance[self.row])
 
     @property
-    def scope(self) -> float | None:
-        """The p-value of being a text of the task; None where it is not known."""
-        return None if self.among.scope is None else float(self.among.scope[self.row])
-
-    @property
-    def out_of_scope(self) -> bool | None:
-        """Whether it is no text of the task; None where that is not known."""
-        return None if self.among.out_of_scope is None else bool(self.among.out_of_scope[self.row])
-
-    @property
-    def reason(self) -> str:
-        """Why it is answered or not, as in `Predictions.reasons`."""
-        return self.among.reasons[self.row]
-
-    @property
-    def above_threshold(self) -> float | None:
-        """The score minus the threshold, negative where it is below; None where that is not known."""
-        return _known(self.among.above_threshold[self.row])
-
-    @property
-    def why(self) -> str:
-        """The reason with its numbers: '0.42 below the threshold'."""
-        return sentence(self.as_row())
-
-    @property
-    def cut_tokens(self) -> int:
-        """How many tokens of the text were cut off."""
-        return int(self.among.cut_tokens[self.row])
-
-    @property
-    def passes(self) -> int:
-        """How many passes were run for the text."""
-        return int(self.among.passes[self.row])
-
-    @property
-    def abstain(self) -> bool:
-        """Whether not to answer; raises as `Predictions.abstain` does."""
-        return bool(self.among.abstain[self.row])
-
-    @property
     def label_set(self) -> tuple[str, ...]:
         """The labels that conform; raises as `Predictions.label_sets` does."""
         return self.among.label_sets[self.row]
@@ -328,9 +373,7 @@ class Prediction:
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
         row |= {name: getattr(self, name) for name in MEASURES}
-        row |= {"passes": self.passes, "cut_tokens": self.cut_tokens}
-        if among.scope is not None:
-            row |= {"scope": self.scope, "out_of_scope": self.out_of_scope}
+        row |= self._reading()
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}
 
     def __repr__(self) -> str:

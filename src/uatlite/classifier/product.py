@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
 from uatlite.classifier import saving
+from uatlite.classifier.evidence import CalibrationRecord, Figures
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
@@ -12,40 +13,13 @@ from uatlite.errors import CalibrationError, ConfigurationError, MissingDependen
 from uatlite.methods.method import Method
 from uatlite.model.architectures import Answering, answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.trust.scope import Scope
-from uatlite.trust.shift import ShiftReference
 from uatlite.values import Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from uatlite.classifier.evidence import Figures
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
-
-
-class CalibrationRecord(Protocol):
-    """What was learned from labelled rows, as it is stored and shown."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def model_hash(self) -> str: ...
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def rule(self) -> Any: ...
-    @property
-    def shift(self) -> ShiftReference | None: ...
-    @property
-    def scope(self) -> Scope | None: ...
-    @property
-    def figures(self) -> "Figures | None": ...
-    def describe(self) -> list[str]: ...
-    def to_dict(self) -> dict[str, Any]: ...
-    def to_arrays(self) -> dict[str, Any]: ...
 
 
 Record = TypeVar("Record", bound=CalibrationRecord)
@@ -205,7 +179,7 @@ class Product(Generic[Record]):
         raise NotImplementedError
 
     def save_pretrained(
-        self, directory: str | Path, *, evaluation: "Figures | None" = None, overwrite: bool = False
+        self, directory: str | Path, *, evaluation: Figures | None = None, overwrite: bool = False
     ) -> None:
         """Write model, tokenizer, uatlite.json and a model card; transformers alone still loads the directory.
 
@@ -213,7 +187,7 @@ class Product(Generic[Record]):
         """
         saving.write(self, Path(directory), evaluation, overwrite=overwrite)
 
-    def push_to_hub(self, name: str, *, private: bool = False, evaluation: "Figures | None" = None) -> str:
+    def push_to_hub(self, name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
         """Upload what `save_pretrained` writes to the hub repository `name`, made if need be; returns its address."""
         return saving.push(self, name, private=private, evaluation=evaluation)
 

@@ -66,26 +66,31 @@ def reasons(
 ) -> list[str]:
     """The reason of each row; `cut` (rows,) are the tokens that were cut off, `out_of_scope` (rows,) where known."""
     rows = len(predictive.predicted)
-    outside = np.zeros(rows, dtype=np.bool_) if out_of_scope is None else out_of_scope
     if rule is None:
-        return np.select([outside, cut > 0], [OUT_OF_SCOPE, CUT], NO_RULE).tolist()  # type: ignore[no-any-return]
+        return first_reason(None, out_of_scope=out_of_scope, cut=cut)
     above = above_threshold(rule, predictive)
     below = ~rule.answers(trust(rule.score, predictive), predictive.predicted)
     disagree = passes_disagree(predictive) if rule.score not in OF_PASSES else np.ones(rows, dtype=np.bool_)
-    cases = {
-        OUT_OF_SCOPE: outside,
-        NO_PROMISE: below & np.isneginf(above),
-        DISAGREE: below & disagree,
-        BELOW: below,
-        CUT: cut > 0,
-    }
-    return np.select(list(cases.values()), list(cases), ANSWERED).tolist()  # type: ignore[no-any-return]
+    cases = {NO_PROMISE: below & np.isneginf(above), DISAGREE: below & disagree, BELOW: below}
+    return first_reason(cases, out_of_scope=out_of_scope, cut=cut)
+
+
+def first_reason(
+    cases: Mapping[str, NDArray[np.bool_]] | None, *, out_of_scope: NDArray[np.bool_] | None, cut: Integers
+) -> list[str]:
+    """For each row the first that holds: out of scope, one of `cases` (rows,), cut; None where there is no rule."""
+    outside = np.zeros(len(cut), dtype=np.bool_) if out_of_scope is None else out_of_scope
+    found = {OUT_OF_SCOPE: outside, **(cases or {}), CUT: cut > 0}
+    otherwise = NO_RULE if cases is None else ANSWERED
+    return np.select(list(found.values()), list(found), otherwise).tolist()  # type: ignore[no-any-return]
 
 
 def sentence(row: Mapping[str, Any]) -> str:
     """The reason of a row of output with its numbers: '0.42 below the threshold'."""
     reason = str(row["reason"])
     distance = _distance(row.get("above_threshold"))
+    if reason == ANSWERED and row.get("labels") == []:
+        return "no label is likely enough" + (f", the highest score is {distance}" if distance else "")
     if reason == BELOW:
         return distance or BELOW
     if reason in (ANSWERED, DISAGREE):

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.evidence import CONFIDENCE, Figures
+from uatlite.classifier.evidence import CONFIDENCE, CalibrationRecord, Figures
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
 from uatlite.classifier.several import AnswerCalibration
@@ -30,7 +30,7 @@ from uatlite.text.files import file_beside
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.classifier.product import CalibrationRecord, Product
+    from uatlite.classifier.product import Product
 
 FORMAT = 2
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
@@ -41,7 +41,7 @@ class Stored:
     """What was saved beside a model: the classifier's arguments, and the calibration where there is one."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    calibration: "CalibrationRecord | None" = None
+    calibration: CalibrationRecord | None = None
     kind: str = "one"
     """the first of the product's `answers`: "one", "many" or "tokens" (`uatlite.model.architectures.Answering`)"""
 

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import Learned
-from uatlite.classifier.evidence import Figures
-from uatlite.classifier.settings import Settings
-from uatlite.errors import CalibrationError, ConfigurationError, check_choice
+from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
 from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
 from uatlite.trust.promise import fitting_rows
@@ -66,88 +65,29 @@ class AnswerOptions:
         return None if self.target_wrong is None else ("per-text", self.target_wrong)
 
 
-@dataclass(frozen=True, eq=False)
-class AnswerCalibration:
-    """What was learned from labelled texts, and what it holds for: one model, one tokenizer, one method."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AnswerCalibration(CalibrationRecord):
+    """What a product of several answers a text learned; its rows are texts."""
 
-    settings: Settings
-    model_hash: str
-    classes: tuple[str, ...]
-    """what the kinds of answers are called: labels, or types of entities"""
-    rows: int
-    """labelled texts"""
     calibrator: AnswerCalibrator
     rule: GroupedRule | None
-    shift: ShiftReference | None
-    scope: Scope | None = None
-    """None where the texts are too few"""
-    figures: Figures | None = None
-    spending: tuple[str, ...] = ()
-    """what the method learned, a sentence each"""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """what else the product needs, as plain JSON values"""
 
-    def describe(self) -> list[str]:
-        """What was learned and what is promised, a sentence each."""
-        lines = [*self.spending]
-        if self.rule is not None:
-            lines.append(self.rule.describe())
-        if (recall := self.extra.get("recall")) is not None:
-            lines.append(GroupedRule.from_dict(recall).describe())
-        if self.scope is not None:
-            lines.append(self.scope.describe())
-        if self.shift is None:
-            lines.append(
-                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
-            )
-        else:
-            lines.append(
-                f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
-                f"{self.shift.false_alarm:.1%} of runs or fewer."
-            )
-        return lines
+    def _promises(self) -> list[str]:
+        recall = self.extra.get("recall")
+        return super()._promises() + ([] if recall is None else [GroupedRule.from_dict(recall).describe()])
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the arrays, as plain JSON values."""
-        return {
-            "model_hash": self.model_hash,
-            "settings": self.settings.to_dict(),
-            "classes": list(self.classes),
-            "rows": self.rows,
-            "calibrator": self.calibrator.to_dict(),
-            "rule": None if self.rule is None else self.rule.to_dict(),
-            "shift": None if self.shift is None else self.shift.to_dict(),
-            "scope": None if self.scope is None else self.scope.to_dict(),
-            "figures": None if self.figures is None else self.figures.to_dict(),
-            "spending": list(self.spending),
-            "extra": dict(self.extra),
-        }
-
-    def to_arrays(self) -> dict[str, Floats]:
-        """The arrays of the method, the scope and the summary of calibration rows, by name."""
-        shift = {} if self.shift is None else self.shift.to_arrays()
-        scope = {} if self.scope is None else self.scope.to_arrays()
-        return {**self.settings.method.to_arrays(), **scope, **shift}
+        return super().to_dict() | {"extra": dict(self.extra)}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> "AnswerCalibration":
-        """The calibration that `to_dict` and `to_arrays` described."""
-        try:
-            return cls(
-                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
-                model_hash=str(state["model_hash"]),
-                classes=tuple(state["classes"]),
-                rows=int(state["rows"]),
-                calibrator=AnswerCalibrator.from_dict(state["calibrator"]),
-                rule=GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
-                shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
-                scope=Scope.from_arrays(state["scope"], arrays) if state["scope"] else None,
-                figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
-                spending=tuple(state["spending"]),
-                extra=state["extra"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
+    def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
+        return {
+            "calibrator": AnswerCalibrator.from_dict(state["calibrator"]),
+            "rule": GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
+            "extra": state["extra"],
+        }
 
 
 def calibrate_answers(

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE
+from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.predictions import MEASURES
-from uatlite.classifier.product import CalibrationRecord, Product
+from uatlite.classifier.product import Product
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.blocks import TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Progress, Summary

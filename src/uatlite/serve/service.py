@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.product import CalibrationRecord, Product
+from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.classifier.product import Product
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.metrics import selective
 from uatlite.metrics.ranking import Ranking
