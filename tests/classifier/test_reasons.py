@@ -85,6 +85,12 @@ def test_passes_disagree_where_one_standard_deviation_turns_the_label() -> None:
     [
         ({"reason": "answered", "above_threshold": 0.834}, "answered, 0.83 above the threshold"),
         ({"reason": "answered", "above_threshold": None}, "answered"),
+        ({"reason": "answered", "above_threshold": 0.834, "labels": ["joy"]}, "answered, 0.83 above the threshold"),
+        (
+            {"reason": "answered", "above_threshold": -0.874, "labels": []},
+            "no label is likely enough, the highest score is 0.87 below the threshold",
+        ),
+        ({"reason": "answered", "above_threshold": None, "labels": []}, "no label is likely enough"),
         ({"reason": "below the threshold", "above_threshold": -0.416}, "0.42 below the threshold"),
         ({"reason": "passes disagree", "above_threshold": -1.2}, "passes disagree, 1.2 below the threshold"),
         ({"reason": "out of scope", "scope": 0.0011, "above_threshold": 2.0}, "out of scope, p = 0.0011"),

@@ -10,6 +10,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 LABELS = ("negative", "neutral", "positive")
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 WORDS = [f"w{number}" for number in range(50)]
 
 
@@ -28,6 +29,20 @@ def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Tem
     tiny("bert", id2label=dict(enumerate(LABELS))).save_pretrained(directory)
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
     BertTokenizer(vocab={word: index for index, word in enumerate(vocabulary)}).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tagger_dir(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A tiny token classifier of persons and places that finds entities here and there, with its tokenizer."""
+    directory = tmp_path_factory.mktemp("models") / "tokens"
+    made = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+    made.classifier.weight.data *= 5
+    made.classifier.bias.data[0] += 5.0
+    made.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
     return directory
 
 

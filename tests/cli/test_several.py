@@ -13,7 +13,6 @@ from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 LABELS = ("anger", "joy", "fear", "relief")
 
 
@@ -31,19 +30,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture(scope="module")
-def tagger(
-    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> Path:
-    directory = tmp_path_factory.mktemp("models") / "tagger"
-    made = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
-    made.classifier.weight.data *= 5
-    made.classifier.bias.data[0] += 5.0
-    made.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
 def labeler(
     tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
 ) -> Path:
@@ -55,9 +41,9 @@ def labeler(
 
 
 @pytest.fixture(scope="module")
-def rows(tagger: Path, made_texts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rows(tagger_dir: Path, made_texts: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts whose gold entities are about those that the model is sure of."""
-    found = UncertaintyTagger.from_pretrained(tagger, "base").predict(made_texts(200))
+    found = UncertaintyTagger.from_pretrained(tagger_dir, "base").predict(made_texts(200))
     path = tmp_path_factory.mktemp("data") / "names.jsonl"
     lines = []
     for number, one in enumerate(found):
@@ -68,10 +54,10 @@ def rows(tagger: Path, made_texts: Any, tmp_path_factory: pytest.TempPathFactory
     return path
 
 
-def test_entities_are_evaluated_and_reported(run: Run, tagger: Path, rows: Path, tmp_path: Path) -> None:
+def test_entities_are_evaluated_and_reported(run: Run, tagger_dir: Path, rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     methods = ("--methods", "base,base+answers", "--resamples", 30, "--target-risk", 0.3)
-    code, said, err = run("evaluate", tagger, "--data", rows, *methods, "-o", out)
+    code, said, err = run("evaluate", tagger_dir, "--data", rows, *methods, "-o", out)
     assert code == 0, err
     assert "names/test · 100 rows" in said
     assert "What is promised, and kept base+answers, names/test:" in said
@@ -84,15 +70,15 @@ def test_entities_are_evaluated_and_reported(run: Run, tagger: Path, rows: Path,
 
 
 def test_what_does_not_carry_over_is_refused(
-    run: Run, tagger: Path, labeler: Path, saved: Path, rows: Path, tmp_path: Path
+    run: Run, tagger_dir: Path, labeler: Path, saved: Path, rows: Path, tmp_path: Path
 ) -> None:
     out = ("-o", tmp_path / "out")
     given = ("--data", rows)
     refused: dict[str, tuple[object, ...]] = {
-        "--perturb is not for several answers a text": (tagger, *given, "--perturb", "swap", *out),
-        "'ts' is for one class a text": (tagger, *given, "--methods", "base+ts", *out),
+        "--perturb is not for several answers a text": (tagger_dir, *given, "--perturb", "swap", *out),
+        "'ts' is for one class a text": (tagger_dir, *given, "--methods", "base+ts", *out),
         "is no model of entities": (labeler, *given, "--methods", "base", *out),
-        "one model is evaluated": (tagger, labeler, *given, *out),
+        "one model is evaluated": (tagger_dir, labeler, *given, *out),
     }
     for message, arguments in refused.items():
         code, _, err = run("evaluate", *arguments)
@@ -103,13 +89,13 @@ def test_what_does_not_carry_over_is_refused(
     assert "is no model of entities" in err
 
 
-def test_one_entity_is_explained(run: Run, tagger: Path, rows: Path, tmp_path: Path) -> None:
-    product = UncertaintyTagger.from_pretrained(tagger, "analytic")
+def test_one_entity_is_explained(run: Run, tagger_dir: Path, rows: Path, tmp_path: Path) -> None:
+    product = UncertaintyTagger.from_pretrained(tagger_dir, "analytic")
     texts = [json.loads(line)["text"] for line in rows.read_text().splitlines()]
     text = next(str(one.text) for one in product.predict(texts) if len(one.entities) > 1)
     for number in (None, 1):
         which = () if number is None else ("--entity", number)
-        code, out, err = run("explain", tagger, text, "--method", "analytic", *which, "-o", tmp_path / "why.json")
+        code, out, err = run("explain", tagger_dir, text, "--method", "analytic", *which, "-o", tmp_path / "why.json")
         assert code == 0, err
         expected = product.explain(text, number)
         assert " ".join(expected.says.split()) in out
@@ -120,7 +106,7 @@ def test_one_entity_is_explained(run: Run, tagger: Path, rows: Path, tmp_path: P
         ("--entity", 99): "not one of the",
         ("-o", tmp_path / "why.html"): "or as .json",
     }.items():
-        code, _, err = run("explain", tagger, text, "--method", "analytic", *arguments)
+        code, _, err = run("explain", tagger_dir, text, "--method", "analytic", *arguments)
         assert code != 0
         assert message in err
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import UncertaintyTagger
 from uatlite.classifier.products import load_product
@@ -18,7 +17,6 @@ from uatlite.scoring.job import Job
 from uatlite.scoring.run import score_file
 from uatlite.text.schema import Layout
 
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
 
 
@@ -30,22 +28,9 @@ def run(*arguments: object) -> int:
 
 
 @pytest.fixture(scope="module")
-def model(
-    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> Path:
-    directory = tmp_path_factory.mktemp("models") / "tokens"
-    made = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
-    made.classifier.weight.data *= 5
-    made.classifier.bias.data[0] += 5.0
-    made.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def data(model: Path, made_texts: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tagger_dir: Path, made_texts: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 rows of words and tags that the model mostly finds; one has an unknown type, one a tag that does not fit."""
-    tagger, rows = UncertaintyTagger.from_pretrained(model, "base"), []
+    tagger, rows = UncertaintyTagger.from_pretrained(tagger_dir, "base"), []
     for number, found in enumerate(tagger.predict([text.split() for text in made_texts(300)])):
         words, tags, spans = found.text.tokens, [], found.text.spans
         for start, end in spans:
@@ -61,10 +46,10 @@ def data(model: Path, made_texts: Callable[..., list[str]], tmp_path_factory: py
 
 
 @pytest.fixture(scope="module")
-def calibrated(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calibrated(tagger_dir: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("out") / "tagger"
     targets = ("--target-risk", 0.5, "--target-recall", 0.2)
-    assert run("calibrate", model, data, *targets, "--method", "base", "-o", directory) == 0
+    assert run("calibrate", tagger_dir, data, *targets, "--method", "base", "-o", directory) == 0
     return directory
 
 
@@ -116,14 +101,14 @@ def test_review_shows_what_is_withheld(calibrated: Path, data: Path, tmp_path: P
     assert any(row["label"].endswith(("person?", "place?")) for row in rows)
 
 
-def test_a_parquet_file_whose_first_rows_have_no_entity(model: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_parquet_file_whose_first_rows_have_no_entity(tagger_dir: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("uatlite.text.write.PARQUET_BATCH", 2)
-    tagger = UncertaintyTagger.from_pretrained(model, "base")
+    tagger = UncertaintyTagger.from_pretrained(tagger_dir, "base")
     texts = [f"a{number}" for number in range(40)]
     found = tagger.predict(texts).entities
     texts = sorted(texts, key=lambda text: len(found[texts.index(text)]))
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    assert run("predict", model, tmp_path / "in.jsonl", "--method", "base", "-o", tmp_path / "out.parquet") == 0
+    assert run("predict", tagger_dir, tmp_path / "in.jsonl", "--method", "base", "-o", tmp_path / "out.parquet") == 0
     rows = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert not rows[0]["entities"]
     assert not rows[1]["entities"]
@@ -156,10 +141,10 @@ def test_a_killed_run_continues_and_ray_gives_the_same_bytes(
     assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
 
 
-def test_what_is_not_for_entities_is_refused(model: Path, data: Path, tmp_path: Path, capsys) -> None:
-    assert run("calibrate", model, data, "--target-coverage", 0.5, "-o", tmp_path / "no") != 0
+def test_what_is_not_for_entities_is_refused(tagger_dir: Path, data: Path, tmp_path: Path, capsys) -> None:
+    assert run("calibrate", tagger_dir, data, "--target-coverage", 0.5, "-o", tmp_path / "no") != 0
     assert "--target-coverage" in capsys.readouterr().err
     pairs = tmp_path / "plain.jsonl"
     pairs.write_text('{"text": "a1", "label": "x"}\n')
-    assert run("calibrate", model, pairs, "-o", tmp_path / "no") != 0
+    assert run("calibrate", tagger_dir, pairs, "-o", tmp_path / "no") != 0
     assert "tokens and tags, or text and entities" in capsys.readouterr().err

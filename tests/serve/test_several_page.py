@@ -65,7 +65,7 @@ def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
             tick = rows.nth(place).locator(".tick").bounding_box()
             at = (tick["x"] + tick["width"] / 2 - across["x"]) / across["width"]
             assert at == pytest.approx(one["threshold"], abs=0.01)
-        assert tab.inner_text("#several-decision b") == ", ".join(reply["answer"]["labels"] or ["no label"])
+        assert tab.inner_text("#several-decision b") == ", ".join(reply["answer"]["labels"] or ["no label reported"])
         assert reply["label"] in tab.inner_text("#origins-title")
         other = next(one["label"] for one in sorted_labels if one["label"] != reply["label"])
         with tab.expect_response("**/explain") as caught:
@@ -124,7 +124,7 @@ def test_entities_are_shaded_and_a_click_explains_one(
         bare = next(one for one in found if not one.entities)
         type_text(tab, bare.text)
         assert tab.is_hidden("#origins-card")
-        assert tab.inner_text("#several-decision b") == "no entity"
+        assert tab.inner_text("#several-decision b") == "no entity reported"
 
 
 def test_a_text_too_long_to_explain_is_answered(browser: Any, labels_address: str) -> None:

@@ -135,7 +135,8 @@ def _names(value: Any) -> list[str]:
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
     numbers = {name: _known(row.get(name)) for name in ("above_threshold", "scope", "cut_tokens")}
     kept = {name: row[name] for name in _before_prediction(row)}
-    why = sentence({"reason": row["reason"], **numbers})
+    labels = {"labels": _names(row["labels"])} if "labels" in row else {}
+    why = sentence({"reason": row["reason"], **numbers, **labels})
     return {**kept, "label": _answer(row), "confidence": _known(row["confidence"]), "reason": row["reason"], "why": why}
 
 

@@ -90,7 +90,7 @@ function draw() {
 function decision() {
   const { answer } = found;
   const names = model.kind === "many" ? answer.labels : answer.entities.filter((one) => one.decision === "reported").map((one) => one.text);
-  const nothing = model.kind === "many" ? "no label" : "no entity";
+  const nothing = model.kind === "many" ? "no label reported" : "no entity reported";
   const card = byId("several-decision");
   card.className = `card decision ${answer.abstain === null ? "open" : answer.abstain ? "abstains" : ""}`;
   const missed = answer.missed === undefined ? null : `An entity is missed with probability ${percent(answer.missed)}.`;
