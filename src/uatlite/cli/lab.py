@@ -75,17 +75,15 @@ def train(
     ] = None,
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
-    from uatlite.errors import check_choice
     from uatlite.lab.evaluate.plan import parse_names
-    from uatlite.lab.train.recipe import RECIPES
+    from uatlite.lab.train.recipe import recipe_for
     from uatlite.text.schema import Layout
 
-    check_choice("recipe", recipe, RECIPES)
     changes = shared.given(
         learning_rate=learning_rate, warmup_steps=warmup_steps, batch_size=batch_size, epochs=epochs,
         max_length=max_length, patience=patience,
     )  # fmt: skip
-    chosen = replace(RECIPES[recipe], **changes)
+    chosen = replace(recipe_for(recipe, task), **changes)
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.train.dataset import training_data

@@ -1,5 +1,7 @@
 """Which rows are trained, calibrated and tested on, and which of them a cell is about."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,28 @@ def test_limits(data_dir: Path) -> None:
     assert (len(limited.train), len(limited.calibration), len(limited.test())) == (30, 3, 3)
     assert Settings.of(limit=3).recipe != Settings.of().recipe
     assert Settings.of(limit=3, recipe="paper").recipe == Settings.of().recipe
+
+
+def test_a_task_is_trained_by_its_own_recipe() -> None:
+    settings = Settings.of(limit=3)
+    assert settings.recipe_of("sst2").epochs == 1
+    assert settings.recipe_of("pubmedqa") == settings.recipe
+    assert Settings.of().recipe_of("sst2") == Settings.of().recipe
+    assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe())
+
+
+def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:
+    few = len(load("sst2", "test", data_dir))
+    shutil.copytree(data_dir / "sst2", tmp_path / "sst2")
+    lines = [json.dumps({"text": f"A film, number {number}.", "label": "positive"}) for number in range(few + 5)]
+    assert len(Datasets(Settings.of(data_dir=tmp_path, limit=few + 1)).find("sst2")) == few
+    (tmp_path / "sst2" / "test_original.jsonl").write_text("\n".join(lines))
+    larger = Datasets(Settings.of(data_dir=tmp_path, limit=few + 1))
+    assert larger.find("sst2").split == "test-original"
+    assert len(larger.find("sst2")) == few + 1
+    assert larger.task("sst2").calibration.split == "calibration"
+    assert Datasets(Settings.of(data_dir=tmp_path, limit=few)).find("sst2").split == "test"
+    assert Datasets(Settings.of(data_dir=tmp_path)).find("sst2").split == "test"
 
 
 def test_a_subset_meets_every_condition(datasets: Datasets) -> None:

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.recipe import DEMO, RECIPES, Recipe
+from uatlite.lab.train.recipe import CHANGES, DEMO, RECIPES, Recipe, recipe_for
+from uatlite.text.catalogue import TASKS
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -40,3 +41,16 @@ def test_settings_outside_what_is_allowed_are_named(wrong: dict[str, float]) -> 
     (name,) = wrong
     with pytest.raises(ConfigurationError, match=rf"Recipe\({name}=.*is not allowed"):
         Recipe(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_task_changes_its_recipe_and_no_other() -> None:
+    assert recipe_for("few-rows") == recipe_for("few-rows", "rotten-tomatoes") == RECIPES["few-rows"]
+    assert recipe_for("few-rows", "sst2").epochs == 1 < RECIPES["few-rows"].epochs
+    assert recipe_for("few-rows", "sst2").max_length == RECIPES["few-rows"].max_length
+    assert recipe_for("paper", "sst2") == RECIPES["paper"]
+    with pytest.raises(ConfigurationError, match="not one of: paper, demo, few-rows"):
+        recipe_for("few")
+
+
+def test_the_changes_are_for_tasks_that_there_are() -> None:
+    assert {task for changes in CHANGES.values() for task in changes} <= set(TASKS)

@@ -69,7 +69,7 @@ class ModelDirectory:
     def work(self, fit: FineTuning) -> float:
         """The work of a fine-tuning, in passes over a sequence; a forward and backward step counts as three."""
         data = self._datasets.task(fit.task)
-        batch = min(self._settings.recipe.batch_size, len(data.train))
+        batch = min(self._settings.recipe_of(fit.task).batch_size, len(data.train))
         return 3.0 * self._steps(fit) * batch * sequences(data.task)
 
     def fine_tune(self, fit: FineTuning, advance: Callable[[float], None]) -> None:
@@ -107,7 +107,7 @@ class ModelDirectory:
 
     def _job(self, fit: FineTuning) -> TrainingJob:
         train = self._datasets.task(fit.task).train
-        return TrainingJob(fit.backbone, train, recipe=self._settings.recipe, seed=fit.seed)
+        return TrainingJob(fit.backbone, train, recipe=self._settings.recipe_of(fit.task), seed=fit.seed)
 
 
 def sequences(task: Task) -> int:

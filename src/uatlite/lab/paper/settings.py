@@ -1,11 +1,12 @@
 """The settings of a reproduction. The defaults are the paper's: BERT-base from the hub, its recipe, five seeds."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from uatlite.errors import ConfigurationError, check_choice
-from uatlite.lab.train.recipe import RECIPES, Recipe
+from uatlite.errors import ConfigurationError
+from uatlite.lab.train.recipe import CHANGES, RECIPES, Recipe, recipe_for
 
 BACKBONE = "bert-base-uncased"
 TRAINING_ROWS = 10
@@ -27,6 +28,8 @@ class ReproductionSettings:
     train_limit: int | None = None
     """rows drawn to train on"""
     recipe: Recipe = RECIPES["paper"]
+    by_task: Mapping[str, Recipe] = field(default_factory=dict)
+    """task -> its recipe, where that is another one"""
     resamples: int = 1000
 
     def __post_init__(self) -> None:
@@ -46,9 +49,13 @@ class ReproductionSettings:
     ) -> "ReproductionSettings":
         """With `limit`, the defaults change: ten times as many training rows, and the recipe for few rows."""
         name = recipe or ("paper" if limit is None else "few-rows")
-        check_choice("recipe", name, RECIPES)
         train_limit = train_limit or (None if limit is None else TRAINING_ROWS * limit)
-        return cls(limit=limit, train_limit=train_limit, recipe=RECIPES[name], **others)
+        by_task = {task: recipe_for(name, task) for task in CHANGES.get(name, {})}
+        return cls(limit=limit, train_limit=train_limit, recipe=recipe_for(name), by_task=by_task, **others)
+
+    def recipe_of(self, task: str) -> Recipe:
+        """How models of a task are trained."""
+        return self.by_task.get(task, self.recipe)
 
     def absolute(self) -> "ReproductionSettings":
         """The same settings for a process with another working directory."""
@@ -77,11 +84,18 @@ class ReproductionSettings:
         rows = "all rows of each set" if self.limit is None else f"at most {self.limit:,} rows of each set"
         trained = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
         backbone = self.backbone_of(None)
-        recipe = ", ".join(f"{name} {value}" for name, value in self.recipe.to_dict().items() if value is not None)
+        usual = self.recipe.to_dict()
+        recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
+        others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in self.by_task.items())
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
             f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one.",
-            f"Recipe: {recipe}.",
+            f"Recipe: {recipe}{others}.",
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
             "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
         ]
+
+
+def _changes(recipe: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """Where a recipe differs from the usual one: 'epochs 1, batch_size 64'."""
+    return ", ".join(f"{name} {value}" for name, value in recipe.items() if value != usual[name])

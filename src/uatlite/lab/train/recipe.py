@@ -1,13 +1,13 @@
 """How a classifier is fine-tuned: the recipe, whose defaults are the paper's, and what a method changes about it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.errors import ConfigurationError
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.passes.config import change, differences, spelling
 from uatlite.text.schema import Kind
 
@@ -63,6 +63,24 @@ DEMO = Recipe(learning_rate=2e-4, warmup_steps=10, batch_size=32, epochs=1, max_
 FEW_ROWS = Recipe(learning_rate=3e-4, warmup_steps=20, batch_size=32, epochs=3, max_length=128, group_by_length=True)
 
 RECIPES: dict[str, Recipe] = {"paper": Recipe(), "demo": DEMO, "few-rows": FEW_ROWS}
+
+CHANGES: dict[str, dict[str, dict[str, Any]]] = {
+    "few-rows": {
+        "sst2": {"learning_rate": 1e-4, "warmup_steps": 60, "epochs": 1},
+        "mnli": {"learning_rate": 2e-4, "warmup_steps": 60, "batch_size": 64, "epochs": 2},
+        "squad2": {"learning_rate": 2e-4, "epochs": 2},
+        "clinc150": {"learning_rate": 5e-4, "warmup_steps": 60, "batch_size": 64},
+        "wnut17": {"epochs": 5},
+        "goemotions": {"learning_rate": 2e-4, "warmup_steps": 60, "batch_size": 64, "epochs": 2},
+    }
+}
+"""recipe -> task -> what is different there: easy tasks with many rows take fewer epochs, many labels higher rates."""
+
+
+def recipe_for(name: str, task: str | None = None) -> Recipe:
+    """The recipe of a name, for a task of the catalogue or for any rows."""
+    check_choice("recipe", name, RECIPES)
+    return replace(RECIPES[name], **CHANGES.get(name, {}).get(task or "", {}))
 
 
 Batches = Callable[[], Iterator[dict[str, Tensor]]]
