@@ -135,6 +135,9 @@ def reproduce(
     train_limit: Annotated[
         int | None, shared.in_data(help="Train on N rows; by default ten times --limit, or all.")
     ] = None,
+    learned_only: Annotated[
+        bool, Option("--learned-only", help="Spend no more than the plain model on a task that it has not learned.")
+    ] = False,
     resamples: shared.Resamples = 1000,
     engine: shared.Engine = "local",
     address: shared.Address = None,
@@ -160,6 +163,7 @@ def reproduce(
         train_limit=train_limit,
         recipe=recipe,
         resamples=resamples,
+        learned_only=learned_only,
     )
     if not _run(names, output, settings, cluster):
         raise Exit(INCOMPLETE)

@@ -37,8 +37,8 @@ CORRELATIONS = ("pearson", "spearman", "partial")
 UNAVAILABLE = (CalibrationError, DataError, InputError, MissingDependency, ModelError)
 """Errors that leave a cell empty: missing data, package or model. Any other error is raised."""
 
-Reasons = Mapping[CellSpec, str]
-"""cell -> why it cannot be computed"""
+Reasons = Mapping[CellSpec, str | Learning]
+"""cell -> why it is not computed: a sentence, or the model that has not learned its task"""
 
 
 def measure_of(name: str) -> Measure:
@@ -116,7 +116,10 @@ def fill(declaration: Declaration, artifacts: Artifacts, reasons: Reasons) -> li
 def _measure(spec: CellSpec, artifacts: Artifacts, reasons: Reasons) -> Cell:
     measure = measure_of(spec.measure)
     if spec in reasons:
-        return Cell(None, None, measure.decimals, reasons[spec])
+        reason = reasons[spec]
+        if isinstance(reason, Learning):
+            return Cell(None, None, measure.decimals, f"not computed: {reason.sentence}", (reason,))
+        return Cell(None, None, measure.decimals, reason)
     try:
         learning = (learning_of(spec, artifacts),) if measure.of_learning else ()
         return Cell(measure.compute(spec, artifacts), None, measure.decimals, learning=learning)
@@ -142,8 +145,9 @@ def _derived(line: Line, parts: list[Cell]) -> Cell:
     assert line.derive is not None
     decimals = max(part.decimals for part in parts)
     known = [part.measurement for part in parts if part.measurement is not None]
-    if len(known) < len(parts):
-        return Cell(None, None, decimals, next((part.reason for part in parts if part.reason is not None), None))
-    function, linear = DERIVATIONS[line.derive]
     learning = tuple(dict.fromkeys(one for part in parts for one in part.learning))
+    if len(known) < len(parts):
+        reason = next((part.reason for part in parts if part.reason is not None), None)
+        return Cell(None, None, decimals, reason, learning)
+    function, linear = DERIVATIONS[line.derive]
     return Cell(combine(known, function, linear=linear), None, decimals, learning=learning)

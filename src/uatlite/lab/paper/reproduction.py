@@ -1,7 +1,7 @@
 """From names of tables to filled ones. Missing data are found first; a model or prediction is computed only once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import groupby
@@ -14,9 +14,10 @@ from uatlite.lab.evaluate.suite import ProgressDisplay
 from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
-from uatlite.lab.paper.grid import UNAVAILABLE, Grid, fill, measure_of
+from uatlite.lab.paper.grid import UNAVAILABLE, Grid, Reasons, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
-from uatlite.lab.paper.scores import learning_spec
+from uatlite.lab.paper.scores import Learning, learning_of, learning_spec
+from uatlite.methods.one_pass import BASE
 from uatlite.text.hub import UNREACHED, hub_was_missed
 
 PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
@@ -58,12 +59,21 @@ def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionD
     substitutes = artifacts.settings.substitutes
     declarations = [substitute_backbones(find_declaration(name), substitutes) for name in names]
     display.step("reading the data")
-    reasons = _missing(declarations, artifacts)
-    for line in _rows_at_hand(declarations, artifacts, reasons):
+    missing = _missing(declarations, artifacts)
+    for line in _rows_at_hand(declarations, artifacts, missing):
         display.say(line)
+    reasons: dict[CellSpec, str | Learning] = {**missing}
     parts = _new_work(declarations, artifacts, reasons)
-    display.begin_all(sum(part.amount(artifacts) for part in parts))
-    failed: dict[FineTuning, str] = {}
+    done, failed = 0.0, dict[FineTuning, str]()
+    if artifacts.settings.learned_only:
+        plain = _plain_work(parts)
+        done = plain.amount(artifacts)
+        display.begin_all(done + sum(part.amount(artifacts) for part in parts))
+        display.begin("plain models", done)
+        _compute(plain, artifacts, display, failed)
+        reasons.update(_unlearned(declarations, artifacts, reasons, failed))
+        parts = _new_work(declarations, artifacts, reasons)
+    display.begin_all(done + sum(part.amount(artifacts) for part in parts))
     for declaration, part in zip(declarations, parts, strict=True):
         display.begin(declaration.name, part.amount(artifacts))
         _compute(part, artifacts, display, failed)
@@ -86,6 +96,16 @@ class _Work:
     def amount(self, artifacts: Artifacts) -> float:
         """In passes over a sequence."""
         return sum(map(artifacts.models.work, self.fits)) + sum(map(artifacts.work, self.jobs))
+
+
+def _plain_work(parts: Sequence[_Work]) -> _Work:
+    """The plain models and what they predict in one pass: it shows whether a task was learned."""
+    fits = tuple(fit for part in parts for fit in part.fits if fit == fit.plain)
+    return _Work(fits, tuple(job for part in parts for job in part.jobs if _is_plain(job)))
+
+
+def _is_plain(job: PredictionJob) -> bool:
+    return job.fit == job.fit.plain and job.method == BASE.name
 
 
 def _missing(declarations: Sequence[Declaration], artifacts: Artifacts) -> dict[CellSpec, str]:
@@ -119,7 +139,7 @@ def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
 
 
 def _rows_at_hand(
-    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: dict[CellSpec, str]
+    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Mapping[CellSpec, str]
 ) -> Iterator[str]:
     """Which rows a run has and which it lacks, a line each; said before anything is trained."""
     if hub_was_missed():
@@ -136,7 +156,7 @@ def _rows_at_hand(
         yield f"missing: {cells}: {reason}"
 
 
-def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons: dict[CellSpec, str]) -> list[_Work]:
+def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Reasons) -> list[_Work]:
     fits: set[FineTuning] = set()
     jobs: set[PredictionJob] = set()
     parts = []
@@ -162,6 +182,24 @@ def _jobs_of(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
     measure = measure_of(spec.measure)
     plain = artifacts.jobs(learning_spec(spec)) if measure.of_learning else []
     return [*plain, *measure.jobs(spec, artifacts)]
+
+
+def _unlearned(
+    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Reasons, failed: dict[FineTuning, str]
+) -> dict[CellSpec, Learning]:
+    """The cells that need more than one pass of a plain model that has not learned its task."""
+    found: dict[CellSpec, Learning] = {}
+    specs = (spec for declaration in declarations for spec in declaration.specs())
+    for spec in (spec for spec in specs if spec not in reasons):
+        if not measure_of(spec.measure).of_learning or any(fit in failed for fit in _fits_of(spec, artifacts)):
+            continue
+        jobs = measure_of(spec.measure).jobs(spec, artifacts)
+        if jobs and all(map(_is_plain, jobs)):
+            continue
+        learning = learning_of(spec, artifacts)
+        if not learning.learned:
+            found[spec] = learning
+    return found
 
 
 def _order(job: PredictionJob) -> tuple[str, ...]:

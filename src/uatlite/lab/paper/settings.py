@@ -31,6 +31,8 @@ class ReproductionSettings:
     by_task: Mapping[str, Recipe] = field(default_factory=dict)
     """task -> its recipe, where that is another one"""
     resamples: int = 1000
+    learned_only: bool = False
+    """stop at the plain model of a task that it has not learned; cells that need more stay empty"""
 
     def __post_init__(self) -> None:
         for name in ("seeds", "limit", "train_limit", "resamples"):

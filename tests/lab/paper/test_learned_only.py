@@ -1,0 +1,38 @@
+"""`--learned-only`: no more than the plain model is spent on a task that it has not learned."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from uatlite.lab.paper import scores
+from uatlite.lab.paper.settings import ReproductionSettings as Settings
+from uatlite.lab.paper.write import write_reproduction
+
+TABLE = ["main"]
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_an_unlearned_task_costs_the_plain_model_alone(
+    learned: bool, settings: Settings, tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "MARGIN", -1.0 if learned else 2.0)
+    display = recorder()
+    chosen = replace(settings, learned_only=True)
+    (table,) = write_reproduction(TABLE, tmp_path, chosen, display).tables
+    trained = {path.name.split("-")[1] for path in (tmp_path / "models").iterdir()}
+    assert trained == ({"base", "ensemble", "sngp", "vi"} if learned else {"base"})
+    assert display.done == pytest.approx(display.work)
+    general = table.grids[0]
+    assert general.cells["base+ts", "sst2"].measurement is not None
+    uat = general.cells["uat", "sst2"]
+    if learned:
+        assert uat.measurement is not None
+        assert not table.reasons
+        return
+    assert uat.measurement is None
+    assert uat.reason is not None
+    assert "not computed: " in uat.reason
+    assert "on sst2 has an accuracy of" in uat.reason
+    assert {verdict.outcome for verdict in table.verdicts} == {"not learned"}
