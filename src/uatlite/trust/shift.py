@@ -44,9 +44,7 @@ class ShiftReport:
     def describe(self) -> str:
         """The verdict in one sentence."""
         if self.shifted is None:
-            return (
-                f"{self.rows} rows are too few to tell a shift (at least {CHECKED_ROWS}): the promises are unchecked."
-            )
+            return f"Rows: {self.rows}. A shift can be told from {CHECKED_ROWS} on: the promises are unchecked."
         verdict = "The data have shifted: the promises are off" if self.shifted else "No shift was found"
         evidence = f"p = {self.p_value:.2g}, false alarms {self.false_alarm:g}"
         if self.median_scope is not None:
