@@ -74,16 +74,6 @@ def test_questions_of_many_callers_share_batches_and_each_gets_its_own_answer() 
     asyncio.run(check())
 
 
-def test_a_lone_question_waits_no_longer_than_the_gathering() -> None:
-    async def check() -> None:
-        async with started(Squares(), gather=0.05) as batcher:
-            begun = asyncio.get_running_loop().time()
-            assert await batcher.submit([3], 10) == [9]
-            assert asyncio.get_running_loop().time() - begun >= 0.05
-
-    asyncio.run(check())
-
-
 def test_a_full_queue_refuses_at_once_and_takes_again_when_it_has_emptied() -> None:
     async def check() -> None:
         squares = Squares()
