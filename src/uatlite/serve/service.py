@@ -74,7 +74,7 @@ class Limits:
     explaining: int = 8
     """explanations that may wait"""
     gather: float = 0.005
-    """seconds that a text waits for others to fill its batch"""
+    """seconds that a text waits at most for as many others as the latest batch had"""
     deadline: float = 30.0
     """seconds after which a request is given up"""
     requests: int = 1024
