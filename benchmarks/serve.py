@@ -5,13 +5,15 @@
 MODEL is a directory, best one that `uatlite calibrate` wrote; texts are the `text` column of FILE, or drawn from a
 vocabulary of common words. The service is a process of its own, started as a user starts it.
 Offline and service run one after the other in rounds, so that what else the machine does falls on both; what a host
-takes from a virtual machine meanwhile ("steal") is printed. Requests are written by hand, because an HTTP library takes
-some milliseconds of the cores that the service is to be measured on.
+takes from a virtual machine meanwhile ("steal") is printed, and so is what each of offline engine, service and clients
+spends of a core on a text: the clients share the cores with the service, as those of another machine do not. Requests
+are written by hand, because an HTTP library takes some milliseconds of the cores that the service is to be measured on.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -32,6 +34,8 @@ import numpy as np
 ROUNDS = 5
 WARM = 600
 """requests before the overload, so that most lengths of text have their masks"""
+PAUSE = 0.5
+"""seconds after the offline engine, because numpy's threads spin for a while after a product"""
 TOLERANCE = 1e-5
 WORDS = ("the", "a", "film", "story", "and", "is", "was", "not", "very", "good", "bad", "plot", "scene", "never")
 
@@ -136,17 +140,22 @@ def throughput(model: str, texts: list[str], clients: int) -> float:
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(texts[:32], check_shift=False)
     ratios, speeds, latencies, steals, statuses, worst = [], [], [], [], Counter[int](), 0.0
+    spent: dict[str, list[float]] = {"offline": [], "service": [], "clients": []}  # milliseconds of a core a text
     parts = np.array_split(np.arange(len(texts)), ROUNDS)
-    with served(model) as (address, _):
+    with served(model) as (address, pid):
         asyncio.run(ask_all(address, list(enumerate(texts[:64])), clients))
         for part in parts:
             chosen = [texts[i] for i in part]
-            begun, taken = time.perf_counter(), stolen()
+            begun, taken, own = time.perf_counter(), stolen(), time.process_time()
             offline = classifier.predict(chosen, check_shift=False)
             seconds = time.perf_counter() - begun
+            spent["offline"].append((time.process_time() - own) * 1000 / len(chosen))
             lost = (stolen() - taken) / seconds
-            taken = stolen()
+            time.sleep(PAUSE)
+            taken, own, its = stolen(), time.process_time(), processor_seconds(pid)
             load = asyncio.run(ask_all(address, list(enumerate(chosen)), clients))
+            spent["clients"].append((time.process_time() - own) * 1000 / len(chosen))
+            spent["service"].append((processor_seconds(pid) - its) * 1000 / len(chosen))
             steals.append(f"{lost:.0%}/{(stolen() - taken) / load.seconds:.0%}")
             statuses += load.statuses
             latencies += load.latencies
@@ -162,6 +171,8 @@ def throughput(model: str, texts: list[str], clients: int) -> float:
     print(f"largest difference from the offline probabilities {worst:.1e}, same labels and decisions: {worst < 1}")
     rounds = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     print(f"throughput / offline engine: {statistics.median(ratios):.2f} (rounds: {rounds})")
+    shares = ", ".join(f"{who} {statistics.median(times):.2f}" for who, times in spent.items())
+    print(f"milliseconds of a core a text: {shares}")
     print(f"stolen by the host, of one core, offline/service: {', '.join(steals)}")
     print(
         f"texts a second {statistics.median(speeds):.0f}; latency median {1000 * statistics.median(latencies):.0f} ms, "
@@ -175,6 +186,12 @@ def throughput(model: str, texts: list[str], clients: int) -> float:
 def stolen() -> float:
     """Seconds that the host has taken from this machine's cores. (Linux.)"""
     return int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]) / 100
+
+
+def processor_seconds(pid: int) -> float:
+    """Seconds that all threads of a process have computed. (Linux.)"""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> float:

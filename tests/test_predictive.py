@@ -9,7 +9,18 @@ from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 
 from uatlite.errors import InputError
-from uatlite.predictive import margin_variance, mean_logits, predict, softmax, summarise, summarise_gaussian
+from uatlite.predictive import (
+    NODES,
+    WEIGHTS,
+    margin_direction,
+    margin_variance,
+    mean_logits,
+    predict,
+    softmax,
+    summarise,
+    summarise_gaussian,
+)
+from uatlite.values import Floats, Integers
 
 LOGITS = np.random.default_rng(0).normal(size=(7, 20, 4)) * 3
 
@@ -125,6 +136,25 @@ def test_a_gaussian_margin_agrees_with_many_sampled_passes() -> None:
         for name in ("entropy", "expected_entropy", "mutual_information", "variance"):
             assert getattr(found, name)[row] == pytest.approx(getattr(sampled, name)[0], abs=6e-3), name
     assert found.probabilities == pytest.approx(softmax(logits))
+
+
+def test_a_gaussian_is_summarised_in_one_call_as_node_by_node() -> None:
+    """`apply` may depend on the row, as a calibrator does that knows each row's variance; exactly the same numbers."""
+    rng = np.random.default_rng(6)
+    logits, variance, scales = rng.normal(0, 2, (5, 3)), rng.uniform(0.05, 6.0, 5), rng.uniform(0.5, 2.0, 5)
+    calls = []
+
+    def apply(given: Floats, rows: Integers) -> Floats:
+        calls.append(len(given))
+        return softmax(given * scales[rows][:, None])
+
+    found = summarise_gaussian(logits, variance, apply)
+    assert calls == [5, 5 * len(NODES)]
+    rows, step = np.arange(5), margin_direction(logits) * np.sqrt(variance)[:, None]
+    passes = np.stack([apply(logits + node * step, rows) for node in NODES])
+    expected = summarise(apply(logits, rows), passes, logits, WEIGHTS)
+    for name, values in vars(expected).items():
+        np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
 
 
 def test_an_unknown_variance_leaves_the_other_measures() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier import exported as onnx
@@ -258,6 +259,20 @@ def test_one_thread_gives_the_same(fp32: Path, texts_of: Texts) -> None:
     before = clf.predict_proba(texts_of(5))
     with clf.runtime.one_thread():
         np.testing.assert_allclose(clf.predict_proba(texts_of(5)), before, atol=1e-6)
+
+
+def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
+    """Its other threads spin after a product, on cores that the texts need."""
+
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    runtime = load_exported(fp32)
+    with threadpool_limits(2, user_api="blas"):
+        assert threads() == {2}
+        with runtime.one_thread():
+            assert threads() == {1}
+        assert threads() == {2}
 
 
 def test_a_processor_without_int8_products_is_warned_of_once(

@@ -1,15 +1,17 @@
 """Who is let in, and what a browser may do with what it is sent."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError
 from uatlite.serve.app import create_app
-from uatlite.serve.http import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
+from uatlite.serve.http import HEADERS, TOKEN_VARIABLE, Protection, allowed_hosts, host_name, is_loopback, read_token
 from uatlite.serve.service import Limits, Service
 
 TOKEN = "correct-horse-battery"
@@ -129,3 +131,28 @@ def test_limits_are_checked(wrong: dict[str, object]) -> None:
         Limits(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="could never be accepted"):
         Limits(texts=100, waiting=99)
+
+
+def test_a_header_of_the_application_does_not_stand_beside_ours() -> None:
+    sent: list[Message] = []
+
+    async def careless(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"X-Frame-Options", b"ALLOWALL"), (b"cache-control", b"public"), (b"etag", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    app = Protection(careless, token=None, hosts=None, most=1)
+    for path, caching in (("/predict", b"no-store"), ("/static/main.js", b"no-cache")):
+        sent.clear()
+        asyncio.run(app({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send))
+        headers = [(name, value) for name, value in sent[0]["headers"] if name != b"etag"]
+        assert len(sent[0]["headers"]) == len(headers) + 1
+        expected = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+        assert dict(headers) == expected | {b"cache-control": caching}
+        assert len(headers) == len(expected) + 1

@@ -13,7 +13,7 @@ from uatlite.errors import CalibrationError
 from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
-from uatlite.serve.traffic import SERVED, TrafficMonitor, TrafficWindow, shift_values
+from uatlite.serve.traffic import SERVED, Readings, TrafficMonitor, TrafficWindow
 from uatlite.trust.monitor import Monitor
 
 
@@ -60,16 +60,16 @@ def test_the_window_is_the_check_of_the_latest_texts(
     assert reference is not None
     predictions = list(classifier.predict([*["a3 a3"] * 30, *made_texts(40, seed=9)], check_shift=False))
     window = TrafficWindow(reference, size=40)
-    window.add(predictions[:7])
-    assert window.report() == reference.check(*shift_values(reference, predictions[:7]))
-    window.add(predictions[7:30])
+    readings = [Readings.of(reference.score, part) for part in (predictions[:7], predictions[7:30], predictions[30:])]
+    window.add(readings[0])
+    assert window.report() == reference.check(readings[0].scores, readings[0].scope)
+    window.add(readings[1])
     before = window.report()
     assert before is not None
     assert before.shifted is True
-    window.add([])
     assert window.report() is before  # nothing new, nothing computed
-    window.add(predictions[30:])
-    assert window.report() == reference.check(*shift_values(reference, predictions[30:]))
+    window.add(readings[2])
+    assert window.report() == reference.check(readings[2].scores, readings[2].scope)
     assert TrafficWindow(None).report() is None
 
 
@@ -116,8 +116,8 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
     predictions = classifier.predict(texts, check_shift=False)
     assert classifier.calibration_ is not None
     assert classifier.calibration_.shift is not None
-    scores, scope = shift_values(classifier.calibration_.shift, list(predictions))
-    expected, _ = Monitor.begin(watch.reference).after(watch.reference, scores, scope)
+    readings = Readings.of(classifier.calibration_.shift.score, list(predictions))
+    expected, _ = Monitor.begin(watch.reference).after(watch.reference, readings.scores, readings.scope)
     assert state.rows == 30
     assert state.monitor.log_martingale == pytest.approx(expected.log_martingale, abs=1e-6)
     assert sum(tally.rows for tally in state.timeline.hours.values()) == 30
@@ -148,7 +148,7 @@ def test_texts_wait_while_another_process_holds_the_state(
     watch.count([], "nowhere")
     assert classifier.calibration_ is not None
     monitor = TrafficMonitor(watch.reference, replace(watch, patience=0.0))
-    monitor.add(list(classifier.predict(["a1 a2", "a3"], check_shift=False)))
+    monitor.add(Readings.of(watch.reference.score, list(classifier.predict(["a1 a2", "a3"], check_shift=False))))
     with watch.locked():
         assert monitor.count().rows == 0
     assert monitor.count().rows == 2

@@ -189,10 +189,16 @@ class OnnxRuntime:
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
+        try:
+            from threadpoolctl import threadpool_limits
+        except ModuleNotFoundError as error:
+            raise MissingDependency("threadpoolctl", "onnx") from error
         before, self._threads = self._threads, 1
         self._sessions.clear()
         try:
-            yield
+            # After a product numpy's other threads spin for some 50 ms, which takes a whole core from the texts.
+            with threadpool_limits(1, user_api="blas"):
+                yield
         finally:
             self._threads = before
 

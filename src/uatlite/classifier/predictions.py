@@ -1,5 +1,6 @@
 """What a classifier says about some texts: a value that reads, slices, prints and becomes a table."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -372,7 +373,7 @@ class Prediction(TextPrediction[Predictions]):
             row["above_threshold"] = self.above_threshold
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
-        row |= {name: getattr(self, name) for name in MEASURES}
+        row |= {name: _known(getattr(among.predictive, name)[self.row]) for name in MEASURES}
         row |= self._reading()
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}
 
@@ -381,4 +382,5 @@ class Prediction(TextPrediction[Predictions]):
 
 
 def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    plain = float(value)  # of numpy's numbers everything takes longer
+    return None if math.isnan(plain) else plain

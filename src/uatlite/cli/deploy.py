@@ -69,7 +69,10 @@ def serve(
     method: shared.Method = None,
     max_length: shared.MaxLength = None,
     batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
-    gather: Annotated[float, shared.in_limits(help="Milliseconds that a text waits for others.")] = 5.0,
+    gather: Annotated[
+        float,
+        shared.in_limits(help="Most milliseconds that a text waits for others, where the latest batch had several."),
+    ] = 5.0,
     waiting: Annotated[int, shared.in_limits(help="Texts that may wait; more are refused with 503.")] = 512,
     deadline: Annotated[float, shared.in_limits(help="Seconds to answer a request.")] = 30.0,
     most_texts: Annotated[int, shared.in_limits(help="Most texts in a request.")] = 128,

@@ -1,11 +1,11 @@
 """The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -23,14 +23,13 @@ from uatlite.serve.http import (
     BoundedBodies,
     ErrorResponse,
     Protection,
-    Refusal,
     add_handlers,
     invalid,
     overloaded,
 )
 from uatlite.serve.inspector import Inspection, inspect
+from uatlite.serve.predict import ShortPath, predict_classes, predict_entities, predict_labels, until_disconnect
 from uatlite.serve.schema import (
-    Answer,
     CurveRequest,
     CurveResponse,
     ExplainRequest,
@@ -38,28 +37,22 @@ from uatlite.serve.schema import (
     PredictRequest,
     PredictResponse,
     ServedModel,
-    Shift,
     Status,
     text_of,
 )
-from uatlite.serve.service import Limits, Service, checked_text, checked_texts, risk_coverage
+from uatlite.serve.service import Limits, Service, checked_text, risk_coverage
 from uatlite.serve.text_answers import (
-    EntitiesAnswer,
     EntitiesResponse,
     ExplainedEntity,
     ExplainedLabel,
     ExplainEntityRequest,
     ExplainLabelRequest,
-    LabelsAnswer,
     LabelsResponse,
     TagRequest,
     explain_entity,
     explain_label,
     tagged_of,
 )
-from uatlite.values import Text
-
-Result = TypeVar("Result")
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -71,7 +64,8 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
     """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
     api = build_api(service, secured=token is not None)
-    bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
+    short = ShortPath(api, service)
+    bounded = BoundedBodies(short, most=service.limits.body, seconds=service.limits.deadline)
     protected = Protection(bounded, token=token, hosts=hosts, most=service.limits.requests)
     paths = [str(getattr(route, "path", "")) for route in api.routes]
     return RequestCounter(protected, counters=service.counters, paths=paths)
@@ -107,10 +101,7 @@ def _add_classes(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Classify texts", tags=["classify"])
     async def predict(body: PredictRequest, request: Request) -> PredictResponse:
         """Each text gets the same prediction as if it were sent alone."""
-        predictions, common = await predicted(service, request, [text_of(one) for one in body.texts])
-        answers = [Answer.of(one) for one in predictions]
-        service.counters.predictions(answers)
-        return PredictResponse(predictions=answers, **common)
+        return await predict_classes(service, body, request.receive)
 
     @api.post("/explain", summary="Explain one text", tags=["classify"])
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
@@ -119,17 +110,14 @@ def _add_classes(api: FastAPI, service: Service) -> None:
             raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
         text = checked_text(text_of(body.text), service)
         inspection = Inspection(text, body.settings, body.masking)
-        return await until_disconnect(request, service.explain(partial(inspect, service.predictor, inspection)))
+        return await until_disconnect(request.receive, service.explain(partial(inspect, service.predictor, inspection)))
 
 
 def _add_labels(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Label texts", tags=["classify"])
     async def predict(body: PredictRequest, request: Request) -> LabelsResponse:
         """Each text gets the same labels as if it were sent alone."""
-        predictions, common = await predicted(service, request, [text_of(one) for one in body.texts])
-        answers = [LabelsAnswer.of(one, service.predictor) for one in predictions]
-        service.counters.predictions(answers)
-        return LabelsResponse(predictions=answers, **common)
+        return await predict_labels(service, body, request.receive)
 
     @api.post("/explain", summary="Explain one label of a text", tags=["classify"])
     async def explain(body: ExplainLabelRequest, request: Request) -> ExplainedLabel:
@@ -138,35 +126,21 @@ def _add_labels(api: FastAPI, service: Service) -> None:
             raise invalid("label", f"is not one of: {', '.join(service.predictor.class_names)}")
         text = checked_text(text_of(body.text), service)
         work = partial(explain_label, service.predictor, text, body.label)
-        return await until_disconnect(request, service.explain(work))
+        return await until_disconnect(request.receive, service.explain(work))
 
 
 def _add_entities(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary="Find entities in texts", tags=["classify"])
     async def predict(body: TagRequest, request: Request) -> EntitiesResponse:
         """Each text gets the same entities as if it were sent alone."""
-        predictions, common = await predicted(service, request, [tagged_of(one) for one in body.texts])
-        answers = [EntitiesAnswer.of(one) for one in predictions]
-        service.counters.predictions(answers)
-        return EntitiesResponse(predictions=answers, **common)
+        return await predict_entities(service, body, request.receive)
 
     @api.post("/explain", summary="Explain one entity of a text", tags=["classify"])
     async def explain(body: ExplainEntityRequest, request: Request) -> ExplainedEntity:
         """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
         text = checked_text(tagged_of(body.text), service)
         work = partial(explain_entity, service.predictor, text, body.entity)
-        return await until_disconnect(request, service.explain(work))
-
-
-async def predicted(service: Service, request: Request, given: Sequence[Text]) -> tuple[list[Any], dict[str, Any]]:
-    """The predictions of the texts of a request, and the fields of its response that all kinds share."""
-    predictions = await until_disconnect(request, service.predict(checked_texts(given, service)))
-    report = await service.shift(predictions)
-    return predictions, {
-        "shift": None if report is None else Shift.of(report),
-        "calibrated": service.predictor.calibration is not None,
-        "method": service.predictor.settings.method.name,
-    }
+        return await until_disconnect(request.receive, service.explain(work))
 
 
 ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels, "tokens": _add_entities}
@@ -219,25 +193,6 @@ def _add_page(api: FastAPI, address: str, html: str) -> None:
     @api.get(address, include_in_schema=False)
     async def page() -> HTMLResponse:
         return HTMLResponse(html)
-
-
-async def until_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled when the client disconnects."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_disconnect(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise Refusal(499)
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
-
-
-async def _disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:

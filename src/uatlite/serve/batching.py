@@ -1,8 +1,8 @@
 """Items from many callers, gathered into batches for worker threads.
 
 All bookkeeping happens on the event loop, so there are no locks; only `process` runs in the worker threads. When a
-worker is free it takes its share of the waiting items. If these are less than a full batch, it waits a few
-milliseconds for more.
+worker is free it takes its share of the waiting items. If these are fewer than the latest batch had, it waits a few
+milliseconds for more: clients that were answered together ask again together. A client alone never waits for others.
 """
 
 import asyncio
@@ -54,6 +54,7 @@ class Batcher(Generic[Item, Result]):
         self._changed = asyncio.Event()
         self._closing = False
         self._seconds = 0.0
+        self._latest = 1  # items of the latest batch
 
     def __len__(self) -> int:
         """How many items wait."""
@@ -73,10 +74,14 @@ class Batcher(Generic[Item, Result]):
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
         tickets = [_Ticket[Item, Result](item, loop.create_future(), loop.time()) for item in items]
+        idle = not self._tickets
         self._tickets.extend(tickets)
-        self._changed.set()
+        if idle or self._enough:  # between these a worker would only wake to wait again
+            self._changed.set()
         try:
             async with asyncio.timeout(seconds):
+                if len(tickets) == 1:  # the usual request, without the cost of gathering
+                    return [await tickets[0].result]
                 return await asyncio.gather(*(ticket.result for ticket in tickets))
         finally:
             self._withdraw(tickets)
@@ -90,8 +95,14 @@ class Batcher(Generic[Item, Result]):
         self._closing = True
         self._changed.set()
 
+    @property
+    def _enough(self) -> bool:
+        """Whether a worker need not wait for more items."""
+        return len(self._tickets) >= min(self._most, self._latest)
+
     async def _work(self) -> None:
         while batch := await self._next():
+            self._latest = len(batch)
             self._on_batch(len(batch))
             begun = asyncio.get_running_loop().time()
             self._busy += 1
@@ -115,7 +126,7 @@ class Batcher(Generic[Item, Result]):
                 await self._wait(None)
                 continue
             left = self._tickets[0].entered + self._gather - asyncio.get_running_loop().time()
-            if left <= 0 or len(self._tickets) >= self._most or self._closing:
+            if left <= 0 or self._enough or self._closing:
                 size = min(self._most, math.ceil(len(self._tickets) / (self._workers - self._busy)))
                 return [self._tickets.popleft() for _ in range(size)]
             await self._wait(left)
@@ -124,7 +135,8 @@ class Batcher(Generic[Item, Result]):
         """Wait for an item or the end, at most `seconds`."""
         self._changed.clear()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     async def _process_batch(self, batch: list[_Ticket[Item, Result]]) -> None:
         """Process a batch; if it fails, its items one by one, so that a bad item fails alone."""

@@ -72,8 +72,10 @@ class Counters:
             self._texts.labels(str(answer.label) if isinstance(answer, Answer) else SEVERAL).inc()
             for label in () if isinstance(answer, Answer) else answer.reported:
                 self._reported.labels(label).inc()
-            self._abstained.inc(answer.abstain is True)
-            self._outside.inc(answer.out_of_scope is True)
+            if answer.abstain:
+                self._abstained.inc()
+            if answer.out_of_scope:
+                self._outside.inc()
             self._passes.inc(answer.passes)
 
     def traffic(self, report: ShiftReport | None) -> None:

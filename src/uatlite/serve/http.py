@@ -18,7 +18,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -130,7 +130,12 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    LOG.error("%s %s failed", request.method, request.url.path)  # the trace follows: uvicorn logs what is raised
+    return failed(request.method, request.url.path)
+
+
+def failed(method: str, path: str) -> JSONResponse:
+    """The response to a request on which the service failed; raise the error again, so that uvicorn logs its trace."""
+    LOG.error("%s %s failed", method, path)
     return answer(Refusal(500))
 
 
@@ -170,7 +175,7 @@ class BoundedBodies:
             await answer(refusal)(scope, receive, send)
             return
         if body is not None:
-            await self._app(scope, _replay(body, receive), send)
+            await self._app(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None where the client has left."""
@@ -193,7 +198,7 @@ class BoundedBodies:
         return Refusal(413, message, headers={"Connection": "close"})
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """A channel that gives the body once, and then what the client sends next, which is its disconnect."""
     given = False
 
@@ -239,6 +244,12 @@ HEADERS: Mapping[str, str] = {
 }
 
 
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+CACHE = b"cache-control"
+OWN = frozenset((CACHE, *(name for name, _ in RAW_HEADERS)))
+"""The names of the headers that every response has from here."""
+
+
 class Protection:
     """Checks host, site and token of each request, limits requests under way, and adds headers to each response."""
 
@@ -253,13 +264,12 @@ class Protection:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        fresh = not scope["path"].startswith(OPEN_FOLDER)
+        caching = (CACHE, b"no-cache" if scope["path"].startswith(OPEN_FOLDER) else b"no-store")
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                headers["Cache-Control"] = "no-store" if fresh else "no-cache"
+                others = [one for one in message.get("headers", ()) if one[0].lower() not in OWN]
+                message = {**message, "headers": [*others, *RAW_HEADERS, caching]}
             await send(message)
 
         self._under_way += 1

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,9 +36,9 @@ from uatlite.serve.schema import (
     Traffic,
     Watched,
 )
-from uatlite.serve.traffic import OnePrediction, TrafficMonitor, TrafficWindow, shift_values
+from uatlite.serve.traffic import OnePrediction, Readings, TrafficMonitor, TrafficWindow
 from uatlite.trust.monitor import Reference
-from uatlite.trust.shift import ShiftReport
+from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 from uatlite.values import Choices, Text, strings
 
 MOST_FAULTS = 10
@@ -73,7 +74,7 @@ class Limits:
     explaining: int = 8
     """explanations that may wait"""
     gather: float = 0.005
-    """seconds that a text waits for others to fill its batch"""
+    """seconds that a text waits at most for as many others as the latest batch had"""
     deadline: float = 30.0
     """seconds after which a request is given up"""
     requests: int = 1024
@@ -158,11 +159,7 @@ class Service:
 
     async def predict(self, texts: Sequence[Text]) -> list[Any]:
         """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
-        predictions = await self._submit(self._texts, texts)
-        self.window.add(predictions)
-        if self.monitor is not None:
-            self.monitor.add(predictions)
-        return predictions
+        return await self._submit(self._texts, texts)
 
     async def explain(self, explanation: Callable[[], Result]) -> Result:
         """What a worker thread explains; raises a `Refusal` where the settings or the text do not allow it."""
@@ -172,14 +169,18 @@ class Service:
         except (ConfigurationError, InputError, ModelError) as error:
             raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
 
-    async def shift(self, predictions: Sequence[OnePrediction]) -> ShiftReport | None:
-        """Whether the texts of a request are like the calibration rows; None where these are unknown."""
+    async def count(self, predictions: Sequence[OnePrediction]) -> ShiftReport | None:
+        """Count the texts of an answered request; whether they are like the calibration rows, None where unknown."""
         calibration = self.predictor.calibration
         if calibration is None or calibration.shift is None:
             return None
-        # An exact test takes milliseconds, which would block the event loop.
-        scores, scope = shift_values(calibration.shift, predictions)
-        return await asyncio.to_thread(calibration.shift.check, scores, scope)
+        readings = Readings.of(calibration.shift.score, predictions)
+        self.window.add(readings)
+        if self.monitor is not None:
+            self.monitor.add(readings)
+        check = partial(calibration.shift.check, readings.scores, readings.scope)
+        # An exact test takes milliseconds, which would block the event loop; so few texts are not tested.
+        return check() if len(predictions) < CHECKED_ROWS else await asyncio.to_thread(check)
 
     async def traffic(self) -> ShiftReport | None:
         """Whether the latest texts of all requests are like the calibration rows; None where these are unknown."""

@@ -6,11 +6,13 @@ evidence is valid at every moment, so looking often costs no false alarms.
 """
 
 import logging
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -39,10 +41,22 @@ class OnePrediction(Protocol):
         ...
 
 
-def shift_values(reference: ShiftReference, predictions: Sequence[OnePrediction]) -> tuple[Floats, Floats | None]:
-    """What a reference compares: the score and, where it is known, the scope's p-value of each prediction, (rows,)."""
-    measures = measures_of([one.as_row() for one in predictions])
-    return shift_scores(reference.score, measures), measures.scope
+@dataclass(frozen=True, eq=False)
+class Readings:
+    """What the checks of the traffic read of the predictions of a request, made once for all of them."""
+
+    rows: list[dict[str, Any]]
+    scores: Floats
+    """(rows,): what tells a shift"""
+    scope: Floats | None
+    """(rows,): p-values of being in scope; None where they are not known"""
+
+    @classmethod
+    def of(cls, score: str, predictions: Sequence[OnePrediction]) -> Self:
+        """The readings of one prediction or more; `score` is the name of what tells a shift."""
+        rows = [one.as_row() for one in predictions]
+        measures = measures_of(rows)
+        return cls(rows, shift_scores(score, measures), measures.scope)
 
 
 def counted_label(row: Mapping[str, Any]) -> str:
@@ -67,16 +81,13 @@ class TrafficWindow:
         self._report: ShiftReport | None = None if reference is None else reference.check([])
         self._lock = threading.Lock()
 
-    def add(self, predictions: Sequence[OnePrediction]) -> None:
-        """Add the predictions of a request; the oldest leave a full window."""
-        if self._reference is None or not predictions:
-            return
-        scores, scope = shift_values(self._reference, predictions)
-        unknown = np.full(len(scores), np.nan)
-        rows = zip(scores.tolist(), (unknown if scope is None else scope).tolist(), strict=True)
+    def add(self, readings: Readings) -> None:
+        """Add the texts of a request; the oldest leave a full window."""
+        scores = readings.scores.tolist()
+        scope = [np.nan] * len(scores) if readings.scope is None else readings.scope.tolist()
         with self._lock:
-            self._rows.extend(rows)
-            self._seen += len(predictions)
+            self._rows.extend(zip(scores, scope, strict=True))
+            self._seen += len(scores)
 
     def report(self) -> ShiftReport | None:
         """Whether the texts of the window are like the calibration rows; None where these are unknown.
@@ -108,16 +119,14 @@ class TrafficMonitor:
         self._pending: deque[Outcome] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
 
-    def add(self, predictions: Sequence[OnePrediction]) -> None:
-        """Add the predictions of a request; `count` counts them."""
-        rows: list[dict[str, Any]] = [one.as_row() for one in predictions]
-        scores = shift_scores(self._reference.score, measures_of(rows))
+    def add(self, readings: Readings) -> None:
+        """Add the texts of a request; `count` counts them."""
         hour = hour_of(time.time())
         known = ("scope", "abstain", "out_of_scope")
         self._pending.extend(
-            Outcome(hour, counted_label(row), row["confidence"], float(score), *(row.get(name) for name in known))
-            for row, score in zip(rows, scores, strict=True)
-            if np.isfinite(score)
+            Outcome(hour, counted_label(row), row["confidence"], score, *(row.get(name) for name in known))
+            for row, score in zip(readings.rows, readings.scores.tolist(), strict=True)
+            if math.isfinite(score)
         )
 
     def count(self) -> WatchState:
