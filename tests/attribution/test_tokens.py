@@ -85,7 +85,9 @@ def test_several_outputs_are_those_of_one_at_a_time(shared, texts):
 def test_backward_passes_that_run_together_are_those_of_one_at_a_time(architecture, shared, texts, monkeypatch):
     model, batch, calls = shared(architecture, tokens=True), texts((6,)), []
     grad = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", lambda *args, **options: calls.append(args[2]) or grad(*args, **options))
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda *args, **options: calls.append(args[2]) or grad(*args, **options)
+    )
     found = {}
     for most, expected in ((1, 6), (6 * 4, 2), (6 * 6, 1)):
         monkeypatch.setattr("uatlite.attribution.first_order.BACKWARD_TOKENS", most)
