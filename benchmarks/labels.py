@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers, sigmoid
+from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.run import run
-from uatlite.classifier.several import LOG_ODDS, lowest_score
+from uatlite.classifier.several import LOG_ODDS, lowest_score, sigmoid
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
