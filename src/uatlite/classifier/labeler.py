@@ -34,7 +34,7 @@ from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.answer_explanation import LabelExplanation
 
 
 LEAST = 0.1
@@ -144,7 +144,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
 
         By default the label that is least sure. It takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.label_explanation import explain_label
+        from uatlite.classifier.answer_explanation import explain_label
 
         return explain_label(self.predictor(), check_text(text, chooses=False), label)
 

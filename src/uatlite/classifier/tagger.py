@@ -41,7 +41,7 @@ from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Words, check_share
 
 if TYPE_CHECKING:
-    from uatlite.classifier.entity_explanation import EntityExplanation
+    from uatlite.classifier.answer_explanation import EntityExplanation
     from uatlite.model.spans import TaggedText
     from uatlite.model.tokens import Tokenizer
 
@@ -202,7 +202,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
         `entity` is its number among those found, from 0; by default the least sure one. It is about the weakest word of
         the entity, and takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.entity_explanation import explain_entity
+        from uatlite.classifier.answer_explanation import explain_entity
 
         (checked,) = check_tagged([text])
         return explain_entity(self.predictor(), checked, entity)

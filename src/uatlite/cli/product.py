@@ -15,8 +15,7 @@ from uatlite.cli.bars import ScoringBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from uatlite.classifier.entity_explanation import EntityExplanation
-    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
     from uatlite.classifier.labeler import UncertaintyLabeler
     from uatlite.classifier.product import Product
     from uatlite.classifier.tagger import UncertaintyTagger
