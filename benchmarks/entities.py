@@ -221,8 +221,9 @@ def print_cost(directory: Path, data: Path | None, rows: int | None) -> None:
         print(f"| {k} | {len(some)} | {np.median(ratios):.2f} | {1 + 1.2 * k:.1f} |", flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def options_of_seeds(description: str | None) -> argparse.Namespace:
+    """The options of a benchmark over the models of several seeds, whose answers are kept in a directory."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path, required=True)
@@ -231,6 +232,11 @@ def main() -> None:
     parser.add_argument("--resamples", type=int, default=300)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    options = options_of_seeds(__doc__)
     found: dict[Setting, list[tuple[Said, Said]]] = {}
     directories: dict[Setting, list[Path]] = {}
     for setting in SETTINGS:

@@ -10,7 +10,6 @@ Intervals resample texts with all of their labels, the same ones for every seed;
 The promise is made again and again from texts drawn from dev and test together, whose own precision is the truth.
 """
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers, sigmoid
+from entities import options_of_seeds
+from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.run import run
-from uatlite.classifier.several import LOG_ODDS, lowest_score
+from uatlite.classifier.several import LOG_ODDS, lowest_score, sigmoid
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
 from uatlite.predictive import PassLogits
@@ -225,15 +225,7 @@ def print_promises(seeds: list[Seed], resamples: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--resamples", type=int, default=300)
-    options = parser.parse_args()
-    options.cache.mkdir(parents=True, exist_ok=True)
+    options = options_of_seeds(__doc__)
     directories = [options.models / f"{TASK}-{seed}" for seed in options.seeds.split(",")]
     found = [measure(one, options.data, options.cache, options.rows) for one in directories if one.is_dir()]
     if not found:

@@ -20,9 +20,8 @@ import numpy as np
 
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
-from uatlite.scoring.pick import ScoredRow, pick
+from uatlite.scoring.pick import ScoredRow, pick, probably_mislabelled
 from uatlite.text.tasks import load
-from uatlite.trust.mislabelled import probably_mislabelled
 from uatlite.trust.promise import target_risk
 from uatlite.trust.risk_interval import RiskInterval, risk_interval
 from uatlite.trust.rule import AbstentionRule

@@ -82,6 +82,25 @@ def test_several_outputs_are_those_of_one_at_a_time(shared, texts):
         torch.testing.assert_close(both.logits, one.logits)
 
 
+def test_backward_passes_that_run_together_are_those_of_one_at_a_time(architecture, shared, texts, monkeypatch):
+    model, batch, calls = shared(architecture, tokens=True), texts((6,)), []
+    grad = torch.autograd.grad
+    monkeypatch.setattr(
+        torch.autograd, "grad", lambda *args, **options: calls.append(args[2]) or grad(*args, **options)
+    )
+    found = {}
+    for most, expected in ((1, 6), (6 * 4, 2), (6 * 6, 1)):
+        monkeypatch.setattr("uatlite.attribution.first_order.BACKWARD_TOKENS", most)
+        calls.clear()
+        found[most] = token_margins(model, batch, CONFIG, all_real(batch))
+        assert len(calls) == expected
+    one_by_one = found.pop(1)
+    for parts, variances in found.values():
+        torch.testing.assert_close(parts.parts, one_by_one[0].parts, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(parts.tokens, one_by_one[0].tokens, rtol=1e-4, atol=1e-9)
+        torch.testing.assert_close(variances, one_by_one[1], rtol=1e-4, atol=1e-9)
+
+
 def test_a_text_s_variances_do_not_depend_on_its_batch(architecture, shared, texts):
     model, batch = shared(architecture, tokens=True), texts((9, 4, 12))
 

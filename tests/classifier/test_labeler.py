@@ -13,8 +13,9 @@ from transformers import AutoModelForSequenceClassification, BertTokenizer, PreT
 from uatlite import UncertaintyClassifier, UncertaintyLabeler
 from uatlite.attribution.case import Case, LabelLogit
 from uatlite.attribution.first_order import first_order
-from uatlite.classifier.labeler import label_answers, sigmoid
+from uatlite.classifier.labeler import label_answers
 from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
+from uatlite.classifier.several import sigmoid
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import label_matrix
@@ -246,6 +247,25 @@ def test_other_promises(options: Any, make: Make, rows: Any) -> None:
         assert wrong.sum() / pred.reported.sum() < 0.5
         above = pred.probabilities[pred.reported]
         assert above.min() > rule.threshold  # the score is the probability that is shown
+
+
+def test_a_line_of_the_menu_is_the_rule_of_its_risk(make: Make, made_texts: Callable[..., list[str]]) -> None:
+    texts = made_texts(300)
+    logits = make("base").predict(texts).logits
+    gold = (logits > 0) ^ (np.random.default_rng(0).random(logits.shape) < 0.02)
+    calibration = make("base").calibrate(texts, gold, menu=True).calibration_
+    assert calibration is not None
+    assert calibration.rule is None
+    assert calibration.menu is not None
+    promised = calibration.menu.rule(0.2)
+    rule = make("base").calibrate(texts, gold, target_precision=0.8).calibration_.rule  # type: ignore[union-attr]
+    assert promised is not None
+    assert rule is not None
+    assert rule.promised
+    assert (promised.threshold, promised.most) == (rule.threshold, rule.most)
+    assert (promised.coverage, promised.covered) == (rule.coverage, "gold labels")
+    assert promised.threshold >= np.log(0.1 / 0.9)
+    assert calibration.menu.rule(0.01) is None  # 2 % of the labels are wrong
 
 
 def test_unlikely_labels_are_never_reported_and_coverage_is_of_gold(labeler: UncertaintyLabeler, rows: Any) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from uatlite.classifier import versions
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.evidence import KeptRows
 from uatlite.classifier.recheck import LabelledNow, blended, read_now, recheck, renewed_rule, thinned, update
 from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
-from uatlite.trust.kept_rows import KeptRows
 from uatlite.trust.promise import target_risk
 
 

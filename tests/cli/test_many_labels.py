@@ -11,8 +11,9 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import UncertaintyLabeler
-from uatlite.classifier.labeler import sigmoid
+from uatlite.classifier.several import sigmoid
 from uatlite.cli import main
+from uatlite.trust.promise import RISKS
 
 LABELS = ("anger", "joy", "fear")
 
@@ -110,6 +111,21 @@ def test_a_resumed_run_gives_the_same_bytes(
     monkeypatch.setattr(scoring_run, "score_block", scored)
     assert run("predict", calibrated, data, "-o", killed, "--resume") == 0
     assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_the_menu_is_printed_and_kept(
+    model: Path, data: Path, calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("calibrate", model, data, "--method", "base", "--menu") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("risk  promise (confidence 0.95, ")
+    assert "labelled texts, by log-odds)" in lines[0]
+    assert len(lines) == len(RISKS) + 2
+    directory = tmp_path / "with-menu"
+    assert run("calibrate", model, data, "--method", "base", "--menu", "-o", directory) == 0
+    stored = {one: UncertaintyLabeler.from_pretrained(one).calibration_ for one in (directory, calibrated)}
+    assert stored[directory].menu.describe() == lines  # type: ignore[union-attr]
+    assert stored[calibrated].menu is None  # type: ignore[union-attr]
 
 
 def test_options_of_the_other_kind_are_refused(

@@ -89,6 +89,51 @@ def test_what_does_not_carry_over_is_refused(
     assert "is no model of entities" in err
 
 
+LEARNS = ("--learning-rate", 5e-3, "--warmup-steps", 2, "--batch-size", 8, "--epochs", 10)
+
+
+def written(kind: str, path: Path) -> Path:
+    """Rows of words: w1 is a person and w2 a place; or the label joy where w1 is in a text, and anger where w2 is."""
+    rng, lines = np.random.default_rng(0), []
+    for size in rng.integers(2, 8, size=120):
+        words = [f"w{word}" for word in rng.integers(0, 6, size=size)]
+        if kind == "entities":
+            row = {"tokens": words, "tags": [{"w1": "B-person", "w2": "B-place"}.get(word, "O") for word in words]}
+        else:
+            row = {
+                "text": " ".join(words),
+                "labels": [name for at, name in (("w1", "joy"), ("w2", "anger")) if at in words],
+            }
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["entities", "labels"])
+def test_an_ensemble_is_trained_calibrated_and_evaluated(kind: str, run: Run, model_dir: Path, tmp_path: Path) -> None:
+    data, model, made = written(kind, tmp_path / "rows.jsonl"), tmp_path / "ensemble", tmp_path / "made"
+    asked = ("--backbone", model_dir, "--method", "ensemble:members=2", "--recipe", "demo", *LEARNS)
+    code, _, err = run("train", "--data", data, *asked, "--held-out", 0.4, "-o", model)
+    assert code == 0, err
+    code, _, err = run("calibrate", model, model / "held-out.jsonl", "-o", made)
+    assert code == 0, err
+    for directory in (model, made):
+        output = tmp_path / f"{directory.name}.jsonl"
+        code, _, err = run("predict", directory, data, "-o", output)
+        assert code == 0, err
+        rows = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [row["passes"] for row in rows] == [2] * 120
+    if kind == "entities":
+        assert all(entity["variance"] is not None for row in rows for entity in row["entities"])
+        assert {entity["label"] for row in rows for entity in row["entities"]} == {"person", "place"}
+    methods = ("--methods", "base,ensemble:members=2,ensemble:members=2+answers", "--resamples", 20)
+    code, _, err = run("evaluate", model, "--data", data, *methods, "-o", tmp_path / "out")
+    assert code == 0, err
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["contenders"] == ["base", "ensemble:members=2", "ensemble:members=2+answers"]
+    assert [results["methods"][name]["cost"] for name in results["contenders"]] == [1, 2, 2]
+
+
 def test_one_entity_is_explained(run: Run, tagger_dir: Path, rows: Path, tmp_path: Path) -> None:
     product = UncertaintyTagger.from_pretrained(tagger_dir, "analytic")
     texts = [json.loads(line)["text"] for line in rows.read_text().splitlines()]

@@ -16,6 +16,7 @@ from uatlite.scoring import blocks
 from uatlite.scoring.job import Job
 from uatlite.scoring.run import score_file
 from uatlite.text.schema import Layout
+from uatlite.trust.promise import RISKS
 
 ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
 
@@ -139,6 +140,17 @@ def test_a_killed_run_continues_and_ray_gives_the_same_bytes(
     job = Job(str(data), tmp_path / "c.jsonl", layout)
     on_ray.score_file(partial(load_product, str(calibrated)), job, on_ray.Cluster(workers=1), block_rows=64)
     assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_the_menu_is_printed_and_nothing_is_written(tagger_dir: Path, data: Path, tmp_path: Path, capsys) -> None:
+    assert run("calibrate", tagger_dir, data, "--method", "base", "--menu") == 0
+    first, *lines, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("risk  promise (confidence 0.95, ")
+    assert "labelled texts, by log-odds)" in first
+    assert len(lines) == len(RISKS)
+    assert any("of answers reported" in line for line in lines)
+    assert last.startswith("Each line is a promise by itself")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_for_entities_is_refused(tagger_dir: Path, data: Path, tmp_path: Path, capsys) -> None:

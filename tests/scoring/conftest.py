@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.settings import Settings
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.scoring import blocks
 
 BLOCK = 16
@@ -20,6 +24,50 @@ BLOCK = 16
 def classifier(saved: Path) -> UncertaintyClassifier:
     """The saved classifier, loaded."""
     return UncertaintyClassifier.from_pretrained(saved)
+
+
+MANY = "multi_label_classification"
+TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
+
+
+@pytest.fixture(scope="session")
+def several(
+    tiny: Callable[..., PreTrainedModel],
+    tokenizer: BertTokenizer,
+    made_texts: Callable[..., list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """The directories of a calibrated tagger, "entities", and of a calibrated labeler, "labels"."""
+    directory, texts = tmp_path_factory.mktemp("several"), made_texts(80)
+    model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
+    model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
+    model.classifier.bias.data[0] += 5.0
+    tagger = UncertaintyTagger(model, tokenizer, "base")
+    found = enumerate(tagger.predict(texts))
+    gold = [[(e.start, e.end, e.label) for e in one.entities if (row + e.start) % 4] for row, one in found]
+    tagger.calibrate(texts, gold).save_pretrained(directory / "entities")
+    labeler = UncertaintyLabeler(tiny("bert", num_labels=4, problem_type=MANY), tokenizer, "base")
+    noise = np.random.default_rng(0).random((80, 4)) < 0.2
+    labeler.calibrate(texts, (labeler.predict(texts).logits > 0) ^ noise).save_pretrained(directory / "labels")
+    return {name: directory / name for name in ("entities", "labels")}
+
+
+@pytest.fixture
+def several_rows(made_texts: Callable[..., list[str]], tmp_path: Path) -> Callable[..., Path]:
+    """`several_rows(kind, count)`: a JSONL file of words or texts, and three rows that cannot be scored."""
+
+    def write(kind: str, count: int) -> Path:
+        of_text: dict[str, Callable[[str], dict[str, object]]] = {
+            "entities": lambda text: {"tokens": text.split()},
+            "labels": lambda text: {"text": text},
+        }
+        lines = [json.dumps({"id": f"r{n}", **of_text[kind](text)}) for n, text in enumerate(made_texts(count, seed=3))]
+        broken = {"entities": ['{"tokens": []}', '{"tokens": ["a1", ""]}'], "labels": ['{"text": ""}', '{"text": 3}']}
+        path = tmp_path / f"{kind}.jsonl"
+        path.write_text("\n".join([*lines[:5], *broken[kind], "{broken", *lines[5:]]) + "\n")
+        return path
+
+    return write
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.products import load_product
 from uatlite.errors import DataError
 from uatlite.scoring import blocks
 from uatlite.scoring.job import Job, Progress
@@ -67,6 +68,25 @@ def test_the_same_bytes_as_the_local_engine(
     assert sorted(path.name for path in (tmp_path / "ray").iterdir()) == names
     for name in names:
         assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "local" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [("entities", Layout(text="tokens", label=None, gold="tags")), ("labels", Layout(label=None))],
+)
+def test_several_answers_a_text_have_the_same_bytes(
+    kind: str, layout: Layout, several: dict[str, Path], several_rows: Callable[..., Path], tmp_path: Path
+) -> None:
+    load = partial(load_product, str(several[kind]))
+    source = str(several_rows(kind, 2 * BLOCK + 3))
+    local, ray = (Job(source, tmp_path / name / "out.jsonl", layout) for name in ("local", "ray"))
+    for job in (local, ray):
+        job.output.parent.mkdir()
+    score_locally(load(), local)
+    by_ray(load, ray, 1)  # type: ignore[arg-type]
+    assert len(local.output.read_bytes().splitlines()) == 2 * BLOCK + 3
+    for name in ("output", "rejects_path"):
+        assert getattr(ray, name).read_bytes() == getattr(local, name).read_bytes(), name
 
 
 def test_a_worker_that_is_killed_costs_no_row(

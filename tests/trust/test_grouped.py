@@ -248,6 +248,8 @@ def test_the_menu_has_the_rule_of_each_risk():
     assert [line.target for line in menu.lines] == [0.02, 0.1, 0.2]
     assert menu.rule(0.2) == grouped_risk(scores, wrong, text, 600, 0.2)
     assert menu.rule(0.02) is None
+    assert [line.rows_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
+    assert (menu.rows, menu.unit) == (540, "texts")
     assert type(menu).from_dict(json.loads(json.dumps(menu.to_dict()))) == menu
     lines = menu.describe()
     assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"

@@ -9,9 +9,10 @@ and each term belongs to a layer, a component and a token. A term of the attenti
 token. Terms of the head, after pooling, and of DeBERTa's table of relative positions belong to no token.
 
 Several outputs y share the forward pass: k of them, for each text of a batch, cost one forward and k backward passes.
+The backward passes of short texts run together, as one over k rows for each text, which is cheaper than k.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -34,6 +35,9 @@ from uatlite.passes.engine import (
 )
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.graph import MEMORY_BUDGET
+
+BACKWARD_TOKENS = 256
+"""Most tokens of the backward passes that run together; with more of them, one after the other is as fast."""
 
 Choose = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).
@@ -128,10 +132,9 @@ def _chunk(case: Case, chunk: Chunk, choose: Choose) -> FirstOrder:
         shape, layers = inputs["input_ids"].shape, case.view.layers
         parts = torch.zeros((len(weights), shape[0], 2 * layers + 2), device=logits.device)
         tokens = torch.zeros((len(weights), *shape), device=logits.device)
-        for number, output in enumerate(weights):
-            y, last = (output * logits).sum(), number == len(weights) - 1
-            gradients = torch.autograd.grad(y, recorder.values, allow_unused=True, retain_graph=not last)
-            parts[number], tokens[number] = _terms(recorder, gradients, shape, layers)
+        together = max(1, BACKWARD_TOKENS // shape.numel())
+        for some, gradients in _gradients(logits, weights, recorder.values, together):
+            parts[some], tokens[some] = _terms(recorder, gradients, shape, layers)
     check_fired(case.view, case.config, folded)
     assert folded.estimates is not None
     uncertainty = folded.estimates[-1].detach().view(shape)
@@ -171,26 +174,51 @@ def token_margins(
     return found, result
 
 
+def _gradients(
+    logits: Tensor, weights: Tensor, values: Sequence[Tensor], together: int
+) -> Iterator[tuple[slice, Sequence[Tensor | None]]]:
+    """The gradients of some outputs at a time by each of the values: (outputs, *its shape), None if all are 0.
+
+    The graph is freed after the last.
+    """
+    for start in range(0, len(weights), together):
+        some = slice(start, min(start + together, len(weights)))
+        keep, outputs = some.stop < len(weights), weights[some]
+        if len(outputs) > 1:
+            found = torch.autograd.grad(
+                logits, values, outputs, retain_graph=keep, allow_unused=True, is_grads_batched=True
+            )
+        else:
+            alone = torch.autograd.grad(logits, values, outputs[0], retain_graph=keep, allow_unused=True)
+            found = tuple(None if one is None else one[None] for one in alone)
+        yield some, found
+
+
 @torch.no_grad()
 def _terms(
-    recorder: Recorder, gradients: tuple[Tensor | None, ...], shape: torch.Size, layers: int
+    recorder: Recorder, gradients: Sequence[Tensor | None], shape: torch.Size, layers: int
 ) -> tuple[Tensor, Tensor]:
-    """Sum g²·p/(1-p) by part (texts, 2·layers + 2) and by token (texts, [choices,] tokens)."""
-    device = recorder.values[0].device
-    parts = torch.zeros((shape[0], 2 * layers + 2), device=device)
-    tokens = torch.zeros((shape[:-1].numel(), shape[-1]), device=device)
-    for call, values, gradient in zip(recorder.calls, recorder.values, gradients, strict=True):
-        if gradient is None:  # y does not depend on this call
+    """Sum g²·p/(1-p) by part (outputs, texts, 2·layers + 2) and by token (outputs, texts, [choices,] tokens)."""
+    texts, width, known = shape[0], shape[-1], [gradient for gradient in gradients if gradient is not None]
+    device, outputs = known[0].device, len(known[0])
+    # by call and token, and in the last column what belongs to no token
+    terms = torch.zeros((len(gradients), outputs, shape[:-1].numel(), width + 1), device=device)
+    for own, call, values, gradient in zip(terms, recorder.calls, recorder.values, gradients, strict=True):
+        if gradient is None:  # no output depends on this call
             continue
-        squares = (values * gradient).float().square() * (call.rate / (1 - call.rate))
-        place = parts[:, part_index(call.layer, call.site.component, layers)]
+        squares = (values * gradient).float().square_()
         if call.site.role == "position":
-            place += squares.sum()  # one text a forward
+            own[..., width] = squares.sum(dim=(1, 2))[:, None]  # of a table; one text a forward
             continue
-        if squares.ndim == 4:
-            squares = squares.sum(dim=1)  # (rows, heads, query, key): over heads, and below over keys
-        terms = squares.sum(dim=-1)  # (rows, tokens), the first alone in a narrow layer, or (rows,) after pooling
-        if terms.ndim == 2:
-            tokens[:, : terms.shape[1]] += terms
-        place += terms.view(shape[0], -1).sum(dim=1)
-    return parts, tokens.view(shape)
+        if squares.ndim == 5:
+            squares = squares.sum(dim=2)  # (outputs, rows, heads, query, key): over heads, and below over keys
+        sums = squares.sum(dim=-1)  # (outputs, rows, tokens), the first alone in a narrow layer; (outputs, rows) pooled
+        if sums.ndim == 3:
+            own[..., : sums.shape[-1]] = sums
+        else:
+            own[..., width] = sums
+    terms *= torch.tensor([call.rate / (1 - call.rate) for call in recorder.calls], device=device).view(-1, 1, 1, 1)
+    places = [part_index(call.layer, call.site.component, layers) for call in recorder.calls]
+    parts = torch.zeros((2 * layers + 2, outputs, texts), device=device)
+    parts.index_add_(0, torch.tensor(places, device=device), terms.view(len(terms), outputs, texts, -1).sum(dim=-1))
+    return parts.movedim(0, -1), terms.sum(dim=0)[..., :width].reshape(outputs, *shape)

@@ -13,7 +13,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.evidence import CalibrationRecord, Comparison, Figures, compare, cross_validated, measure
+from uatlite.classifier.evidence import (
+    CalibrationRecord,
+    Comparison,
+    Figures,
+    KeptRows,
+    compare,
+    cross_validated,
+    measure,
+)
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
@@ -22,7 +30,6 @@ from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict
 from uatlite.trust.calibrators import Calibrator, Temperature
 from uatlite.trust.distribution import fit_calibrator, predictive
 from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.kept_rows import KeptRows
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.per_class import target_risk_per_class

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -13,11 +12,17 @@ from uatlite.classifier.calibrate import CalibrationOptions
 from uatlite.classifier.evidence import Figures
 from uatlite.classifier.label_predictions import LabelPredictions
 from uatlite.classifier.learn import CalibrationTexts, Report
-from uatlite.classifier.product import Product
+from uatlite.classifier.product import CheckedPredictor, Product
 from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, Runtime
-from uatlite.classifier.settings import Settings
-from uatlite.classifier.several import LOG_ODDS, AnswerCalibration, AnswerOptions, calibrate_answers, scope_logits
+from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.several import (
+    LOG_ODDS,
+    AnswerCalibration,
+    AnswerOptions,
+    calibrate_answers,
+    scope_logits,
+    sigmoid,
+)
 from uatlite.errors import CalibrationError, InputError
 from uatlite.methods.method import TOLERANCE
 from uatlite.metrics.answers import LabelRows, text_bootstrap
@@ -29,7 +34,7 @@ from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.answer_explanation import LabelExplanation
 
 
 LEAST = 0.1
@@ -72,6 +77,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         reference: Iterable[Any] | None = None,
         false_alarm: float = 0.01,
         seed: int = 0,
+        menu: bool = False,
         report: Report | None = None,
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
@@ -83,9 +89,10 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         other. The `score` that ranks labels is by default the log-odds of the model, so that all texts decide; with
         'confidence' a third of them fits the calibrator and the others decide.
 
-        `reference` are unlabelled texts of the task: they tell which texts are in scope, and teach the method.
+        `reference` are unlabelled texts of the task: they tell which texts are in scope, and teach the method. With
+        `menu`, `calibration_.menu` lists which shares of wrong labels can be promised.
         """
-        options = AnswerOptions(target_precision, target_wrong, confidence, score, false_alarm, seed)
+        options = AnswerOptions(target_precision, target_wrong, confidence, score, false_alarm, seed, menu)
         checked = check_texts(texts, chooses=False)
         if not checked:
             raise CalibrationError(
@@ -137,24 +144,16 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
 
         By default the label that is least sure. It takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.label_explanation import explain_label
+        from uatlite.classifier.answer_explanation import explain_label
 
         return explain_label(self.predictor(), check_text(text, chooses=False), label)
 
 
 @dataclass(frozen=True, eq=False)
-class LabelPredictor:
-    """Runtime, settings and calibration of a labeler at one moment; its texts are already checked."""
+class LabelPredictor(CheckedPredictor[AnswerCalibration]):
+    """A labeler at one moment; its texts are already checked."""
 
-    runtime: Runtime
-    settings: Settings
-    calibration: AnswerCalibration | None
     class_names: tuple[str, ...]
-
-    @cached_property
-    def model_hash(self) -> str:
-        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
-        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
 
     def predict(self, texts: list[Text]) -> LabelPredictions:
         """The labels of checked texts, without the comparison of all of them with the calibration rows."""
@@ -192,16 +191,6 @@ class LabelPredictor:
         p_values = scope.p_values(outputs.representations, scope_logits(logits))
         return replace(found, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
 
-    def with_shift(self, predictions: LabelPredictions) -> LabelPredictions:
-        """The same predictions, compared with the calibration rows; warns of a shift."""
-        reference = None if self.calibration is None else self.calibration.shift
-        if reference is None or not len(predictions):
-            return predictions
-        report = reference.check(predictions.log_odds, predictions.scope)
-        if report.shifted:
-            warnings.warn(report.describe(), stacklevel=3)
-        return replace(predictions, shift=report)
-
 
 def label_answers(outputs: PassLogits) -> Answers:
     """One answer for each text and label, text by text: does the label apply?
@@ -238,8 +227,3 @@ def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figur
     )
     basis = f"calibration data: {answers.texts} texts, cross-validated"
     return Figures(basis, answers.texts, calibrated=after, uncalibrated=before)
-
-
-def sigmoid(values: Floats) -> Floats:
-    """1 / (1 + exp(-z)), without overflow."""
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

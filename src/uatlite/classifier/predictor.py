@@ -1,24 +1,23 @@
 """A classifier that is ready to run: settings and calibration are built and checked once, for any number of texts."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.product import CheckedPredictor
 from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, Runtime, TorchRuntime
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.runtime import Outputs, TorchRuntime
 from uatlite.errors import ModelError
 from uatlite.predictive import Predictive, replaced, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
+from uatlite.trust.shift import ShiftReference
 from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
@@ -27,15 +26,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictor:
-    """Runtime, settings and calibration of a classifier at one moment; later changes of the classifier do not reach it.
+class Predictor(CheckedPredictor[Calibration]):
+    """A classifier at one moment; its texts are already checked (`uatlite.text.examples.check_texts`)."""
 
-    Its texts are already checked (`uatlite.text.examples.check_texts`).
-    """
-
-    runtime: Runtime
-    settings: Settings
-    calibration: Calibration | None
     class_names: tuple[str, ...]
     """empty for an uncalibrated multiple choice, where each question has its own number of options"""
     indices: bool
@@ -45,11 +38,6 @@ class Predictor:
         """The predictor of a classifier; raises where its calibration was made under other settings."""
         settings, calibration = classifier.checked_settings(), classifier.calibration_
         return cls(classifier.runtime, settings, calibration, classifier.class_names, classifier.indices)
-
-    @cached_property
-    def model_hash(self) -> str:
-        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
-        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -120,15 +108,8 @@ class Predictor:
         p_values = scope.p_values(outputs.representations, outputs.mean_logits)
         return replace(predictions, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
 
-    def with_shift(self, predictions: Predictions) -> Predictions:
-        """The same predictions, compared with the calibration rows; warns of a shift."""
-        reference = None if self.calibration is None else self.calibration.shift
-        if reference is None or not len(predictions):
-            return predictions
-        report = reference.check(trust(reference.score, predictions.predictive), predictions.scope)
-        if report.shifted:
-            warnings.warn(report.describe(), stacklevel=3)
-        return replace(predictions, shift=report)
+    def _shift_scores(self, predictions: Predictions, reference: ShiftReference) -> Floats:
+        return trust(reference.score, predictions.predictive)
 
     def _filled(self, predictive: Predictive, **fields: Any) -> Predictions:
         calibration = self.calibration

@@ -1,8 +1,13 @@
 """What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+
+import numpy as np
 
 from uatlite.classifier import saving
 from uatlite.classifier.evidence import CalibrationRecord, Figures
@@ -13,16 +18,21 @@ from uatlite.errors import CalibrationError, ConfigurationError, MissingDependen
 from uatlite.methods.method import Method
 from uatlite.model.architectures import Answering, answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.values import Text
+from uatlite.trust.shift import ShiftReference
+from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from uatlite.classifier.entity_predictions import EntityPredictions
+    from uatlite.classifier.label_predictions import LabelPredictions
+    from uatlite.classifier.predictions import Predictions
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
 
 
 Record = TypeVar("Record", bound=CalibrationRecord)
+Said = TypeVar("Said", "Predictions", "LabelPredictions", "EntityPredictions")
 
 
 class ProductPredictor(Protocol):
@@ -41,6 +51,34 @@ class ProductPredictor(Protocol):
     def predict(self, texts: list[Text]) -> Any:
         """Predictions (`Predictions`, or those of several answers a text) with a row of output for each text."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedPredictor(Generic[Record]):
+    """Runtime, settings and calibration of a product at one moment; later changes of the product do not reach it."""
+
+    runtime: Runtime
+    settings: Settings
+    calibration: Record | None
+
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
+        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
+
+    def with_shift(self, predictions: Said) -> Said:
+        """The same predictions, compared with the calibration rows; warns of a shift."""
+        reference = None if self.calibration is None else self.calibration.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(self._shift_scores(predictions, reference), predictions.scope)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=3)
+        return replace(predictions, shift=report)
+
+    def _shift_scores(self, predictions: Any, reference: ShiftReference) -> Floats:
+        """The score of each text that a shift is told by, (texts,)."""
+        return np.asarray(predictions.log_odds)
 
 
 class Product(Generic[Record]):

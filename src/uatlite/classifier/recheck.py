@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from uatlite.classifier.calibrate import Calibration, raw_score_is_free
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.evidence import KeptRows
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
@@ -19,7 +20,6 @@ from uatlite.predictive import PassLogits
 from uatlite.trust.auto import make_calibrator
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
-from uatlite.trust.kept_rows import KeptRows
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
 from uatlite.trust.rule import RAW_SCORE, AbstentionRule, trust

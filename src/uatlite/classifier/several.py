@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import Learned
 from uatlite.classifier.evidence import CalibrationRecord
-from uatlite.errors import ConfigurationError, check_choice
+from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
 from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
+from uatlite.trust.menu import GroupedMenu, grouped_menu
 from uatlite.trust.promise import fitting_rows
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
@@ -43,6 +44,8 @@ class AnswerOptions:
     score: str = LOG_ODDS
     false_alarm: float = 0.01
     seed: int = 0
+    menu: bool = False
+    """whether to list which shares of wrong answers can be promised"""
 
     def __post_init__(self) -> None:
         check_choice("score", self.score, ANSWER_SCORES)
@@ -71,6 +74,8 @@ class AnswerCalibration(CalibrationRecord):
 
     calibrator: AnswerCalibrator
     rule: GroupedRule | None
+    menu: GroupedMenu | None = None
+    """None where it was not asked for, or the texts or their answers are too few"""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """what else the product needs, as plain JSON values"""
 
@@ -79,13 +84,17 @@ class AnswerCalibration(CalibrationRecord):
         return super()._promises() + ([] if recall is None else [GroupedRule.from_dict(recall).describe()])
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"extra": dict(self.extra)}
+        return super().to_dict() | {
+            "menu": None if self.menu is None else self.menu.to_dict(),
+            "extra": dict(self.extra),
+        }
 
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
             "calibrator": AnswerCalibrator.from_dict(state["calibrator"]),
             "rule": GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
+            "menu": GroupedMenu.from_dict(state["menu"]) if state.get("menu") else None,
             "extra": state["extra"],
         }
 
@@ -118,10 +127,18 @@ def calibrate_answers(
     scope = _scope(learned, texts, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
     rule = _rule(answers, right, calibrator, fitting if split else None, inside, options, least)
-    if rule is not None and gold is not None:
-        decides = inside & ~fitting if split else inside
-        scores = answer_scores(options.score, answers, calibrator)
-        rule = with_coverage(rule, answers, scores, right, decides, gold, covered)
+    menu = _menu(answers, right, inside, options, least)
+
+    def finished(rule: GroupedRule, score: str, decides: NDArray[np.bool_]) -> GroupedRule:
+        """The rule, never below `least`, with its coverage of gold answers where they are known."""
+        rule = replace(rule, threshold=max(rule.threshold, lowest_score(score, least)))
+        scores = answer_scores(score, answers, calibrator)
+        return rule if gold is None else with_coverage(rule, answers, scores, right, decides, gold, covered)
+
+    if rule is not None:
+        rule = finished(rule, options.score, inside & ~fitting if split else inside)
+    if menu is not None:
+        menu = menu.with_rules(lambda promised: finished(promised, LOG_ODDS, inside))
     return AnswerCalibration(
         settings=learned.settings,
         model_hash=model_hash,
@@ -129,6 +146,7 @@ def calibrate_answers(
         rows=texts,
         calibrator=calibrator,
         rule=rule,
+        menu=menu,
         shift=_shift(answers, options),
         scope=scope,
         spending=learned.spending,
@@ -203,24 +221,43 @@ def _rule(
     kind, target = options.promise
     scores = answer_scores(options.score, answers, calibrator)
     floor = lowest_score(options.score, least)
-    likely = scores > floor
-    whole, wrong = TextScores(scores[likely], answers.text[likely], answers.texts), ~right[likely]
-    deciding = inside if fitting is None else inside & ~fitting
-    chosen = whole.of_texts(deciding)
-    rule = grouped_risk(
+    chosen, wrong = _likely(scores, answers, right, inside if fitting is None else inside & ~fitting, floor)
+    return grouped_risk(
         chosen.scores,
-        wrong[deciding[whole.text]],
+        wrong,
         chosen.text,
         chosen.texts,
         target,
         kind=kind,
         confidence=options.confidence,
         # Texts that fitted the calibrator do not decide, but say where the search starts.
-        reference=None if fitting is None else whole.of_texts(fitting & inside),
+        reference=None if fitting is None else _likely(scores, answers, right, fitting & inside, floor)[0],
         score=options.score,
         seed=options.seed,
     )
-    return replace(rule, threshold=max(rule.threshold, floor))
+
+
+def _menu(
+    answers: Answers, right: NDArray[np.bool_], inside: NDArray[np.bool_], options: AnswerOptions, least: float
+) -> GroupedMenu | None:
+    """The risks that can be promised by the raw score, which no text has fitted, so that all in scope decide."""
+    if not options.menu or inside.sum() < REFERENCE_ROWS:
+        return None
+    chosen, wrong = _likely(answers.log_odds, answers, right, inside, lowest_score(LOG_ODDS, least))
+    arguments: dict[str, Any] = {"score": LOG_ODDS, "confidence": options.confidence, "seed": options.seed}
+    try:
+        return grouped_menu(chosen.scores, wrong, chosen.text, chosen.texts, **arguments)
+    except CalibrationError:  # too few answers
+        return None
+
+
+def _likely(
+    scores: Floats, answers: Answers, right: NDArray[np.bool_], texts: NDArray[np.bool_], floor: float
+) -> tuple[TextScores, NDArray[np.bool_]]:
+    """The answers of the chosen texts, (texts,) bool, whose score is above a floor, and which of them are wrong."""
+    likely = scores > floor
+    whole = TextScores(scores[likely], answers.text[likely], answers.texts)
+    return whole.of_texts(texts), ~right[likely][texts[whole.text]]
 
 
 def lowest_score(score: str, least: float) -> float:
@@ -228,3 +265,8 @@ def lowest_score(score: str, least: float) -> float:
     if score == CONFIDENCE:
         return least
     return math.log(least / (1.0 - least)) if least > 0.0 else -math.inf
+
+
+def sigmoid(values: Floats) -> Floats:
+    """1 / (1 + exp(-z)), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

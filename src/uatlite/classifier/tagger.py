@@ -12,15 +12,15 @@ from uatlite.classifier.calibrate import Learned
 from uatlite.classifier.entities import TagScheme, check_strategy
 from uatlite.classifier.entity_predictions import EntityPredictions
 from uatlite.classifier.learn import Report
-from uatlite.classifier.product import Product
-from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import Config, Settings
+from uatlite.classifier.product import CheckedPredictor, Product
+from uatlite.classifier.settings import Config
 from uatlite.classifier.several import (
     LOG_ODDS,
     TOP_LOG_ODDS,
     AnswerCalibration,
     AnswerOptions,
     calibrate_answers,
+    sigmoid,
 )
 from uatlite.classifier.tagged_rows import Matches, TaggedRows, check_rows, check_tagged
 from uatlite.classifier.token_run import (
@@ -41,7 +41,7 @@ from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Words, check_share
 
 if TYPE_CHECKING:
-    from uatlite.classifier.entity_explanation import EntityExplanation
+    from uatlite.classifier.answer_explanation import EntityExplanation
     from uatlite.model.spans import TaggedText
     from uatlite.model.tokens import Tokenizer
 
@@ -120,6 +120,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
         reference: Iterable[Any] | None = None,
         false_alarm: float = 0.01,
         seed: int = 0,
+        menu: bool = False,
         report: Report | None = None,
     ) -> Self:
         """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
@@ -133,7 +134,8 @@ class UncertaintyTagger(Product[AnswerCalibration]):
         is by default the model's log-odds that it is right as a whole, so that all texts decide; with 'confidence' a
         third of them fits the calibrator and the others decide.
 
-        `reference` are unlabelled texts of the task: they tell which texts are in scope.
+        `reference` are unlabelled texts of the task: they tell which texts are in scope. With `menu`,
+        `calibration_.menu` lists which shares of wrong entities can be promised.
         """
         for name, value in (("target_risk", target_risk), ("target_recall", target_recall)):
             if value is not None:
@@ -144,6 +146,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
             score=score,
             false_alarm=false_alarm,
             seed=seed,
+            menu=menu,
         )
         checked, gold = check_rows(texts, entities, self.class_names)
         known = set(checked)
@@ -199,7 +202,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
         `entity` is its number among those found, from 0; by default the least sure one. It is about the weakest word of
         the entity, and takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.entity_explanation import explain_entity
+        from uatlite.classifier.answer_explanation import explain_entity
 
         (checked,) = check_tagged([text])
         return explain_entity(self.predictor(), checked, entity)
@@ -229,23 +232,15 @@ def _recall_rule(
 
 
 @dataclass(frozen=True, eq=False)
-class EntityPredictor:
-    """Runtime, settings and calibration of a tagger at one moment; its texts are already checked."""
+class EntityPredictor(CheckedPredictor[AnswerCalibration]):
+    """A tagger at one moment; its texts are already checked."""
 
-    runtime: Runtime
-    settings: Settings
-    calibration: AnswerCalibration | None
     scheme: TagScheme
     strategy: str | None
 
     @property
     def class_names(self) -> tuple[str, ...]:
         return self.scheme.names
-
-    @cached_property
-    def model_hash(self) -> str:
-        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
-        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
 
     @cached_property
     def _missed(self) -> AnswerCalibrator | None:
@@ -281,26 +276,12 @@ class EntityPredictor:
             classes=self.class_names,
             decoded=decoded,
             answers=answers,
-            confidence_of=_sigmoid(answers.log_odds)
+            confidence_of=sigmoid(answers.log_odds)
             if calibration is None
             else calibration.calibrator.confidence(answers),
-            missed=_sigmoid(missed.log_odds) if self._missed is None else self._missed.confidence(missed),
+            missed=sigmoid(missed.log_odds) if self._missed is None else self._missed.confidence(missed),
             passes=none if outputs is None else outputs.passes,
             rule=None if calibration is None else calibration.rule,
             recall_rule=self._recall,
             cut=none if outputs is None else outputs.cut,
         )
-
-    def with_shift(self, predictions: EntityPredictions) -> EntityPredictions:
-        """The same predictions, compared with the calibration rows; warns of a shift."""
-        reference = None if self.calibration is None else self.calibration.shift
-        if reference is None or not len(predictions):
-            return predictions
-        found = reference.check(predictions.log_odds, predictions.scope)
-        if found.shifted:
-            warnings.warn(found.describe(), stacklevel=3)
-        return replace(predictions, shift=found)
-
-
-def _sigmoid(values: Floats) -> Floats:
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

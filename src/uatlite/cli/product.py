@@ -15,8 +15,7 @@ from uatlite.cli.bars import ScoringBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from uatlite.classifier.entity_explanation import EntityExplanation
-    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
     from uatlite.classifier.labeler import UncertaintyLabeler
     from uatlite.classifier.product import Product
     from uatlite.classifier.tagger import UncertaintyTagger
@@ -205,21 +204,21 @@ def calibrate(
     }
     of_labels = {"target_precision": target_precision, "target_wrong": target_wrong}
     risk, recall = {"target_risk": target_risk}, {"target_recall": target_recall}
-    menus = {"per_class": per_class or None, "menu": menu or None}
+    classwise = {"per_class": per_class or None}
     layout = Layout(text=text, pair=text_pair, options=options, label=label or "label", codes=classes)
     arguments: dict[str, Any] = shared.given(score=score)
     if isinstance(classifier, UncertaintyClassifier):
         shared.refuse({**of_labels, **recall}, "a model of one class a text; use --target-risk")
         arguments |= {**of_one, **risk, "per_class": per_class, "tolerance": tolerance}
     elif isinstance(classifier, UncertaintyTagger):
-        shared.refuse({**of_one, **of_labels, **menus}, "a model of entities; use --target-risk or --target-recall")
+        shared.refuse({**of_one, **of_labels, **classwise}, "a model of entities; use --target-risk or --target-recall")
         layout = entity_layout(data, layout, format=format)
-        arguments |= {**risk, **recall}
+        arguments |= {**risk, **recall, "menu": menu}
     else:
-        several = {**risk, **recall, **of_one, **menus}
+        several = {**risk, **recall, **of_one, **classwise}
         shared.refuse(several, "a model of many labels; use --target-precision or --target-wrong")
         layout = replace(layout, label=label or "labels", gold="labels")
-        arguments |= of_labels
+        arguments |= {**of_labels, "menu": menu}
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
     gold: Any = rows.labels or rows.label_sets or rows.entities
     others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
@@ -254,7 +253,10 @@ def _print_menu(console: Console, classifier: "Product[Any]") -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     if calibration.menu is None:
-        console.print("No menu: it takes 50 rows, and scores and predictions that their labels did not fit.")
+        needed = "scores and predictions that their labels did not fit"
+        if "one" not in classifier.answers:
+            needed = "answers in them"
+        console.print(f"No menu: it takes 50 rows, and {needed}.")
         return
     for line in calibration.menu.describe():
         console.print(line)
@@ -272,7 +274,7 @@ def _print_calibration(console: Console, classifier: "Product[Any]", rejected: i
         lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
     elif calibration.rule is None:
         wanted = "--target-risk 0.1" if "tokens" in classifier.answers else "--target-precision 0.9"
-        lines.append(f"No rule for reporting; {wanted} makes one.")
+        lines.append(f"No rule for reporting; {wanted} makes one, and --menu lists what can be promised.")
     elif not calibration.rule.promised and menu is not None:
         lines += menu.describe()
     if rejected:

@@ -2,6 +2,11 @@
 
 Only rows drawn with known probabilities say how often the answers are wrong. Rows that help most (doubtful, out of
 scope) are chosen by what they look like; each has the inclusion probability 1, because the file alone decides.
+
+Rows that are probably mislabelled are found by confident learning (Northcutt et al., 2021), by calibrated
+probabilities. A class has a threshold of its own, the mean probability of it among rows with that label. A row counts
+as a member of another class where the probability of that class reaches its threshold. Rows that do are suspected. A
+class whose rows the model is rarely sure of so has a low threshold, and one that it favours a high one.
 """
 
 import json
@@ -13,17 +18,17 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from uatlite.errors import ConfigurationError, DataError, check_choice
+from uatlite.errors import ConfigurationError, DataError, InputError, check_choice
 from uatlite.text.examples import example_of, require_columns
 from uatlite.text.labels import class_indices
 from uatlite.text.rows import Reject, read_rows
 from uatlite.text.schema import Layout
 from uatlite.text.write import row_writer, write_text
-from uatlite.trust.mislabelled import probably_mislabelled
 from uatlite.trust.rule import Uncertainties, trust
-from uatlite.values import Choices, Floats, Integers, Text, check_share, strings
+from uatlite.values import Choices, Floats, Integers, Text, check_array, check_labels, check_share, strings
 
 RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE = "random answer", "random row", "doubtful", "out of scope"
 """Why a row was picked."""
@@ -32,6 +37,8 @@ POOL = 5
 """Helpful rows are spread among so many times as many of the most doubtful or strangest ones."""
 SAME = 0.9
 """Two texts with this cosine of their n-gram counts, or more, are near-duplicates; one of them is enough."""
+MOST_OFF = 1e-3
+"""How far the probabilities of a row may be from a sum of 1, for rounding in files."""
 POPULATIONS = ("answers", "all")
 Represent = Callable[[Sequence[Text]], Floats]
 """The vectors of some texts: (texts, units)."""
@@ -291,3 +298,28 @@ def suspects(source: str, label: str, *, format: str | None = None) -> list[dict
         }
         for place in order.tolist()
     ]
+
+
+def class_thresholds(probabilities: Floats, labels: Integers) -> Floats:
+    """The mean of p_c among rows with the label c, (classes,); infinite where there is none."""
+    thresholds = np.full(probabilities.shape[1], np.inf)
+    for column in np.unique(labels).tolist():
+        thresholds[column] = probabilities[labels == column, column].mean()
+    return thresholds
+
+
+def probably_mislabelled(probabilities: ArrayLike, labels: ArrayLike) -> tuple[Integers, Integers]:
+    """The suspected rows, surest first (by the probability of the given label), and the class of every row, (rows,).
+
+    The class of a row is the most probable of those that reach their thresholds, and the given label where none does.
+    The probabilities must be of a model that was not trained on these rows, or the errors will look right to it.
+    """
+    p = check_array("probabilities", probabilities, {"rows": 1, "classes": 2})
+    y = check_labels(labels, rows=len(p), classes=p.shape[1])
+    if not np.allclose(p.sum(axis=1), 1.0, atol=MOST_OFF):
+        raise InputError("probabilities do not sum to 1 in each row; give those of all classes.")
+    reached = np.where(p >= class_thresholds(p, y) - 1e-12, p, -np.inf)
+    likely = np.where(np.isinf(reached).all(axis=1), y, reached.argmax(axis=1)).astype(np.int64)
+    suspected = np.flatnonzero(likely != y)
+    own = p[suspected, y[suspected]]
+    return suspected[np.argsort(own, kind="stable")], likely

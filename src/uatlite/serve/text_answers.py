@@ -282,7 +282,7 @@ class ExplainedLabel(BaseModel):
 
 def explain_label(predictor: LabelPredictor, text: Text, label: str | None) -> ExplainedLabel:
     """The JSON of one label explained; a method without dropout is explained by the standard one."""
-    from uatlite.classifier.label_explanation import explain_label as explain  # needs torch, which others do without
+    from uatlite.classifier.answer_explanation import explain_label as explain  # needs torch, which others do without
 
     prediction = predictor.predict([text])[0]
     if label is None:
@@ -308,7 +308,7 @@ class ExplainedEntity(BaseModel):
 
 def explain_entity(predictor: "EntityPredictor", text: str | Words, number: int | None) -> ExplainedEntity:
     """The JSON of one entity explained; of a text without one, that there is none."""
-    from uatlite.classifier.entity_explanation import explain_entity as explain  # needs torch, as above
+    from uatlite.classifier.answer_explanation import explain_entity as explain  # needs torch, as above
 
     prediction = predictor.predict([text])[0]
     if not prediction.entities:

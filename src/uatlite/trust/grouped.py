@@ -75,6 +75,11 @@ class GroupedRule(StoredDecision):
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, GROUPED_KINDS)
 
+    @property
+    def share_of(self) -> str:
+        """What `coverage` is the share of, as in "82.0% of answers reported"."""
+        return "of texts answered" if self.kind == "recall" else f"of {self.covered} reported"
+
     def reports(self, scores: ArrayLike, text: ArrayLike) -> NDArray[np.bool_]:
         """True where to report an answer, (answers,): its score and its text, as in `Answers`."""
         if self.kind == "recall":

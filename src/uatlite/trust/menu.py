@@ -1,8 +1,8 @@
 """The menu of risks: which can be promised, with what coverage, and how many labelled rows the others would take."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,25 +18,89 @@ CURVE_POINTS = 40
 """The curve has its points at every fortieth of the rows."""
 
 
+Rule = TypeVar("Rule", AbstentionRule, GroupedRule)
+
+
 @dataclass(frozen=True, kw_only=True)
-class MenuLine:
+class RiskLine(Generic[Rule]):
     """A target risk: its rule, or None and the labelled rows that a promise would take in all, by estimate.
 
     `rows_needed` is None where there is a rule, and where more rows will not do.
     """
 
     target: float
-    rule: AbstentionRule | None
+    rule: Rule | None
     rows_needed: int | None
 
-    def describe(self, rows: int) -> str:
-        """The line for a person; `rows` are those that decided."""
+    def describe(self, rows: int, unit: str = "rows") -> str:
+        """The line for a person; `rows` are those that decided, and `unit` is what they are called."""
         if self.rule is not None:
             low, high = self.rule.coverage_interval
-            return f"{self.target:4.0%}  {self.rule.coverage:6.1%} answered ({low:.1%} to {high:.1%})"
+            return f"{self.target:4.0%}  {self.rule.coverage:6.1%} {self.rule.share_of} ({low:.1%} to {high:.1%})"
         if self.rows_needed is None:
-            return f"{self.target:4.0%}  no promise; more rows will hardly help, the most trusted are wrong too often"
-        return f"{self.target:4.0%}  no promise; it would take about {self.rows_needed:,} labelled rows, not {rows:,}"
+            return f"{self.target:4.0%}  no promise; more {unit} will hardly help, the surest are wrong too often"
+        return f"{self.target:4.0%}  no promise; it would take about {self.rows_needed:,} labelled {unit}, not {rows:,}"
+
+
+MenuLine = RiskLine[AbstentionRule]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromisedRisks(Generic[Rule]):
+    """What `rows` labelled rows can promise: a line for each target risk.
+
+    Each line is a promise by itself: it holds with `confidence`. All lines together hold with less, at worst
+    1 - lines·(1 - confidence), so choose the risk that you need, not the line that turned out well.
+    """
+
+    unit: ClassVar[str] = "rows"
+    stored_rule: ClassVar[Any] = AbstentionRule
+    score: str
+    confidence: float
+    rows: int
+    lines: tuple[RiskLine[Rule], ...]
+
+    def rule(self, target: float) -> Rule | None:
+        """The rule of a target on the menu; None where it cannot be promised."""
+        for line in self.lines:
+            if line.target == target:
+                return line.rule
+        raise ConfigurationError(
+            f"target={target!r} is not on the menu: {', '.join(f'{line.target:g}' for line in self.lines)}."
+        )
+
+    def with_rules(self, change: Callable[[Rule], Rule]) -> Self:
+        """The menu with each of its rules changed."""
+        lines = [replace(one, rule=None if one.rule is None else change(one.rule)) for one in self.lines]
+        return replace(self, lines=tuple(lines))
+
+    def describe(self) -> list[str]:
+        """Lines for a person."""
+        return [
+            f"risk  promise (confidence {self.confidence:g}, {self.rows} labelled {self.unit}, by {self.score})",
+            *(line.describe(self.rows, self.unit) for line in self.lines),
+            "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain JSON values."""
+        lines = [{**asdict(one), "rule": one.rule.to_dict() if one.rule else None} for one in self.lines]
+        return {**asdict(self), "lines": lines}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Self:
+        """The menu that `to_dict` described."""
+        try:
+            return cls(**cls._fields(state))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise CalibrationError(f"the stored menu is broken ({error}); calibrate again.") from error
+
+    @classmethod
+    def _fields(cls, state: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the class from plain JSON values."""
+        rules = [cls.stored_rule.from_dict(one["rule"]) if one["rule"] else None for one in state["lines"]]
+        lines = [RiskLine(**{**one, "rule": rule}) for one, rule in zip(state["lines"], rules, strict=True)]
+        return {**state, "lines": tuple(lines)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,54 +118,26 @@ class RiskCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Menu:
-    """What `rows` labelled rows can promise: a line for each target risk, and the risk curve.
+class Menu(PromisedRisks[AbstentionRule]):
+    """What labelled rows of one answer each can promise, and their risk curve."""
 
-    Each line is a promise by itself: it holds with `confidence`. All lines together hold with less, at worst
-    1 - lines·(1 - confidence), so choose the risk that you need, not the line that turned out well.
-    """
-
-    score: str
-    confidence: float
-    rows: int
-    lines: tuple[MenuLine, ...]
     curve: RiskCurve
 
-    def rule(self, target: float) -> AbstentionRule | None:
-        """The rule of a target on the menu; None where it cannot be promised."""
-        for line in self.lines:
-            if line.target == target:
-                return line.rule
-        raise ConfigurationError(
-            f"target={target!r} is not on the menu: {', '.join(f'{line.target:g}' for line in self.lines)}."
-        )
-
-    def describe(self) -> list[str]:
-        """Lines for a person."""
-        return [
-            f"risk  promise (confidence {self.confidence:g}, {self.rows} labelled rows, by {self.score})",
-            *(line.describe(self.rows) for line in self.lines),
-            "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
-        ]
-
     def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        lines = [{**asdict(one), "rule": one.rule.to_dict() if one.rule else None} for one in self.lines]
-        curve = {name: list(values) for name, values in asdict(self.curve).items()}
-        return {**asdict(self), "lines": lines, "curve": curve}
+        return super().to_dict() | {"curve": {name: list(values) for name, values in asdict(self.curve).items()}}
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The menu that `to_dict` described."""
-        try:
-            lines = tuple(
-                MenuLine(**{**one, "rule": AbstentionRule.from_dict(one["rule"]) if one["rule"] else None})
-                for one in state["lines"]
-            )
-            curve = RiskCurve(**{name: tuple(values) for name, values in state["curve"].items()})
-            return cls(**{**state, "lines": lines, "curve": curve})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise CalibrationError(f"the stored menu is broken ({error}); calibrate again.") from error
+    def _fields(cls, state: dict[str, Any]) -> dict[str, Any]:
+        curve = RiskCurve(**{name: tuple(values) for name, values in state["curve"].items()})
+        return super()._fields(state) | {"curve": curve}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedMenu(PromisedRisks[GroupedRule]):
+    """What labelled texts can promise about their answers; a row is a text."""
+
+    unit: ClassVar[str] = "texts"
+    stored_rule: ClassVar[Any] = GroupedRule
 
 
 def risk_menu(
@@ -163,76 +199,6 @@ def exact_interval(found: ArrayLike, rows: ArrayLike, confidence: float) -> tupl
     return low, np.where(k == n, 1.0, beta.ppf(1.0 - tail, k + 1, np.maximum(n - k, 1)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupedLine:
-    """A target risk: its rule, or None and the labelled texts that a promise would take in all, by estimate.
-
-    `texts_needed` is None where there is a rule, and where more texts will not do.
-    """
-
-    target: float
-    rule: GroupedRule | None
-    texts_needed: int | None
-
-    def describe(self, texts: int) -> str:
-        """The line for a person; `texts` are those that decided."""
-        if self.rule is not None:
-            low, high = self.rule.coverage_interval
-            return f"{self.target:4.0%}  {self.rule.coverage:6.1%} of answers reported ({low:.1%} to {high:.1%})"
-        if self.texts_needed is None:
-            return f"{self.target:4.0%}  no promise; more texts will hardly help, the surest are wrong too often"
-        return (
-            f"{self.target:4.0%}  no promise; it would take about {self.texts_needed:,} labelled texts, not {texts:,}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupedMenu:
-    """What `texts` labelled texts can promise about their answers: a line for each target risk.
-
-    As in `Menu`, each line is a promise by itself.
-    """
-
-    score: str
-    confidence: float
-    texts: int
-    lines: tuple[GroupedLine, ...]
-
-    def rule(self, target: float) -> GroupedRule | None:
-        """The rule of a target on the menu; None where it cannot be promised."""
-        for line in self.lines:
-            if line.target == target:
-                return line.rule
-        raise ConfigurationError(
-            f"target={target!r} is not on the menu: {', '.join(f'{line.target:g}' for line in self.lines)}."
-        )
-
-    def describe(self) -> list[str]:
-        """Lines for a person."""
-        return [
-            f"risk  promise (confidence {self.confidence:g}, {self.texts} labelled texts, by {self.score})",
-            *(line.describe(self.texts) for line in self.lines),
-            "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
-        ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        lines = [{**asdict(one), "rule": one.rule.to_dict() if one.rule else None} for one in self.lines]
-        return {**asdict(self), "lines": lines}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The menu that `to_dict` described."""
-        try:
-            lines = tuple(
-                GroupedLine(**{**one, "rule": GroupedRule.from_dict(one["rule"]) if one["rule"] else None})
-                for one in state["lines"]
-            )
-            return cls(**{**state, "lines": lines})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise CalibrationError(f"the stored menu is broken ({error}); calibrate again.") from error
-
-
 def grouped_menu(
     scores: ArrayLike,
     wrong: ArrayLike,
@@ -254,5 +220,5 @@ def grouped_menu(
         check_share("target", target)
         rule = grouped_at(sample, w, target, others, kind=kind, score=score, confidence=confidence, most=cap, seed=seed)
         needed = None if rule.promised else texts_needed(sample, w, target, others, kind, confidence, cap)
-        lines.append(GroupedLine(target=target, rule=rule if rule.promised else None, texts_needed=needed))
-    return GroupedMenu(score=score, confidence=confidence, texts=sample.texts, lines=tuple(lines))
+        lines.append(RiskLine(target=target, rule=rule if rule.promised else None, rows_needed=needed))
+    return GroupedMenu(score=score, confidence=confidence, rows=sample.texts, lines=tuple(lines))

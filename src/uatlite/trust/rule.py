@@ -148,6 +148,11 @@ class AbstentionRule(StoredDecision):
         """The threshold of each class, by column; None where one holds for all."""
         return None if self.per_class is None else tuple(one.threshold for one in self.per_class)
 
+    @property
+    def share_of(self) -> str:
+        """What `coverage` is the share of, as in "82.0% answered"."""
+        return "answered"
+
     def answers(self, scores: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.bool_]:
         """True where to answer, False where to abstain: scores (rows,) > threshold.
 

@@ -10,7 +10,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel, pipeline
 
 from uatlite import UncertaintyLabeler, UncertaintyTagger
-from uatlite.classifier.labeler import sigmoid
+from uatlite.classifier.several import sigmoid
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
 from uatlite.lab.evaluate.compare import Resampling

@@ -43,8 +43,7 @@ from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
 
 if TYPE_CHECKING:
-    from uatlite.classifier.entity_explanation import EntityExplanation
-    from uatlite.classifier.label_explanation import LabelExplanation
+    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
 
 BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
 COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")

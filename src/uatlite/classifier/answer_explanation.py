@@ -1,4 +1,4 @@
-"""One entity of one text explained: the words and layers that the uncertainty of its weakest word comes from."""
+"""One of several answers of a text explained, a label or an entity: the words and layers its uncertainty comes from."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -7,21 +7,73 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uatlite.attribution.case import OUTPUTS, Case
-from uatlite.attribution.first_order import first_orders
+from uatlite.attribution.case import OUTPUTS, Case, LabelLogit
+from uatlite.attribution.first_order import first_order, first_orders
 from uatlite.attribution.layers import Propagation
 from uatlite.classifier import explainer
 from uatlite.classifier.display import excerpt
 from uatlite.classifier.entity_predictions import EntityPrediction, FoundEntity
 from uatlite.classifier.explanation import AnswerExplanation
-from uatlite.classifier.runtime import TorchRuntime
+from uatlite.classifier.label_predictions import LabelPrediction
+from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.token_run import run_tokens
-from uatlite.errors import InputError, ModelError
+from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
 from uatlite.methods.one_pass import ANALYTIC
+from uatlite.values import Text
 
 if TYPE_CHECKING:
+    from uatlite.classifier.labeler import LabelPredictor
     from uatlite.classifier.tagger import EntityPredictor
     from uatlite.model.spans import TaggedText
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LabelExplanation(AnswerExplanation[LabelPrediction]):
+    """What is said about one label of a text, and where the variance of its logit under dropout comes from."""
+
+    label: str
+
+    @property
+    def probability(self) -> float:
+        """That the label applies."""
+        return self.prediction.probabilities[self.label]
+
+    @property
+    def says(self) -> str:
+        return (
+            f"{excerpt(self.text)!r}: {self.label} with probability {self.probability:.3f}; its logit varies by "
+            f"{np.sqrt(self.variance):.2f} (one standard deviation) under dropout."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": self.label, "probability": self.probability, **super().to_dict()}
+
+
+def explain_label(predictor: "LabelPredictor", text: Text, label: str | int | None) -> LabelExplanation:
+    """The explanation of one label, by default the one that is least sure."""
+    runtime = _with_gradients(predictor.runtime)
+    model, tokenizer = runtime.model, runtime.tokenizer
+    reading = explainer.read(model, tokenizer, text, predictor.settings)
+    predictions = predictor.predictions([text], reading.outputs)
+    column = _column(label, predictions.classes, predictions.probabilities[0])
+    found = Propagation.of(first_order(Case.of(model, reading.encoded, reading.config), LabelLogit(column)))
+    return LabelExplanation(
+        prediction=predictions[0],
+        label=predictions.classes[column],
+        method=reading.method.name,
+        **explainer.origins(found, model, tokenizer, reading.encoded, reading.config),
+    )
+
+
+def _column(label: str | int | None, classes: tuple[str, ...], probabilities: Any) -> int:
+    if label is None:
+        return int(np.abs(probabilities - 0.5).argmin())
+    if isinstance(label, int):
+        if not 0 <= label < len(classes):
+            raise ConfigurationError(f"label={label} is no column of this model; it has 0 to {len(classes) - 1}.")
+        return label
+    check_choice("label", label, classes)
+    return classes.index(label)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -51,9 +103,7 @@ class EntityExplanation(AnswerExplanation[EntityPrediction]):
 
 def explain_entity(predictor: "EntityPredictor", text: "TaggedText", number: int | None) -> EntityExplanation:
     """The explanation of one entity, by default the least sure one."""
-    runtime = predictor.runtime
-    if not isinstance(runtime, TorchRuntime):
-        raise ModelError("an exported model cannot be explained, which takes gradients; explain its checkpoint.")
+    runtime = _with_gradients(predictor.runtime)
     outputs = run_tokens(runtime, [text], predictor.settings, predictor.scheme, predictor.strategy)
     prediction = predictor.predictions([text], outputs)[0]
     found = prediction.entities
@@ -87,3 +137,9 @@ def explain_entity(predictor: "EntityPredictor", text: "TaggedText", number: int
         method=predictor.settings.method.name,
         **explainer.origins(spread, runtime.model, runtime.tokenizer, encoded, config),
     )
+
+
+def _with_gradients(runtime: Runtime) -> TorchRuntime:
+    if not isinstance(runtime, TorchRuntime):
+        raise ModelError("an exported model cannot be explained, which takes gradients; explain its checkpoint.")
+    return runtime
