@@ -97,15 +97,12 @@ class Entity:
     """the character after its last"""
     type: int
     """the index of its type"""
-    words: int
     probability: float
     """that exactly this entity comes out, as a whole"""
     boundaries: float
     """that an entity of any type has these boundaries"""
-    weakest: float
-    """the lowest probability of a word's tag"""
     token: int
-    """the token that decides the tag of that word, by its place among the text's tokens"""
+    """the token that decides the tag of its weakest word, by its place among the text's tokens"""
     tokens: tuple[int, ...]
     """those of all of its words"""
     spread: float
@@ -184,10 +181,8 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
                 start=int(text.places[starts[first], 0]),
                 end=int(text.places[ends[last], 1]),
                 type=kind,
-                words=last + 1 - first,
                 probability=float(of_pass.mean()),
                 boundaries=float(of_types.sum(axis=1).mean()),
-                weakest=float(own.min()),
                 token=int(chosen[first + own.argmin()]),
                 tokens=tuple(chosen[first : last + 1].tolist()),
                 spread=float(odds.var(ddof=1)) if len(odds) > 1 else float("nan"),
