@@ -182,3 +182,40 @@ def test_fewer_than_last_time_are_answered_after_a_while() -> None:
         assert squares.batches == [[2, 3, 4], [5]]
 
     asyncio.run(check())
+
+
+def test_a_batch_has_the_longest_waiting_question_and_those_of_similar_length() -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, most=32, waiting=50, length=lambda number: number) as batcher:
+            asked = [asyncio.create_task(batcher.submit([100], 10))]
+            await until(lambda: squares.batches)
+            numbers = [120, *range(100, 120), *range(121, 140)]
+            asked += [asyncio.create_task(batcher.submit([number], 10)) for number in numbers]
+            await until(lambda: len(batcher) == len(numbers))
+            squares.go.set()
+            assert await asyncio.gather(*asked) == [[n * n] for n in (100, *numbers)]
+        first, *others = squares.batches[1:]
+        assert first[0] == 120
+        assert sorted(first) == list(range(110, 130))  # half of them: one worker is free, and part is left
+        assert others[0][0] == 100  # then the one that waits longest
+        assert sorted(number for batch in others for number in batch) == [*range(100, 110), *range(130, 140)]
+
+    asyncio.run(check())
+
+
+def test_a_few_questions_are_not_divided() -> None:
+    async def check() -> None:
+        squares = Squares()
+        squares.go.clear()
+        async with started(squares, most=32, waiting=50, length=lambda number: number) as batcher:
+            asked = [asyncio.create_task(batcher.submit([1], 10))]
+            await until(lambda: squares.batches)
+            asked += [asyncio.create_task(batcher.submit([number], 10)) for number in range(20, 28)]
+            await until(lambda: len(batcher) == 8)
+            squares.go.set()
+            await asyncio.gather(*asked)
+        assert [len(batch) for batch in squares.batches] == [1, 8]
+
+    asyncio.run(check())

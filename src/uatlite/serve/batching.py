@@ -20,6 +20,9 @@ Result = TypeVar("Result")
 _SMOOTHING = 0.8
 """Weight of the previous estimate of the seconds per item when a batch gives a new one."""
 
+FEW = 8
+"""Items that a worker never leaves to choose from: a smaller batch costs more than padding."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Ticket(Generic[Item, Result]):
@@ -29,7 +32,7 @@ class _Ticket(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """A bounded queue before workers that process at most `most` items at a time, in the order of arrival."""
+    """A bounded queue before workers that process at most `most` items at a time, first the one that waits longest."""
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Batcher(Generic[Item, Result]):
         gather: float,
         workers: int = 1,
         on_batch: Callable[[int], None] = lambda size: None,
+        length: Callable[[Item], int] = lambda item: 0,
     ) -> None:
         self._process = process
         self._executor = executor
@@ -50,6 +54,7 @@ class Batcher(Generic[Item, Result]):
         self._workers = workers
         self._busy = 0
         self._on_batch = on_batch
+        self._length = length
         self._tickets: deque[_Ticket[Item, Result]] = deque()
         self._changed = asyncio.Event()
         self._closing = False
@@ -127,9 +132,22 @@ class Batcher(Generic[Item, Result]):
                 continue
             left = self._tickets[0].entered + self._gather - asyncio.get_running_loop().time()
             if left <= 0 or self._enough or self._closing:
-                size = min(self._most, math.ceil(len(self._tickets) / (self._workers - self._busy)))
-                return [self._tickets.popleft() for _ in range(size)]
+                return self._take()
             await self._wait(left)
+
+    def _take(self) -> list[_Ticket[Item, Result]]:
+        """The item that waits longest, and those whose length is nearest to its own: similar texts need little padding.
+
+        A worker takes its share of what waits. If that is more than a few, part of it stays, to choose from next time.
+        """
+        free = self._workers - self._busy
+        share, chosen = (math.ceil(len(self._tickets) / parts) for parts in (free, free + 1))
+        size = min(self._most, share, max(FEW, chosen))
+        length = self._length(self._tickets[0].item)
+        nearest = sorted(self._tickets, key=lambda ticket: abs(self._length(ticket.item) - length))[:size]
+        taken = set(map(id, nearest))
+        self._tickets = deque(ticket for ticket in self._tickets if id(ticket) not in taken)
+        return nearest
 
     async def _wait(self, seconds: float | None) -> None:
         """Wait for an item or the end, at most `seconds`."""

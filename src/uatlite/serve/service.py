@@ -122,6 +122,7 @@ class Service:
             gather=self.limits.gather,
             workers=self._workers,
             on_batch=self.counters.batch,
+            length=_characters,
         )
         self._explanations: Batcher[Callable[[], Any], Any] = Batcher(
             _call_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
@@ -289,8 +290,12 @@ def checked_text(text: Given, service: Service) -> Given:
     return text
 
 
+def _characters(text: Text) -> int:
+    return sum(map(len, strings(text)))
+
+
 def _fault(text: Text, shape: TextShape, most: int) -> str | None:
-    size = sum(len(part) for part in strings(text))
+    size = _characters(text)
     if size > most:
         return f"{size} characters, but a text may have at most {most}"
     if fault := shape.fault(text):
