@@ -10,7 +10,7 @@ from transformers import BertForSequenceClassification, BertForTokenClassificati
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
-from uatlite.lab.train.fine_tune import fine_tune, with_new_head
+from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, parse_training, train_method
 from uatlite.lab.train.recipe import Recipe
 from uatlite.lab.train.record import Step
@@ -147,3 +147,16 @@ def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path,
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert with_new_head(tmp_path, ("a", "b"))[0].config.problem_type is None
+
+
+def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone: Path, labelled: Dataset) -> None:
+    rows = replace(labelled, examples=labelled.examples[:11])  # 'bad' in 5 of them, 'good' in 5
+    rows = replace(rows, examples=(*rows.examples, replace(rows.examples[0], labels=(1,))))
+    model, _ = with_new_head(backbone, rows.labels, kind="many")
+    start_at_base_rates(model, rows)
+    shares = torch.tensor([sum(label in (one.labels or ()) for one in rows.examples) for label in (0, 1)])
+    expected = torch.log((shares + 0.5) / (12 - shares + 0.5))
+    assert expected[0] != expected[1]
+    torch.testing.assert_close(model.classifier.bias, expected)
+    start_at_base_rates(model, labelled)
+    torch.testing.assert_close(model.classifier.bias, expected)  # no longer new

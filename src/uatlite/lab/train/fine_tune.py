@@ -32,6 +32,7 @@ from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
 from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
 from uatlite.model import weights as method_weights
 from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
+from uatlite.model.weights import last_layer
 from uatlite.text.schema import Kind
 from uatlite.values import Dataset
 
@@ -82,6 +83,22 @@ def with_new_head(
             "safetensors weights, or a hub id."
         ) from error
     return model, load_tokenizer(source, config)
+
+
+def start_at_base_rates(model: PreTrainedModel, train: Dataset) -> None:
+    """Set the biases of a new head of many labels to the log-odds of the labels' shares of the training rows.
+
+    From 0 all logits first fall together. At high learning rates that saturates the pooler, and the model gives every
+    text the base rates and learns no more. A head that has biases already is left as it is.
+    """
+    bias = last_layer(model)[1].bias
+    if bias is None or bool(bias.any()):
+        return
+    given = [label for example in train.examples for label in example.labels or ()]
+    counts = np.bincount(np.array(given, dtype=np.int64), minlength=len(train.labels))
+    log_odds = np.log((counts + 0.5) / (len(train) - counts + 0.5))
+    with torch.no_grad():
+        bias.copy_(torch.from_numpy(log_odds))
 
 
 class MethodTrainer(Trainer):  # type: ignore[misc]
@@ -208,6 +225,8 @@ def fine_tune(
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
     resumed = begin(directory, run, resume=resume)
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
+    if kind_of(train) == "many":
+        start_at_base_rates(model, train)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
