@@ -3,19 +3,13 @@
 import csv
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from uatlite import UncertaintyTagger
-from uatlite.classifier.products import load_product
 from uatlite.cli import main
-from uatlite.scoring import blocks
-from uatlite.scoring.job import Job
-from uatlite.scoring.run import score_file
-from uatlite.text.schema import Layout
 from uatlite.trust.promise import RISKS
 
 ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
@@ -114,32 +108,6 @@ def test_a_parquet_file_whose_first_rows_have_no_entity(tagger_dir: Path, tmp_pa
     assert not rows[0]["entities"]
     assert not rows[1]["entities"]
     assert rows[-1]["entities"][0]["variance"] is None
-
-
-def test_a_killed_run_continues_and_ray_gives_the_same_bytes(
-    calibrated: Path, data: Path, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(blocks.blocks, "__defaults__", (64, blocks.BLOCK_CHARACTERS))
-    layout = Layout(text="tokens", label=None, gold="tags")
-    whole, killed = Job(str(data), tmp_path / "a.jsonl", layout), Job(str(data), tmp_path / "b.jsonl", layout)
-    tagger = load_product(calibrated)
-    score_file(tagger, whole)
-    seen: list[int] = []
-
-    def stop(progress) -> None:
-        seen.append(progress.rows)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        score_file(tagger, killed, stop)
-    again = score_file(tagger, Job(str(data), tmp_path / "b.jsonl", layout, resume=True))
-    assert again.rows == 300
-    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
-    on_ray = pytest.importorskip("uatlite.scoring.on_ray")
-    job = Job(str(data), tmp_path / "c.jsonl", layout)
-    on_ray.score_file(partial(load_product, str(calibrated)), job, on_ray.Cluster(workers=1), block_rows=64)
-    assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
 
 
 def test_the_menu_is_printed_and_nothing_is_written(tagger_dir: Path, data: Path, tmp_path: Path, capsys) -> None:

@@ -48,7 +48,7 @@ def test_blocks_equal_the_loop(architecture, model, encoded, reference, config, 
     else:
         logits, _ = reference(model, architecture, encoded, config)
     out = sample(model, encoded, config)
-    torch.testing.assert_close(out.logits, logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(out.logits, logits, rtol=1e-5, atol=1e-5)
     assert len(calls) >= model.config.num_hidden_layers
     assert out.logits.std(dim=0).min() > 1e-3
 
