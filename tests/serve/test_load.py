@@ -51,7 +51,7 @@ def test_concurrent_clients_share_batches_and_get_the_offline_answers(
     for reply, offline in zip(replies, classifier.predict(texts), strict=True):
         assert reply["label"] == offline.label
         assert reply["abstain"] == offline.abstain
-        assert reply["probabilities"] == pytest.approx(offline.probabilities, abs=1e-5)
+        assert reply["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
 
 
 def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
@@ -83,7 +83,7 @@ def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
         torch.set_num_threads(1)
     for answer, offline in zip(answers, classifier.predict(texts), strict=True):
         assert answer.label == offline.label
-        assert answer.probabilities == pytest.approx(offline.probabilities, abs=1e-5)
+        assert answer.probabilities == pytest.approx(offline.probabilities, abs=1e-6)
 
 
 def test_overload_is_refused_at_once_with_a_time_to_come_again(
