@@ -81,8 +81,11 @@ def test_files_for_tools_and_suspects(
     assert len(json.loads(tasks.read_text())) == 10
     assert call("pick", scored, "--errors", "--label", "stars", "-o", tmp_path / "suspects.csv") == 0
     assert "rows are probably mislabelled" in capsys.readouterr().err
-    assert call("pick", scored, "-o", tmp_path / "x.jsonl") == 2
-    assert "There is no column 'text'" in capsys.readouterr().err
+    assert call("pick", scored, "--budget", 40, "--model", calibrated_dir, "-o", tmp_path / "known.jsonl") == 0
+    assert (tmp_path / "known.jsonl").read_bytes() == spread.read_bytes()  # its summary knows the column
+    capsys.readouterr()
+    assert call("pick", scored, "--text", "words", "-o", tmp_path / "x.jsonl") == 2
+    assert "There is no column 'words'" in capsys.readouterr().err
     assert call("history", tmp_path) == 2
     assert "not a saved classifier" in capsys.readouterr().err
 

@@ -78,6 +78,27 @@ def test_calibrate_then_predict(
     assert rows[0]["stars"] == json.loads(data.read_text().splitlines()[0])["stars"]
 
 
+def test_the_columns_of_calibration_are_remembered(
+    calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads((calibrated / "uatlite.json").read_text())["columns"] == {"text": "body", "label": "stars"}
+    named, known, piped = (tmp_path / f"{name}.jsonl" for name in ("named", "known", "piped"))
+    assert run("predict", calibrated, data, "-o", named, "--text", "body") == 0
+    assert run("predict", calibrated, data, "-o", known) == 0
+    assert known.read_bytes() == named.read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.read_bytes())))
+    assert run("predict", calibrated, "-", "-o", piped) == 0
+    assert len(piped.read_text().splitlines()) == len(known.read_text().splitlines())
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    usual = tmp_path / "usual.jsonl"  # made in another way, with the usual column
+    usual.write_text("".join(json.dumps({"text": row["body"]}) + "\n" for row in rows))
+    assert run("predict", calibrated, usual, "-o", tmp_path / "of-usual.jsonl") == 0
+    neither = tmp_path / "neither.jsonl"
+    neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
+    assert run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl") == 2
+    assert "There is no column 'text'; the columns are: words" in capsys.readouterr().err
+
+
 def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.parquet"
     assert run("predict", calibrated, data, "-o", out, "--text", "body", "--keep", "stars,body", "--review", 5) == 0
@@ -138,7 +159,7 @@ def test_standard_input_loses_no_row(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("predict", "CAL", "DATA", "-o", "OUT.csv"), "There is no column 'text'; the columns are: body, stars."),
+        (("predict", "MODEL", "DATA", "-o", "OUT.csv"), "There is no column 'text'; the columns are: body, stars."),
         (("predict", "CAL", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
         (("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--strict"), "line 8: no text in column 'body'"),
         (

@@ -43,6 +43,14 @@ def test_rows_all_the_same_are_a_shift_too(reference):
     assert reference.check(np.random.default_rng(6).random(100), np.ones(100)).shifted
 
 
+def test_rows_that_are_too_usual_are_named_so(reference):
+    report = reference.check(reference.scores, np.linspace(0.6, 1.0, len(reference.scores)))
+    assert report.shifted
+    assert report.describe().startswith("The rows are too usual, as rows that calibrated the classifier or trained")
+    strange = reference.check(reference.scores, np.linspace(0.0, 0.4, len(reference.scores)))
+    assert strange.describe().startswith("The data have shifted")
+
+
 def test_a_few_rows_say_nothing(reference):
     report = reference.check(np.random.default_rng(7).random(19), np.full(19, 1e-3))
     assert report.shifted is None

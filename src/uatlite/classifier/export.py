@@ -145,7 +145,7 @@ def _written(
 
 
 def _classifier(classifier: UncertaintyClassifier, runtime: OnnxRuntime) -> UncertaintyClassifier:
-    return UncertaintyClassifier(
+    exported = UncertaintyClassifier(
         runtime,
         runtime.tokenizer,
         classifier.method,
@@ -154,6 +154,8 @@ def _classifier(classifier: UncertaintyClassifier, runtime: OnnxRuntime) -> Unce
         windows=classifier.windows,
         indices=classifier.indices,
     )
+    exported.columns = classifier.columns
+    return exported
 
 
 def _sentences(runtime: TorchRuntime) -> list[Text]:

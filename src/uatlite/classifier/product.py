@@ -112,6 +112,7 @@ class Product(Generic[Record]):
         self.max_length = max_length
         self.windows = windows
         self.indices = indices
+        self.columns: dict[str, str] = {}  # of the file it was calibrated with: 'text', 'pair', 'options', 'label'
         self.calibration_: Record | None = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
@@ -152,6 +153,7 @@ class Product(Generic[Record]):
         if stored.calibration is not None and stored.kind not in cls.answers:
             raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
         stored.check_model(found.hash if stored.calibration else "", str(name))
+        product.columns = dict(stored.columns)
         product.calibration_ = cast("Record | None", stored.calibration)
         return product
 

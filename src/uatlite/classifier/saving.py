@@ -44,6 +44,8 @@ class Stored:
     calibration: CalibrationRecord | None = None
     kind: str = "one"
     """the first of the product's `answers`: "one", "many" or "tokens" (`uatlite.model.architectures.Answering`)"""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """what the columns of the calibration rows are called: those of the text, pair, options and label"""
 
     def check_model(self, found: str, name: str) -> None:
         """Raise unless the model is the one that was calibrated."""
@@ -107,6 +109,7 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
         "limit": classifier.max_length,
         "indices": classifier.indices,
         "further": classifier.further_options,
+        "columns": classifier.columns,
         "calibration": None if calibration is None else calibration.to_dict(),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -153,7 +156,21 @@ def read(name: str | Path) -> Stored:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-    return Stored(options, calibration, kind)
+    return Stored(options, calibration, kind, columns_in(state))
+
+
+def remembered_columns(name: str | Path) -> dict[str, str]:
+    """What the columns of the rows that calibrated a local classifier are called; empty where that is not known."""
+    path = Path(current_home(name)) / STATE
+    try:
+        return columns_in(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    except ValueError:  # loading the classifier says what is wrong
+        return {}
+
+
+def columns_in(state: Mapping[str, Any]) -> dict[str, str]:
+    """The columns that a state names; one of an older version names none."""
+    return {str(role): str(column) for role, column in state.get("columns", {}).items()}
 
 
 def _settings(name: str | Path, stored: Mapping[str, Any]) -> Settings:

@@ -176,7 +176,7 @@ def pick(
     ] = None,
     label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
     seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
-    text: shared.Text = "text",
+    text: shared.KnownText = None,
     text_pair: shared.Pair = None,
     options: shared.Options = None,
     id: Annotated[str, shared.in_columns(help="Column of the id.")] = "id",
@@ -184,6 +184,8 @@ def pick(
 ) -> None:
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
+    from uatlite.scoring.blocks import remembered_layout
+    from uatlite.scoring.review import columns_of_input
     from uatlite.text.schema import Layout
     from uatlite.text.write import row_writer
 
@@ -195,7 +197,8 @@ def pick(
                 write(row)
         console.print(f"Wrote {output}: {len(found):,} rows are probably mislabelled, the surest first.")
         return
-    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id)
+    asked = {"text": text, "pair": text_pair, "options": options}
+    layout = remembered_layout(scored, Layout(label=None, id=id), asked, columns_of_input(scored), format=format)
     rows = picking.read_scored(scored, layout, format=format)
     represent = None
     if model is not None:
@@ -226,25 +229,25 @@ def recheck(
     ] = None,
     seed: Annotated[int, Option(help="Seed of folds and splits.")] = 0,
     strict: shared.Strict = False,
-    text: shared.Text = "text",
+    text: shared.KnownText = None,
     text_pair: shared.Pair = None,
     options: shared.Options = None,
-    label: shared.Label = "label",
+    label: shared.KnownLabel = None,
     format: shared.Format = None,
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
     from uatlite.classifier import recheck as checking
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.saving import write_version
-    from uatlite.scoring.blocks import read_labelled
+    from uatlite.scoring.blocks import read_labelled, remembered_layout
     from uatlite.scoring.pick import current_scores, inclusion_of
     from uatlite.text.schema import Layout
 
     console = shared.messages()
     classifier = UncertaintyClassifier.from_pretrained(directory)
-    layout = Layout(
-        text=text, pair=text_pair, options=options, label=label, codes=classifier.class_names, meta=("inclusion",)
-    )
+    asked = {"text": text, "pair": text_pair, "options": options, "label": label}
+    layout = Layout(codes=classifier.class_names, meta=("inclusion",))
+    layout = remembered_layout(labelled, layout, asked, classifier.columns, format=format)
     rows = read_labelled(labelled, layout, classifier.class_names, format=format, strict=strict)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
         now = checking.read_now(classifier, rows.texts, rows.labels, inclusion_of(rows.meta))

@@ -34,9 +34,17 @@ Classifier = Annotated[
 ]
 
 Text = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
+KnownText = Annotated[
+    str | None,
+    in_columns("--text", help="Column of the text, the first of a pair, or the question; as in calibration, or text."),
+]
 Pair = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
 Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
 Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
+KnownLabel = Annotated[
+    str | None,
+    in_columns("--label", help="Column of the label, a class name or a number; as in calibration, or label."),
+]
 GoldColumn = Annotated[
     str | None,
     in_columns(

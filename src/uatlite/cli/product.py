@@ -38,7 +38,7 @@ def predict(
     review: Annotated[
         int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
     ] = None,
-    text: shared.Text = "text",
+    text: shared.KnownText = None,
     text_pair: shared.Pair = None,
     options: shared.Options = None,
     id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
@@ -56,7 +56,8 @@ def predict(
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.products import load_product, product_class
-    from uatlite.scoring.blocks import estimate_rows, open_rows, tagged_layout
+    from uatlite.classifier.saving import remembered_columns
+    from uatlite.scoring.blocks import estimate_rows, open_rows, remembered_layout, tagged_layout
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
     from uatlite.scoring.run import check_output, score_file
@@ -65,7 +66,9 @@ def predict(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
-    layout = Layout(text=text, pair=text_pair, options=options, label=None, id=id, meta=shared.names(keep))
+    asked = {"text": text, "pair": text_pair, "options": options}
+    layout = Layout(label=None, id=id, meta=shared.names(keep))
+    layout = remembered_layout(input, layout, asked, remembered_columns(model), format=format)
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     tagged, rows = tagged_layout(input, layout, format=format), None
@@ -220,6 +223,7 @@ def calibrate(
         layout = replace(layout, label=label or "labels", gold="labels")
         arguments |= {**of_labels, "menu": menu}
     rows = read_labelled(data, layout, classes, format=format, strict=strict)
+    classifier.columns = layout.columns
     gold: Any = rows.labels or rows.label_sets or rows.entities
     others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"

@@ -14,7 +14,7 @@ from typing import Any
 from uatlite.classifier.product import Product
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
-from uatlite.text.examples import example_of, find_layout, read_examples, require_columns, text_fault
+from uatlite.text.examples import example_of, find_layout, has_column, read_examples, require_columns, text_fault
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import TAGS, Layout
@@ -85,6 +85,22 @@ class Block:
 def _parts(text: Text) -> tuple[str, ...]:
     """All that decides what a model reads of a text: the same words, cut in another way, are another text."""
     return ("", *text.tokens) if isinstance(text, Words) else strings(text)
+
+
+def remembered_layout(
+    source: str, layout: Layout, asked: Mapping[str, str | None], remembered: Mapping[str, str], *, format: str | None
+) -> Layout:
+    """The layout with the columns that a user asked for, or else with those of the calibration rows.
+
+    Roles are those of `Layout.columns`. A remembered column that the file does not have is left aside: the usual one of
+    the layout stands. What comes by standard input can be read only once and is taken to be as the calibration rows.
+    """
+    known = dict(remembered)
+    if source != STDIN and set(known.items()) - set(layout.columns.items()):
+        first = next((row for row in read_rows(source, format=format) if isinstance(row, Row)), None)
+        known = {role: column for role, column in known.items() if first and has_column(first.values, column)}
+    found: dict[str, Any] = {role: column or known.get(role) for role, column in asked.items()}
+    return replace(layout, **{role: column for role, column in found.items() if column is not None})
 
 
 def tagged_layout(source: str, layout: Layout, *, format: str | None = None) -> Layout:

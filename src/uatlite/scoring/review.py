@@ -95,14 +95,20 @@ def _check_columns(row: Mapping[str, Any], scored: str | Path) -> None:
             f"{scored} has no column {missing[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
             f"{', '.join(row)}."
         )
-    record = read_record(Path(f"{scored}.summary.json")) or {}
-    text = record.get("job", {}).get("columns", {}).get("text")
+    text = columns_of_input(scored).get("text")
     before = _before_prediction(row)
     if before == ["id"] or (text is not None and not {text, PREFIX + text} & set(before)):
         raise DataError(
             f"{scored} holds no texts to look at; score the rows again with --keep-text, or into a .csv file, which "
             f"has them. Its columns are: {', '.join(row)}."
         )
+
+
+def columns_of_input(scored: str | Path) -> dict[str, str]:
+    """Role -> column (`Layout.columns`) of the file that was scored, by the summary beside; empty without one."""
+    record = read_record(Path(f"{scored}.summary.json")) or {}
+    columns = record.get("job", {}).get("columns", {})
+    return {role: columns[role] for role in ("text", "pair", "options") if columns.get(role) is not None}
 
 
 def _before_prediction(row: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,12 @@ class Layout:
     handles: bool = False  # the tags of "@" and of the name after it begin one entity each, and mean one together
 
     @property
+    def columns(self) -> dict[str, str]:
+        """Role -> column, of those that a row's text and gold are in."""
+        roles = {"text": self.text, "pair": self.pair, "options": self.options, "label": self.label}
+        return {role: column for role, column in roles.items() if column is not None}
+
+    @property
     def kind(self) -> Kind:
         if self.gold != "class":
             return "many" if self.gold == "labels" else "tokens"

@@ -46,6 +46,9 @@ class ShiftReport:
         if self.shifted is None:
             return f"Rows: {self.rows}. A shift can be told from {CHECKED_ROWS} on: the promises are unchecked."
         verdict = "The data have shifted: the promises are off" if self.shifted else "No shift was found"
+        if self.shifted and self.too_usual:
+            source = "rows that calibrated the classifier or trained its model"
+            verdict = f"The rows are too usual, as {source} are: the promises are off"
         evidence = f"p = {self.p_value:.2g}, false alarms {self.false_alarm:g}"
         if self.median_scope is not None:
             evidence += (
@@ -53,6 +56,13 @@ class ShiftReport:
                 f"the median p-value of scope is {self.median_scope:.2f}, expected 0.50"
             )
         return f"{verdict} ({evidence})."
+
+    @property
+    def too_usual(self) -> bool:
+        """Whether scope alone tells the rows apart, and by being less strange than the calibration rows."""
+        if self.score_p_value is None or self.median_scope is None:
+            return False
+        return self.median_scope > 0.5 and 2.0 * self.score_p_value >= self.false_alarm
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain JSON values."""
