@@ -48,12 +48,13 @@ class Split:
     gold: Gold
     cache: Path
 
-    def run(self, method: Method) -> PassLogits:
-        """What a method says, from the cache where it is there."""
-        place = self.cache / f"labels-{self.labeler.runtime.hash[:12]}-{self.name}-{len(self.texts)}"
+    def run(self, method: Method, some: NDArray[np.int64] | None = None) -> PassLogits:
+        """What a method says about all texts or some, from the cache where it is there."""
+        texts = self.texts if some is None else [self.texts[place] for place in some.tolist()]
+        place = self.cache / f"labels-{self.labeler.runtime.hash[:12]}-{self.name}-{len(texts)}"
         path = place.with_name(f"{place.name}-{method.name.replace(':', '-')}.npz")
         if not path.exists():
-            outputs = run(self.labeler.runtime, self.texts, replace(self.labeler.settings, method=method))
+            outputs = run(self.labeler.runtime, texts, replace(self.labeler.settings, method=method))
             given = {"representations": outputs.representations, "given_variance": outputs.given_variance}
             known = {name: value.astype(np.float32) for name, value in given.items() if value is not None}
             np.savez(path, logits=outputs.logits.astype(np.float32), **known)
@@ -89,9 +90,11 @@ def measure(directory: Path, data: Path | None, cache: Path, rows: int | None) -
     before, after = calibration.run(base), test.run(base)
     arms = {"base": sigmoid(after.mean_logits)}
     arms["base, calibrated"] = calibrated(before, calibration.gold, after)
-    tuned = ours.tuned(CalibrationRows(calibration.gold.astype(np.int64), calibration.run))
-    said = tuned.method.read_from(after) or test.run(tuned.method)  # below the floor the teacher itself runs
-    learned = tuned.outputs or calibration.run(tuned.method)
+    rows = CalibrationRows(calibration.gold.astype(np.int64), calibration.run, run_some=calibration.run)
+    tuned = ours.tuned(rows)
+    said, learned = tuned.method.read_from(after), tuned.outputs  # below the floor what the plain pass says
+    assert said is not None
+    assert learned is not None
     arms["ours: with its variance"] = calibrated(learned, calibration.gold, said)
     logits = np.concatenate([before.mean_logits, after.mean_logits])
     return Seed(arms, test.gold, logits, np.concatenate([calibration.gold, test.gold]), tuned.reason)

@@ -13,10 +13,11 @@ that row are NaN.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from uatlite.values import Floats, Integers, check_array
 
@@ -40,6 +41,15 @@ class PassLogits:
     """(rows,): valid passes per row; None where all are valid"""
     representations: Floats | None = None
     """(rows, units): what the model read of each row; None where it cannot be known"""
+
+    def take(self, rows: NDArray[Any]) -> Self:
+        """The same of some rows: their places, or True for each that is meant."""
+        changed: dict[str, Any] = {"logits": self.logits[:, rows]}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name != "logits" and isinstance(value, np.ndarray):
+                changed[one.name] = value[rows]
+        return replace(self, **changed)
 
     @property
     def mean_logits(self) -> Floats:

@@ -219,15 +219,22 @@ def test_an_explanation_is_the_first_order_variance_of_the_label_s_logit(method:
         labeler.explain(text, "hope")
 
 
-def test_the_default_reads_the_variances_off_one_pass(make: Make, rows: Any) -> None:
-    """Where the read-out serves it costs a plain pass; where it does not, its teacher runs."""
+@pytest.mark.parametrize("floor", [-9.0, 9.0])
+def test_the_default_costs_one_pass(floor: float, make: Make, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the read-out serves it gives variances; where it does not, there are none."""
+    monkeypatch.setattr("uatlite.methods.read_out.FLOOR", floor)
     labeler = make().calibrate(rows[0][:200], rows[1][:200])
     pred = labeler.predict(rows[0][:5], check_shift=False)
-    assert pred.logit_variance is not None
-    assert pred.logit_variance.shape == (5, 4)
-    assert set(pred.passes.tolist()) == {labeler.method.passes}
+    assert set(pred.passes.tolist()) == {1}
     assert labeler.calibration_ is not None
-    assert "Distilled" in labeler.calibration_.describe()[0]
+    said = labeler.calibration_.describe()[0]
+    if floor > 1:
+        assert pred.logit_variance is None
+        assert "so the plain pass runs, without variances" in said
+    else:
+        assert pred.logit_variance is not None
+        assert pred.logit_variance.shape == (5, 4)
+        assert "read off one plain pass" in said
 
 
 @pytest.mark.parametrize("options", [{"target_wrong": 0.4}, {"target_precision": 0.6, "score": "confidence"}])

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from uatlite.errors import ConfigurationError
 from uatlite.methods import read_out
 from uatlite.methods.distilled import DISTILLED, Distilled
-from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.method import TAUGHT, CalibrationRows, Method
 from uatlite.methods.one_pass import ANALYTIC
 from uatlite.methods.read_out import OFFSET, ReadOut, features_of, fit_read_out
 from uatlite.methods.registry import method_from_dict, parse_method
@@ -159,3 +160,24 @@ def test_another_model_is_an_error() -> None:
 def test_unknown_teachers_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="of"):
         parse_method("distilled:of=ensemble")
+
+
+def test_a_teacher_runs_on_some_of_many_texts() -> None:
+    plain, variance = made(TAUGHT + 500, 12, 0.3)
+    asked: list[NDArray[np.int64]] = []
+
+    def run_some(method: Method, places: NDArray[np.int64]) -> PassLogits:
+        assert method == ANALYTIC
+        asked.append(places)
+        return PassLogits(plain.logits[:, places], variance[places])
+
+    rows = CalibrationRows(np.zeros(len(variance), dtype=np.int64), lambda method: plain, run_some=run_some)
+    tuned = DISTILLED.tuned(rows)
+    (places,) = asked
+    assert len(np.unique(places)) == len(places) == TAUGHT
+    expected, left_out = fit_read_out(features_of(plain)[places], variance[places], TAUGHT)
+    assert tuned.outputs is not None
+    assert tuned.outputs.given_variance is not None
+    assert tuned.outputs.given_variance[places] == pytest.approx(left_out)
+    others = np.setdiff1d(np.arange(len(variance)), places)  # had no part in the fit
+    assert tuned.outputs.given_variance[others] == pytest.approx(expected.variance(features_of(plain)[others]))

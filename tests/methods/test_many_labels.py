@@ -168,3 +168,20 @@ def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: s
         label_features_of(plain), variance, 400, sampling_noise(5) if "per_input" in spelling else 0.0
     )
     assert method.read_out.r2 == expected.r2
+
+
+@pytest.mark.parametrize("rows", [200, 40])
+def test_where_the_variances_of_labels_cannot_be_read_the_plain_pass_runs(
+    rows: int, shared: Shared, texts: Callable[..., Encoded]
+) -> None:
+    plain, variance = made(rows, 9.0)
+    tuned = DISTILLED.tuned(rows_of(plain, variance))
+    assert "the plain pass runs, without variances" in tuned.reason
+    assert tuned.outputs is plain
+    again = method_from_dict(tuned.method.to_dict()).with_arrays(tuned.method.to_arrays())
+    for method in (tuned.method, again):
+        assert (method.passes, method.cost, method.sampled) == (1, 1, None)
+        assert method.read_from(plain) is plain
+        found = method.run(shared("bert", **MANY), texts((4,)))
+        assert found.logits.shape[0] == 1
+        assert found.margin_variance is None

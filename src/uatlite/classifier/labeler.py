@@ -52,9 +52,9 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
 
     It is for models with `problem_type="multi_label_classification"`. `config` is a UATConfig, or the spelling of any
     method; by default 'distilled' with a teacher of ten passes with masks of their own for each text, which give the
-    variances of all labels at once: once it is calibrated they are read off one plain pass. Texts longer than
-    `max_length` tokens are cut, and counted; with `windows` they are read in overlapping windows and the logits
-    averaged.
+    variances of all labels at once: once it is calibrated they are read off one plain pass, or left out where they
+    cannot be. Texts longer than `max_length` tokens are cut, and counted; with `windows` they are read in overlapping
+    windows and the logits averaged.
     """
 
     answers: ClassVar[tuple[Answering, ...]] = ("many",)

@@ -3,8 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from uatlite.errors import ConfigurationError
 from uatlite.methods.adaptive import ADAPTIVE
 from uatlite.methods.cascade import SECONDS, Cascade, Labels, Second, Stages
 from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.method import CalibrationRows, Method, Tuned
+from uatlite.methods.method import TAUGHT, CalibrationRows, Method, Tuned
 from uatlite.methods.one_pass import BASE
 from uatlite.metrics.selective import aurc
 from uatlite.predictive import PassLogits
@@ -27,9 +26,6 @@ from uatlite.values import Floats, Text
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
-TAUGHT = 2000
-"""Reference texts that a method learns from, drawn from all; more would add little and cost the teacher's passes."""
-
 Report = Callable[[int], None]
 """Called with the number of texts that a pass has read."""
 
@@ -59,10 +55,13 @@ class CalibrationTexts:
             some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
 
             def run_once(asked: Method) -> Outputs:
-                return taken(self._run(asked, "calibration"), fitting)
+                return self._run(asked, "calibration").take(fitting)
 
             def run_again(asked: Method) -> Outputs:
                 return self._run_over(asked, some)
+
+            def run_some(asked: Method, places: NDArray[np.int64]) -> Outputs:
+                return self._run_over(asked, [some[place] for place in places.tolist()])
 
             rows = CalibrationRows(
                 self.labels[fitting],
@@ -70,6 +69,7 @@ class CalibrationTexts:
                 tolerance,
                 boundary_of(options),
                 (lambda asked: self._run(asked, "reference")) if self.reference else None,
+                run_some=run_some,
             )
             tuned = method.tuned(rows) if budget is None else choose(budget, rows, seed=options.seed)
         settings = replace(self.settings, method=tuned.method.seeded(self.settings.seed))
@@ -135,18 +135,6 @@ class CalibrationTexts:
     def _tell(self, texts: int) -> None:
         if self.report is not None:
             self.report(texts)
-
-
-def taken(outputs: Outputs, rows: NDArray[np.bool_]) -> Outputs:
-    """The outputs of some rows, those marked True."""
-    if rows.all():
-        return outputs
-    changed: dict[str, Any] = {"logits": outputs.logits[:, rows]}
-    for one in fields(Outputs):
-        value = getattr(outputs, one.name)
-        if one.name != "logits" and isinstance(value, np.ndarray):
-            changed[one.name] = value[rows]
-    return replace(outputs, **changed)
 
 
 STAGES = ("analytic", "fast", "adaptive")

@@ -19,7 +19,7 @@ import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.methods.cascade import SECONDS, Second
-from uatlite.methods.method import CalibrationRows, MethodDefaults, Passes, Tuned
+from uatlite.methods.method import CalibrationRows, Method, MethodDefaults, Passes, Tuned
 from uatlite.methods.one_pass import ANALYTIC, BASE
 from uatlite.methods.read_out import (
     FEWEST_TEXTS,
@@ -49,7 +49,8 @@ class Distilled(MethodDefaults):
     """One plain pass, and the variance that `teacher` would find, by a read-out that calibrating fits.
 
     Before it is fitted, or where the read-out is poor, the teacher itself runs. With `second_look` it also runs for
-    the texts that a calibrated classifier finds out of scope, where the read-out knows nothing.
+    the texts that a calibrated classifier finds out of scope, where the read-out knows nothing. Of many labels the
+    teacher samples: where the read-out is poor the plain pass runs instead, and there are no variances.
 
     Of a token classifier the variances are those of candidate tokens, and what the head reads is that of the token.
     Before the read-out is fitted the plain model runs alone, so that its entities are those of the model as it is.
@@ -72,6 +73,11 @@ class Distilled(MethodDefaults):
         return self.read_out is not None and self.read_out.serves and self.read_out.loaded
 
     @property
+    def instead(self) -> Method:
+        """What runs where the read-out is not used."""
+        return BASE if self.read_out is not None and self.read_out.of_labels else self.teacher
+
+    @property
     def second_look(self) -> Second | None:
         return self.teacher if self.look_again and self.reads else None
 
@@ -85,11 +91,11 @@ class Distilled(MethodDefaults):
 
     @property
     def passes(self) -> int:
-        return 1 if self.reads else self.teacher.passes
+        return 1 if self.reads else self.instead.passes
 
     @property
     def cost(self) -> int:
-        return 1 if self.reads else self.teacher.cost
+        return 1 if self.reads else self.instead.cost
 
     @property
     def config(self) -> UATConfig:
@@ -97,7 +103,7 @@ class Distilled(MethodDefaults):
 
     @property
     def sampled(self) -> UATConfig | None:
-        return None if self.reads else self.teacher.sampled
+        return None if self.reads else self.instead.sampled
 
     @property
     def tunable(self) -> bool:
@@ -135,7 +141,7 @@ class Distilled(MethodDefaults):
         described = values["teacher"]
         teacher = SECONDS[described["method"]].from_dict(described)
         state = values["read_out"]
-        read_out = None if state is None else ReadOut.empty(0, **state)
+        read_out = None if state is None else ReadOut.empty(**state)
         return replace(self, teacher=teacher, look_again=bool(values["second_look"]), read_out=read_out)
 
     def to_arrays(self) -> dict[str, Floats]:
@@ -151,7 +157,7 @@ class Distilled(MethodDefaults):
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
         """The plain logits (1, batch, classes), the variance read off them (batch,), and what the head reads."""
         if not self.reads:
-            return self.teacher.run(model, encoded)
+            return self.instead.run(model, encoded)
         plain = BASE.run(model, encoded)
         logits, read = plain.logits.double().cpu().numpy(), plain.representation
         outputs = PassLogits(logits, representations=None if read is None else read.double().cpu().numpy())
@@ -185,7 +191,7 @@ class Distilled(MethodDefaults):
 
     def read_from(self, plain: PassLogits) -> PassLogits | None:
         if self.read_out is None or not self.reads:
-            return None
+            return plain if self.instead is BASE else None
         features = label_features_of(plain) if self.read_out.of_labels else features_of(plain)
         if features.shape[1] != len(self.read_out.weights):
             raise ConfigurationError(
@@ -196,15 +202,16 @@ class Distilled(MethodDefaults):
 
     def tuned(self, rows: CalibrationRows) -> Tuned:
         """Fit the read-out on the calibration texts, and on the reference texts where there are some."""
-        plain, taught = rows.run(BASE), rows.run(self.teacher)
+        plain, (places, taught) = rows.run(BASE), rows.teach(self.teacher)
         read = label_features_of if rows.many else features_of
-        features, variance = read(plain), taught.label_variance if rows.many else taught.margin_variance
+        every, variance = read(plain), taught.label_variance if rows.many else taught.margin_variance
         assert variance is not None
-        own, name = len(features), self.teacher.name
+        features, own, name = every[places], len(places), self.teacher.name
+        runs = "the plain pass runs, without variances" if rows.many else f"{name} itself runs"
         if own < FEWEST_TEXTS:
-            nothing = ReadOut.empty(features.shape[1], 0.0, 0.0, own)
-            reason = f"Distilled: {own} {rows.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {name} itself runs."
-            return Tuned(replace(self, read_out=nothing), reason, taught)
+            nothing = ReadOut.empty(0.0, 0.0, own, features.shape[1], *variance.shape[1:])
+            reason = f"Distilled: {own} {rows.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {runs}."
+            return Tuned(replace(self, read_out=nothing), reason, plain if rows.many else taught)
         if rows.run_reference is not None:
             more = rows.run_reference(self.teacher)
             others = more.label_variance if rows.many else more.margin_variance
@@ -223,11 +230,14 @@ class Distilled(MethodDefaults):
         if not read_out.serves:
             reason = (
                 f"Distilled: the variance of {name} cannot be read off one pass here ({measured}; {FLOOR} is asked "
-                f"for), so {name} itself runs."
+                f"for), so {runs}."
             )
-            return Tuned(found, reason, taught)
+            whole = None if len(places) < len(every) else taught
+            return Tuned(found, reason, plain if rows.many else whole)
         reason = f"Distilled: the variance of {name}, read off one plain pass ({measured})."
-        return Tuned(found, reason, replace(plain, given_variance=left_out))
+        said = read_out.variance(every)
+        said[places] = left_out
+        return Tuned(found, reason, replace(plain, given_variance=said))
 
 
 DISTILLED = Distilled()

@@ -50,6 +50,10 @@ class Passes:
     """(batch, units): what the head reads, the mean over passes; None where it cannot be seen"""
 
 
+TAUGHT = 2000
+"""Texts that a method learns from at most, drawn from all: more would add little and cost a teacher's passes."""
+
+
 @dataclass(frozen=True, eq=False)
 class CalibrationRows:
     """Labelled rows that a method learns its free settings from."""
@@ -66,6 +70,8 @@ class CalibrationRows:
     """what a method says about unlabelled texts of the task, where there are some"""
     unit: str = "texts"
     """what rows are, for a sentence"""
+    run_some: Callable[[Method, NDArray[np.int64]], PassLogits] | None = None
+    """what a method says about some of these rows, by their places; None where they can only be run together"""
 
     def __post_init__(self) -> None:
         if not self.tolerance >= 0:
@@ -75,6 +81,14 @@ class CalibrationRows:
     def many(self) -> bool:
         """Whether a row has many labels and not one class."""
         return self.labels.ndim == 2
+
+    def teach(self, teacher: Method, seed: int = 0) -> tuple[NDArray[np.int64], PassLogits]:
+        """What a teacher says about at most `TAUGHT` of the rows, and their places."""
+        places = np.arange(len(self.labels))
+        if self.run_some is None or len(places) <= TAUGHT:
+            return places, self.run(teacher)
+        places = np.sort(np.random.default_rng(seed).permutation(len(places))[:TAUGHT])
+        return places, self.run_some(teacher, places)
 
     def check_labels(self) -> None:
         """Raise unless the labels are enough to learn where to spend passes."""

@@ -48,9 +48,10 @@ class ReadOut:
     """how many texts it was fitted on"""
 
     @classmethod
-    def empty(cls, features: int, r2: float, rank_correlation: float, texts: int) -> ReadOut:
+    def empty(cls, r2: float, rank_correlation: float, texts: int, features: int = 0, *labels: int) -> ReadOut:
         """One that says nothing: there were too few texts to fit it, or it was read from JSON without its weights."""
-        return cls(np.zeros(features), np.zeros(()), np.zeros(2), r2, rank_correlation, texts)
+        weights = np.zeros((features, *labels))
+        return cls(weights, np.zeros(labels), np.zeros((2, *labels)), r2, rank_correlation, texts)
 
     @property
     def serves(self) -> bool:
