@@ -18,10 +18,13 @@ import numpy as np
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from uatlite import UncertaintyClassifier
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs
 from uatlite.metrics.accuracy import aupr, auroc, fpr95
 from uatlite.metrics.ranking import Ranking
 from uatlite.metrics.selective import risk_coverage
 from uatlite.model.plain import plain_pass
+from uatlite.predictive import softmax
 from uatlite.text.tasks import load
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.scope import chance_in_scope, fit_scope
@@ -31,7 +34,7 @@ REFERENCE = 6000
 """Unlabelled training texts that fit the scope."""
 FEW = 500
 """Calibration rows where there are few and no reference texts."""
-OTHERS = 2000
+OTHERS = 1000
 """At most so many texts of another task or domain."""
 LENGTH = 128
 
@@ -44,8 +47,8 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Said:
-    """What a classifier says of texts, (rows,) each: the model's own largest probability, the calibrated confidence,
-    the p-value of scope, and whether its answer is wrong."""
+    """What a classifier says of texts, (rows,) each: the largest probability without calibration, the calibrated
+    confidence, the p-value of scope, and whether its answer is wrong."""
 
     maximum: np.ndarray
     confidence: np.ndarray
@@ -74,7 +77,7 @@ class Bench:
     method: str
     cache: Path | None
     calibrated: dict[tuple[str, int, str], UncertaintyClassifier] = field(default_factory=dict)
-    maxima: dict[tuple[str, int, str, str], np.ndarray] = field(default_factory=dict)
+    passes: dict[tuple[str, int, str, str], Outputs] = field(default_factory=dict)
 
     def dataset(self, task: str, split: str, rows: int | None = None) -> Dataset:
         return load(task, split, self.data, limit=rows)
@@ -102,13 +105,15 @@ class Bench:
         """What the classifier of a task says of a split of this or another task."""
         file = self.cache and self.cache / f"{task}-{seed}-{self.method}-{form}-{of}-{split}.npz"
         if file and file.exists():
-            return Said(self.maximum(task, seed, of, split), **np.load(file))
+            return Said(**np.load(file))
         data = self.texts(task, of, split)
-        predictions = self.classifier(task, seed, form).predict(data.texts, check_shift=False)
+        outputs = self.outputs(task, seed, of, split)
+        predictions = self.classifier(task, seed, form).predictor().predictions(list(data.texts), outputs)
         gold = [None if label is None or label == data.out_of_scope else data.labels[label] for label in data.gold]
         wrong = [said != true for said, true in zip(predictions.labels, gold, strict=True)]
         assert predictions.scope is not None
         result = {
+            "maximum": softmax(outputs.mean_logits).max(axis=1),
             "confidence": predictions.confidence,
             "scope": predictions.scope,
             "wrong": np.array(wrong, dtype=float),
@@ -116,22 +121,17 @@ class Bench:
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
             np.savez(file, **result)
-        return Said(self.maximum(task, seed, of, split), **result)
+        return Said(**result)
 
-    def maximum(self, task: str, seed: int, of: str, split: str) -> np.ndarray:
-        """The largest probability of the model as it is."""
-        file = self.cache and self.cache / f"{task}-{seed}-{of}-{split}.npy"
+    def outputs(self, task: str, seed: int, of: str, split: str) -> Outputs:
+        """What the passes say of a split; they are the same for every form of the scope."""
         key = task, seed, of, split
-        if file and file.exists():
-            self.maxima[key] = np.load(file)
-        if key not in self.maxima:
+        if key not in self.passes:
             plain = UncertaintyClassifier.from_pretrained(
-                self.models / f"{task}-{seed}", method="base", max_length=LENGTH, calibrated=False
+                self.models / f"{task}-{seed}", method=self.method, max_length=LENGTH, calibrated=False
             )
-            self.maxima[key] = plain.predict(self.texts(task, of, split).texts).confidence
-            if file:
-                np.save(file, self.maxima[key])
-        return self.maxima[key]
+            self.passes[key] = run(plain.runtime, list(self.texts(task, of, split).texts), plain.settings)
+        return self.passes[key]
 
     def texts(self, task: str, of: str, split: str) -> Dataset:
         """A split whole if it is of the task itself, else a sample of it."""
