@@ -18,9 +18,12 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
 from uatlite.classifier.exported import MANIFEST, Manifest, load_exported, multiplies_int8
 from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs
 from uatlite.errors import ConfigurationError, ModelError
+from uatlite.methods.method import Method
 from uatlite.methods.one_pass import BASE
 from uatlite.methods.registry import parse_method
+from uatlite.model.tokens import Batch
 
 Tiny = Callable[..., PreTrainedModel]
 Texts = Callable[..., list[str]]
@@ -252,6 +255,22 @@ def test_the_manifest_survives(fp32: Path) -> None:
     manifest = load_exported(fp32).manifest
     assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
     assert manifest.precision == "fp32"
+
+
+def test_texts_of_other_lengths_run_in_forwards_of_their_own(
+    fp32: Path, texts_of: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clf, masks, forward = UncertaintyClassifier.from_pretrained(fp32), [], onnx.OnnxRuntime.run
+
+    def counted(runtime: onnx.OnnxRuntime, method: Method, batch: Batch) -> Outputs:
+        masks.append(batch.arrays["attention_mask"])
+        return forward(runtime, method, batch)
+
+    monkeypatch.setattr(onnx.OnnxRuntime, "run", counted)
+    clf.predict(texts_of(60, seed=5), check_shift=False)
+    assert sum(map(len, masks)) == 60
+    assert max(int((mask == 0).sum()) for mask in masks) <= onnx.PADDING
+    assert max(map(len, masks)) > 1
 
 
 def test_one_thread_gives_the_same(fp32: Path, texts_of: Texts) -> None:

@@ -58,9 +58,9 @@ def test_the_window_is_the_check_of_the_latest_texts(
     assert classifier.calibration_ is not None
     reference = classifier.calibration_.shift
     assert reference is not None
-    predictions = list(classifier.predict([*["a3 a3"] * 30, *made_texts(40, seed=9)], check_shift=False))
+    rows = list(classifier.predict([*["a3 a3"] * 30, *made_texts(40, seed=9)], check_shift=False).rows())
     window = TrafficWindow(reference, size=40)
-    readings = [Readings.of(reference.score, part) for part in (predictions[:7], predictions[7:30], predictions[30:])]
+    readings = [Readings.of(reference.score, part) for part in (rows[:7], rows[7:30], rows[30:])]
     window.add(readings[0])
     assert window.report() == reference.check(readings[0].scores, readings[0].scope)
     window.add(readings[1])
@@ -116,7 +116,7 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
     predictions = classifier.predict(texts, check_shift=False)
     assert classifier.calibration_ is not None
     assert classifier.calibration_.shift is not None
-    readings = Readings.of(classifier.calibration_.shift.score, list(predictions))
+    readings = Readings.of(classifier.calibration_.shift.score, list(predictions.rows()))
     expected, _ = Monitor.begin(watch.reference).after(watch.reference, readings.scores, readings.scope)
     assert state.rows == 30
     assert state.monitor.log_martingale == pytest.approx(expected.log_martingale, abs=1e-6)
@@ -148,7 +148,7 @@ def test_texts_wait_while_another_process_holds_the_state(
     watch.count([], "nowhere")
     assert classifier.calibration_ is not None
     monitor = TrafficMonitor(watch.reference, replace(watch, patience=0.0))
-    monitor.add(Readings.of(watch.reference.score, list(classifier.predict(["a1 a2", "a3"], check_shift=False))))
+    monitor.add(Readings.of(watch.reference.score, list(classifier.predict(["a1 a2", "a3"], check_shift=False).rows())))
     with watch.locked():
         assert monitor.count().rows == 0
     assert monitor.count().rows == 2

@@ -30,7 +30,7 @@ from uatlite.classifier.run import gather
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
-from uatlite.model.tokens import Batch
+from uatlite.model.tokens import BATCH_PADDING, Batch
 from uatlite.passes.graph import GraphMasks, PassesGraph, alone, run_passes
 from uatlite.values import Integers
 
@@ -43,6 +43,8 @@ MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
 PASSES = "passes.onnx"
 FORMAT = 1
+PADDING = 16
+"""Most tokens of padding in a batch: a forward of its own costs about as much as 10 more tokens."""
 PROCESSOR = Path("/proc/cpuinfo")
 INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
 """Flags of processors with fast and safe products of int8 numbers: VNNI and AMX of x86, dot products of ARM."""
@@ -170,6 +172,11 @@ class OnnxRuntime:
     @property
     def positions(self) -> int | None:
         return self.manifest.positions
+
+    @property
+    def padding(self) -> int:
+        # With padding on the left some models count positions from it. Batches like PyTorch's then give its answers.
+        return PADDING if self.tokenizer.padding_side == "right" else BATCH_PADDING
 
     @property
     def workers(self) -> int:

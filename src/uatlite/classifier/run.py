@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def run(runtime: Runtime, texts: list[Text], settings: Settings) -> Outputs:
     """The method's passes over one text or more, long ones cut or in windows as the settings say."""
     windows = tokenized(runtime.tokenizer, texts, settings)
-    batches = list(windows.tokens.batches())
+    batches = list(windows.tokens.batches(most_padding=runtime.padding))
     return over_windows(gather([runtime.run(settings.method, batch) for batch in batches], batches), windows)
 
 

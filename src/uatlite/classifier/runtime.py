@@ -19,7 +19,7 @@ from uatlite.errors import ModelError
 from uatlite.methods.method import Method, Passes
 from uatlite.methods.registry import METHODS
 from uatlite.model.architectures import is_multiple_choice, longest_input, unwrap
-from uatlite.model.tokens import Batch
+from uatlite.model.tokens import BATCH_PADDING, Batch
 from uatlite.predictive import Counts, PassLogits
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ class Runtime(Protocol):
     @property
     def method(self) -> Method | str | None:
         """The method that the model was made for; None if it was made for no special one."""
+        ...
+
+    @property
+    def padding(self) -> int:
+        """Most tokens of padding in a batch; with more, a separate forward is cheaper."""
         ...
 
     @property
@@ -147,6 +152,10 @@ class TorchRuntime:
                 "the version that trained it."
             )
         return method.as_trained(weights).name
+
+    @property
+    def padding(self) -> int:
+        return BATCH_PADDING
 
     @property
     def workers(self) -> int:

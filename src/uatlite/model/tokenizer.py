@@ -111,7 +111,7 @@ class FastTokenizer:
             pairs: list[Any] = [(first, second) if second else first]
         else:
             pairs = list(zip(first, second, strict=True)) if second else list(first)
-        encodings = self._inner.encode_batch(pairs, add_special_tokens=add_special_tokens)
+        encodings = self._inner.encode_batch_fast(pairs, add_special_tokens=add_special_tokens)
         if return_overflowing_tokens:
             encodings = [part for whole in encodings for part in (whole, *whole.overflowing)]
         fields = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}

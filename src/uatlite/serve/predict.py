@@ -36,15 +36,15 @@ TYPE = "application/json"
 
 async def predict_classes(service: Service, body: PredictRequest, receive: Receive) -> PredictResponse:
     """One class for each text."""
-    predictions, common = await _predicted(service, receive, [text_of(one) for one in body.texts])
-    answers = [Answer.of(one) for one in predictions]
+    predictions, rows, common = await _predicted(service, receive, [text_of(one) for one in body.texts])
+    answers = [Answer.of(one, row) for one, row in zip(predictions, rows, strict=True)]
     service.counters.predictions(answers)
     return PredictResponse(predictions=answers, **common)
 
 
 async def predict_labels(service: Service, body: PredictRequest, receive: Receive) -> LabelsResponse:
     """The labels of each text."""
-    predictions, common = await _predicted(service, receive, [text_of(one) for one in body.texts])
+    predictions, _, common = await _predicted(service, receive, [text_of(one) for one in body.texts])
     answers = [LabelsAnswer.of(one, service.predictor) for one in predictions]
     service.counters.predictions(answers)
     return LabelsResponse(predictions=answers, **common)
@@ -52,7 +52,7 @@ async def predict_labels(service: Service, body: PredictRequest, receive: Receiv
 
 async def predict_entities(service: Service, body: TagRequest, receive: Receive) -> EntitiesResponse:
     """The entities of each text."""
-    predictions, common = await _predicted(service, receive, [tagged_of(one) for one in body.texts])
+    predictions, _, common = await _predicted(service, receive, [tagged_of(one) for one in body.texts])
     answers = [EntitiesAnswer.of(one) for one in predictions]
     service.counters.predictions(answers)
     return EntitiesResponse(predictions=answers, **common)
@@ -68,15 +68,22 @@ PREDICT: dict[Answering, tuple[type[BaseModel], Predict]] = {
 """What a model says about a text -> the body of a request, and what answers it."""
 
 
-async def _predicted(service: Service, receive: Receive, given: Sequence[Text]) -> tuple[list[Any], dict[str, Any]]:
-    """The predictions of the texts of a request, and the fields of its response that all kinds share."""
+async def _predicted(
+    service: Service, receive: Receive, given: Sequence[Text]
+) -> tuple[list[Any], list[dict[str, Any]], dict[str, Any]]:
+    """The predictions of a request, each also as a row, and the fields of its response that all kinds share."""
     predictions = await until_disconnect(receive, service.predict(checked_texts(given, service)))
-    report = await service.count(predictions)
-    return predictions, {
-        "shift": None if report is None else Shift.of(report),
-        "calibrated": service.predictor.calibration is not None,
-        "method": service.predictor.settings.method.name,
-    }
+    rows = [one.as_row() for one in predictions]
+    report = await service.count(rows)
+    return (
+        predictions,
+        rows,
+        {
+            "shift": None if report is None else Shift.of(report),
+            "calibrated": service.predictor.calibration is not None,
+            "method": service.predictor.settings.method.name,
+        },
+    )
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:

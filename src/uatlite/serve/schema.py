@@ -97,9 +97,9 @@ class Answer(BaseModel):
     passes: int = Field(description="stochastic passes that were run for this text")
 
     @classmethod
-    def of(cls, prediction: Prediction) -> "Answer":
-        """The JSON of a prediction."""
-        row, rule = prediction.as_row(), prediction.among.rule
+    def of(cls, prediction: Prediction, row: dict[str, Any] | None = None) -> "Answer":
+        """The JSON of a prediction; `row` is its `as_row()`, where that is known already."""
+        row, rule = prediction.as_row() if row is None else row, prediction.among.rule
         return cls(
             label=prediction.label,
             probabilities=prediction.probabilities,

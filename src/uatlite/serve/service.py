@@ -36,7 +36,7 @@ from uatlite.serve.schema import (
     Traffic,
     Watched,
 )
-from uatlite.serve.traffic import OnePrediction, Readings, TrafficMonitor, TrafficWindow
+from uatlite.serve.traffic import Readings, TrafficMonitor, TrafficWindow
 from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 from uatlite.values import Choices, Text, strings
@@ -170,18 +170,19 @@ class Service:
         except (ConfigurationError, InputError, ModelError) as error:
             raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
 
-    async def count(self, predictions: Sequence[OnePrediction]) -> ShiftReport | None:
-        """Count the texts of an answered request; whether they are like the calibration rows, None where unknown."""
+    async def count(self, rows: list[dict[str, Any]]) -> ShiftReport | None:
+        """Count the predictions of a request, each `as_row()`; whether they are like the calibration rows, None where
+        these are unknown."""
         calibration = self.predictor.calibration
         if calibration is None or calibration.shift is None:
             return None
-        readings = Readings.of(calibration.shift.score, predictions)
+        readings = Readings.of(calibration.shift.score, rows)
         self.window.add(readings)
         if self.monitor is not None:
             self.monitor.add(readings)
         check = partial(calibration.shift.check, readings.scores, readings.scope)
         # An exact test takes milliseconds, which would block the event loop; so few texts are not tested.
-        return check() if len(predictions) < CHECKED_ROWS else await asyncio.to_thread(check)
+        return check() if len(rows) < CHECKED_ROWS else await asyncio.to_thread(check)
 
     async def traffic(self) -> ShiftReport | None:
         """Whether the latest texts of all requests are like the calibration rows; None where these are unknown."""

@@ -10,9 +10,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,28 +34,20 @@ SERVED = "the service's traffic"
 """What a state file calls the place of rows that a service counted."""
 
 
-class OnePrediction(Protocol):
-    """What a product of any kind says about one text."""
-
-    def as_row(self) -> dict[str, object]:
-        """Its values, as they are written to files."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class Readings:
     """What the checks of the traffic read of the predictions of a request, made once for all of them."""
 
     rows: list[dict[str, Any]]
+    """the predictions of one product, each as it is written to files"""
     scores: Floats
     """(rows,): what tells a shift"""
     scope: Floats | None
     """(rows,): p-values of being in scope; None where they are not known"""
 
     @classmethod
-    def of(cls, score: str, predictions: Sequence[OnePrediction]) -> Self:
-        """The readings of one prediction or more; `score` is the name of what tells a shift."""
-        rows = [one.as_row() for one in predictions]
+    def of(cls, score: str, rows: list[dict[str, Any]]) -> Self:
+        """The readings of one prediction or more, each `as_row()`; `score` is the name of what tells a shift."""
         measures = measures_of(rows)
         return cls(rows, shift_scores(score, measures), measures.scope)
 
@@ -65,6 +58,12 @@ def counted_label(row: Mapping[str, Any]) -> str:
         return str(row["label"])
     reported = row["labels"] if "labels" in row else [one["label"] for one in row["entities"] if one["reported"]]
     return "none" if not reported else str(reported[0]) if len(set(reported)) == 1 else "several"
+
+
+@lru_cache(maxsize=1)
+def _spelt(hour: float) -> str:
+    """An hour since 1970 as the time line writes it; spelling it for each request would cost more than counting."""
+    return hour_of(hour * 3600)
 
 
 class TrafficWindow:
@@ -121,7 +120,7 @@ class TrafficMonitor:
 
     def add(self, readings: Readings) -> None:
         """Add the texts of a request; `count` counts them."""
-        hour = hour_of(time.time())
+        hour = _spelt(time.time() // 3600)
         known = ("scope", "abstain", "out_of_scope")
         self._pending.extend(
             Outcome(hour, counted_label(row), row["confidence"], score, *(row.get(name) for name in known))
