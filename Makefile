@@ -21,7 +21,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev browser
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 4
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical --maxprocesses 4 --durations 15
 
 # The report is tested in a real browser. Without one these tests are skipped, loudly; with CI=true they fail.
 browser:

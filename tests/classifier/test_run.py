@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.run import run, run_tokens
@@ -42,3 +43,18 @@ def test_rows_come_in_the_order_asked_for(
         assert part.margin_variance is not None
         assert whole.margin_variance is not None
         np.testing.assert_allclose(part.margin_variance, whole.margin_variance[some], rtol=1e-3)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "deberta-v2", "gpt2", "llama"])
+def test_a_tokenizer_that_pads_on_the_left_changes_no_answer(
+    architecture: str,
+    tiny: Callable[..., PreTrainedModel],
+    tokenizer: BertTokenizer,
+    texts_of: Callable[..., list[str]],
+) -> None:
+    """Padding on the left would move the positions of most models, and with them the answer of a text beside others."""
+    clf = UncertaintyClassifier(tiny(architecture), BertTokenizer(vocab=tokenizer.get_vocab(), padding_side="left"))
+    texts = ["a3", *texts_of(8)]
+    together = run(clf.runtime, texts, clf.settings).logits
+    alone = [run(clf.runtime, [text], clf.settings).logits for text in texts]
+    np.testing.assert_allclose(together, np.concatenate(alone, axis=1), atol=1e-5)

@@ -117,8 +117,7 @@ def explain_entity(predictor: "EntityPredictor", text: "TaggedText", number: int
     located = outputs.located
     window = next(place for place, one in enumerate(located.windows) if one.first <= token < one.last)
     encoded = located.tokens.pad([window])
-    inner = located.inner(window, encoded["input_ids"].shape[1])
-    place = inner.start + token - located.windows[window].start
+    place = located.inner(window).start + token - located.windows[window].start
     config = predictor.settings.method.config or ANALYTIC.config
 
     def margin(rows: Tensor, logits: Tensor) -> Tensor:

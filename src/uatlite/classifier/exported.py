@@ -30,7 +30,7 @@ from uatlite.classifier.run import gather
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
-from uatlite.model.tokens import BATCH_PADDING, Batch
+from uatlite.model.tokens import Batch
 from uatlite.passes.graph import GraphMasks, PassesGraph, alone, run_passes
 from uatlite.values import Integers
 
@@ -175,8 +175,7 @@ class OnnxRuntime:
 
     @property
     def padding(self) -> int:
-        # With padding on the left some models count positions from it. Batches like PyTorch's then give its answers.
-        return PADDING if self.tokenizer.padding_side == "right" else BATCH_PADDING
+        return PADDING
 
     @property
     def workers(self) -> int:

@@ -117,12 +117,11 @@ def run_located(
     every = [range(count)] if groups is None else groups
     for batch in (batch for group in every for batch in located.tokens.batches(group)):
         passes = method.run_tokens(runtime.model, batch.inputs, _candidates(located, batch, choose))
-        width = batch.arrays["input_ids"].shape[1]
         whole, variance = _array(passes.logits), _array(passes.margin_variance)
         representation = _array(passes.representation)
         assert whole is not None
         for place, window in enumerate(batch.rows):
-            inner = located.inner(window, width)
+            inner = located.inner(window)
             logits[window] = whole[:, place, inner].astype(np.float64)
             variances[window] = None if variance is None else variance[place, inner].astype(np.float64)
             read[window] = None if representation is None else representation[place, inner]
@@ -168,13 +167,11 @@ def _candidates(located: LocatedTexts, batch: Batch, choose: Choose) -> Callable
     """The chosen tokens of each window as a mask over a padded batch."""
     import torch
 
-    width = batch.arrays["input_ids"].shape[1]
-
     def find(rows: Tensor, logits: Tensor) -> Tensor:
         mask = torch.zeros(logits.shape[:2], dtype=torch.bool)
         for place, row in enumerate(rows.tolist()):
             window = batch.rows[row]
-            inner = located.inner(window, width)
+            inner = located.inner(window)
             values = logits[place, inner].double().cpu().numpy()
             mask[place, [inner.start + token for token in choose(window, values)]] = True
         return mask

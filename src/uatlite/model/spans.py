@@ -69,12 +69,10 @@ class LocatedTexts:
     tokens: Tokens
     """a row for each window"""
 
-    def inner(self, window: int, width: int) -> slice:
-        """Where a window's tokens, without special ones, stand in a row of `width` padded tokens."""
+    def inner(self, window: int) -> slice:
+        """Where a window's tokens, without special ones, stand in its row."""
         one = self.windows[window]
-        left = self.tokens.tokenizer.padding_side == "left"
-        begin = one.special + (width - self.tokens.lengths[window] if left else 0)
-        return slice(begin, begin + one.stop - one.start)
+        return slice(one.special, one.special + one.stop - one.start)
 
     def stitched(self, values: Sequence[NDArray[Any]], axis: int = 0) -> list[NDArray[Any]]:
         """From values of the inner tokens of every window, which `axis` counts, to those of every text."""

@@ -150,18 +150,21 @@ class Tokens:
         return as_tensors(self.padded(rows))
 
     def padded(self, rows: Sequence[int]) -> dict[str, Integers]:
-        """The texts at these indices as one padded batch of arrays."""
+        """The texts at these indices as one batch of arrays, padded on the right, whatever the tokenizer prefers.
+
+        On the left, padding would move the positions of models that count them from the start, and the answer to a
+        text would depend on its batch. A decoder reads the last real token on either side.
+        """
         sequences = [sequence for row in rows for sequence in self.rows[row]]
         width = max(self.lengths[row] for row in rows)
         values = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": self.tokenizer.pad_token_type_id}
-        left = self.tokenizer.padding_side == "left"
         shape = len(rows), len(self.rows[rows[0]]), width
         padded: dict[str, Integers] = {}
         for name in sequences[0]:
             array = np.full((len(sequences), width), values.get(name, 0), dtype=np.int64)
             for line, sequence in zip(array, sequences, strict=True):
                 tokens = sequence[name]
-                line[width - len(tokens) if left else 0 : width if left else len(tokens)] = tokens
+                line[: len(tokens)] = tokens
             padded[name] = array if shape[1] == 1 else array.reshape(shape)
         return padded
 

@@ -268,9 +268,8 @@ def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
     inputs = source.tokens.pad(places)
     labels: list[Any] = [source.labels[place] for place in places]
     if isinstance(labels[0], list) and isinstance(labels[0][0], int):
-        width, left = inputs["input_ids"].shape[1], source.tokens.tokenizer.padding_side == "left"
-        pads = [[NO_TAG] * (width - len(row)) for row in labels]
-        labels = [pad + row if left else row + pad for pad, row in zip(pads, labels, strict=True)]
+        width = inputs["input_ids"].shape[1]
+        labels = [row + [NO_TAG] * (width - len(row)) for row in labels]
     return {**inputs, "labels": torch.tensor(labels)}
 
 
