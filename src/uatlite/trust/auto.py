@@ -24,14 +24,15 @@ SIMPLEST_FIRST: dict[str, type[Calibrator]] = {
     "none": Identity,
     "input-temperature": InputTemperature,
     "temperature": Temperature,
-    "platt": Platt,
     "vector": VectorScaling,
+    "platt": Platt,
     "histogram": HistogramBinning,
     "isotonic": Isotonic,
 }
 """The candidates, in the order in which `auto` prefers them when the data cannot tell.
 
-Input temperature has a prior that makes it temperature scaling where the variance does not help, so it comes before it.
+Input temperature and vector scaling have priors that hold them near temperature scaling where the rows do not say
+otherwise, so they come before calibrators with as many parameters and no prior.
 """
 
 
