@@ -75,7 +75,7 @@ def default_of(shape: str) -> UncertaintyClassifier:
     texts = texts_of(clf, ROWS, 16)
     labels = [clf.class_names[row % 2] for row in range(ROWS)]
     features = features_of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
-    method = replace(DISTILLED, read_out=ReadOut.empty(features, r2=1.0, rank_correlation=1.0, texts=ROWS))
+    method = replace(DISTILLED, read_out=ReadOut.empty(1.0, 1.0, ROWS, features))
     clf = UncertaintyClassifier(clf.model, tokenizer, method, max_length=512)
     return clf.calibrate(texts, labels, target_coverage=0.8)
 
