@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uatlite.scoring.on_ray import Cluster
     from uatlite.values import Text
 
-EXAMPLE = '{"text": "It is not bad at all."}'
+EXAMPLE = '{"text": "The plot is thin, but the two leads make it worth seeing."}'
 
 
 def demo(
