@@ -93,6 +93,9 @@ def test_the_columns_of_calibration_are_remembered(
     usual = tmp_path / "usual.jsonl"  # made in another way, with the usual column
     usual.write_text("".join(json.dumps({"text": row["body"]}) + "\n" for row in rows))
     assert run("predict", calibrated, usual, "-o", tmp_path / "of-usual.jsonl") == 0
+    late = tmp_path / "late.jsonl"  # the first row has no text
+    late.write_text('{"other": 1}\n' + data.read_text())
+    assert run("predict", calibrated, late, "-o", tmp_path / "of-late.jsonl") == 0
     neither = tmp_path / "neither.jsonl"
     neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
     assert run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl") == 2

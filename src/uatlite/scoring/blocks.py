@@ -8,13 +8,22 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from uatlite.classifier.product import Product
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
-from uatlite.text.examples import example_of, find_layout, has_column, read_examples, require_columns, text_fault
+from uatlite.text.examples import (
+    LOOK_AHEAD,
+    example_of,
+    find_layout,
+    has_column,
+    read_examples,
+    require_columns,
+    text_fault,
+)
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import TAGS, Layout
@@ -97,8 +106,9 @@ def remembered_layout(
     """
     known = dict(remembered)
     if source != STDIN and set(known.items()) - set(layout.columns.items()):
-        first = next((row for row in read_rows(source, format=format) if isinstance(row, Row)), None)
-        known = {role: column for role, column in known.items() if first and has_column(first.values, column)}
+        first = [row for row in islice(read_rows(source, format=format), LOOK_AHEAD) if isinstance(row, Row)]
+        there = {column for row in first for column in known.values() if has_column(row.values, column)}
+        known = {role: column for role, column in known.items() if column in there}
     found: dict[str, Any] = {role: column or known.get(role) for role, column in asked.items()}
     return replace(layout, **{role: column for role, column in found.items() if column is not None})
 
