@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -100,6 +101,17 @@ def test_the_columns_of_calibration_are_remembered(
     neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
     assert run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl") == 2
     assert "There is no column 'text'; the columns are: words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("state", ["[]", '{"columns": 3}', "{"])
+def test_a_broken_state_is_an_error_in_a_sentence(
+    state: str, calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(calibrated, broken)
+    (broken / "uatlite.json").write_text(state)
+    assert run("predict", broken, data, "--text", "body", "-o", tmp_path / "out.jsonl") == 2
+    assert "is broken" in capsys.readouterr().err
 
 
 def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

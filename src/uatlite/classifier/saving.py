@@ -154,9 +154,10 @@ def read(name: str | Path) -> Stored:
             "indices": state["indices"],
             **state.get("further", {}),
         }
-    except (ValueError, KeyError, TypeError) as error:
+        columns = columns_in(state)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-    return Stored(options, calibration, kind, columns_in(state))
+    return Stored(options, calibration, kind, columns)
 
 
 def remembered_columns(name: str | Path) -> dict[str, str]:
@@ -164,7 +165,7 @@ def remembered_columns(name: str | Path) -> dict[str, str]:
     path = Path(current_home(name)) / STATE
     try:
         return columns_in(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-    except ValueError:  # loading the classifier says what is wrong
+    except (ValueError, AttributeError):  # loading the classifier says what is wrong
         return {}
 
 
