@@ -80,7 +80,7 @@ def test_it_is_the_slow_bet_and_more_level_never_loses(seed, rows, most, target)
     money = np.array(
         slow(counts.tolist(), errors.tolist(), target, levels, most * (1 - target), most * target, 1.5, 1.2)
     )
-    assert (money >= 0).all()
+    assert (money >= -1e-15).all()  # the reference rounds; money is in units of 1
     np.testing.assert_array_equal(found, money >= 1)
     assert (np.diff(found.astype(int)) >= 0).all()
 
