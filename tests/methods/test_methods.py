@@ -15,7 +15,7 @@ from uatlite import DropoutRates, UATConfig, sample
 from uatlite.attribution.layers import propagate
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import Method
-from uatlite.methods.registry import METHOD_ALIASES, METHODS, method_from_dict, parse_method
+from uatlite.methods.registry import METHOD_ALIASES, METHODS, equivalent_on, method_from_dict, parse_method
 from uatlite.model.load import model_hash
 
 Encoded = dict[str, Tensor]
@@ -199,3 +199,14 @@ def test_the_number_of_passes_and_their_variance_are_as_promised(
     own = torch.arange(len(passes.logits))[:, None] < passes.counts
     assert torch.equal(passes.logits.isfinite().all(dim=2), own)
     assert torch.equal(passes.logits.isnan().all(dim=2), ~own)
+
+
+def test_equivalent_methods_run_the_same_passes(tiny: ModelFor, batch: Encoded) -> None:
+    usual, other = tiny("bert"), tiny("bert", hidden_dropout_prob=0.15)
+    own, uniform = METHODS["mc-global"].seeded(3), METHODS["mc-uniform"].seeded(3)
+    assert equivalent_on(own, usual) == uniform
+    assert same(own.run(usual, batch).logits, uniform.run(usual, batch).logits)
+    assert equivalent_on(own, other) == own
+    assert not same(own.run(other, batch).logits, uniform.run(other, batch).logits)
+    for spelt in ("uat", "uat:gate=k", "fast", "base", "mc-global:samples=4", "adaptive", "distilled"):
+        assert equivalent_on(parse_method(spelt), usual) == parse_method(spelt)

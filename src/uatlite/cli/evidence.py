@@ -180,11 +180,11 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
     with shared.resumable(console, stopped), ExitStack() as stack:
         remote = None
         if cluster is not None:
-            from uatlite.lab.evaluate.on_ray import predict_on_cluster
+            from uatlite.lab.evaluate.on_ray import OnCluster
             from uatlite.scoring.on_ray import connected
 
             stack.enter_context(connected(cluster))  # once, not for every model
-            remote = partial(predict_on_cluster, cluster=cluster)
+            remote = OnCluster(cluster)
         bar = stack.enter_context(ReproductionBar(console))
         tables = list(NAMES) if ALL in names else names
         report = write_reproduction(tables, output, settings, bar, remote)

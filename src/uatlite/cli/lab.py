@@ -45,7 +45,8 @@ def train(
     seed: Annotated[int, Option(help="Seed of the new head, the order of rows and dropout.")] = 0,
     resume: Annotated[bool, Option("--resume", help="Continue from the last checkpoint in DIR.")] = False,
     base: Annotated[
-        Path | None, Option(help="Finished plain training of the same settings, reused by ensemble and laplace.")
+        list[Path] | None,
+        Option(help="Finished plain training of the same settings, reused by ensemble (may be repeated) and laplace."),
     ] = None,
     checkpoint_steps: Annotated[
         int | None, Option(help="Keep a checkpoint every N steps; by default each epoch.")
@@ -106,8 +107,9 @@ def train(
         )
     job = TrainingJob(backbone, rows.train, rows.validation, chosen, seed, checkpoint_steps)
     with StageBar(console) as bar:
-        bar.begin(f"training {training.name}", steps(training, job, base))
-        record = train_method(training, job, output, base=base, resume=resume, report=step_counter(bar.advance))
+        bases = base or []
+        bar.begin(f"training {training.name}", steps(training, job, len(bases)))
+        record = train_method(training, job, output, bases=bases, resume=resume, report=step_counter(bar.advance))
     for line in (f"Wrote {output}: {record.describe()}", *rows.write(output)):
         console.print(line)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.adaptive import ADAPTIVE
@@ -14,6 +14,9 @@ from uatlite.methods.one_pass import ANALYTIC, BASE
 from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT
 from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG
 from uatlite.passes.config import UATConfig
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 METHODS: dict[str, Method] = {
     "base": BASE,
@@ -46,11 +49,30 @@ def method_from_dict(values: Mapping[str, Any]) -> Method:
     return method.from_dict(values)
 
 
+SAMPLED = (MC_UNIFORM, MC_COMPONENT, MC_GLOBAL, UAT, FAST)
+"""The entries of `METHODS` that are a configuration of the engine and nothing else."""
+
+
 def method_of_config(config: UATConfig) -> Method:
     """The method that samples under a configuration, by the name of `METHODS` that it has, else as 'uat' changed."""
-    entries = (MC_UNIFORM, MC_COMPONENT, MC_GLOBAL, UAT, FAST)
-    same = (entry for entry in entries if entry.standard == replace(config, seed=entry.standard.seed))
+    same = (entry for entry in SAMPLED if entry.standard == replace(config, seed=entry.standard.seed))
     return next(same, UAT).with_config(config)
+
+
+def equivalent_on(method: Method, model: "PreTrainedModel") -> Method:
+    """The first entry of `SAMPLED` that runs the same passes on this model, else the method itself.
+
+    On a checkpoint whose own rates are all 0.1 that of 'mc-global' is 'mc-uniform': what one says need not be computed
+    again for the other.
+    """
+    config = method.sampled
+    if config is None or method != method_of_config(config):
+        return method
+    from uatlite.passes.engine import written_out
+
+    entries = (entry.with_config(replace(entry.standard, seed=config.seed)) for entry in SAMPLED)
+    asked = written_out(model, config)
+    return next((entry for entry in entries if written_out(model, entry.config) == asked), method)
 
 
 def parse_method(text: str) -> Method:

@@ -23,6 +23,8 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
     (table,) = write_reproduction(TABLE, tmp_path, chosen, display).tables
     trained = {path.name.split("-")[1] for path in (tmp_path / "models").iterdir()}
     assert trained == ({"base", "ensemble", "sngp", "vi"} if learned else {"base"})
+    plain = len(list((tmp_path / "models").glob("sst2-base-*")))
+    assert plain == (5 if learned else 1)  # members of an ensemble are not trained for a task that is not learned
     assert display.done == pytest.approx(display.work)
     general = table.grids[0]
     assert general.cells["base+ts", "sst2"].measurement is not None

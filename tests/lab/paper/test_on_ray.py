@@ -1,7 +1,6 @@
-"""A reproduction whose predictions other processes compute is the one that this process makes."""
+"""A reproduction whose models and predictions other processes make is the one that this process makes."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,24 @@ pytest.importorskip("ray", reason="ray is not installed, so reproducing on a clu
 def test_tables_made_on_workers_are_those_made_here(
     settings: Settings, whole: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uatlite.lab.evaluate.on_ray import predict_on_cluster
+    from uatlite.lab.evaluate.on_ray import OnCluster
     from uatlite.scoring.on_ray import Cluster, connected
 
-    cluster, display, computed = Cluster(workers=1), recorder(), []
+    cluster, display, computed, trained = Cluster(workers=1), recorder(), [], []
 
-    def counted(*args: Any, **kwargs: Any) -> None:
-        predict_on_cluster(args[0], args[1], computed.append, cluster=cluster, **kwargs)
+    class Counted(OnCluster):
+        def predict(self, *args: Any, **kwargs: Any) -> None:
+            super().predict(args[0], args[1], computed.append, **kwargs)
+
+        def run(self, tasks: Any) -> None:
+            super().run(tasks)
+            trained.extend(list((tmp_path / "models").glob("*/uatlite-training.json")))  # before this process trains
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
-    shutil.copytree(whole.directory / "models", tmp_path / "models")  # training runs in this process either way
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
     with connected(cluster):
-        write_reproduction(names, tmp_path, settings, display, counted)
+        write_reproduction(names, tmp_path, settings, display, Counted(cluster))
+    assert {path.parent.name.split("-")[0] for path in trained} == {"sst2", "mnli", "squad2"}
     assert sum(computed) > 0
     assert display.done == pytest.approx(display.work)
     for name in names:

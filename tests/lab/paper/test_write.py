@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from scipy.stats import spearmanr
 
+from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
 from uatlite.model.load import Checkpoint, load_checkpoint
+from uatlite.model.weights import FILE, flat_parameters
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.predictive import predict
@@ -60,7 +63,27 @@ def test_progress_adds_up(whole: Any) -> None:
 
 def test_an_ensemble_has_five_members(whole: Any) -> None:
     record = next((whole.directory / "models").glob("sst2-ensemble-0-*/uatlite-training.json"))
-    assert json.loads(record.read_text(encoding="utf-8"))["run"]["method"] == "ensemble:members=5"
+    assert json.loads(record.read_text(encoding="utf-8"))["run"]["method"] == (
+        "ensemble:members=5 of seeds 0, 1, 2, 3, 4"
+    )
+
+
+def test_the_members_of_an_ensemble_are_the_plain_models_of_the_first_seeds(whole: Any) -> None:
+    models = whole.directory / "models"
+    (ensemble,) = models.glob("sst2-ensemble-0-*")
+    weights = load_file(ensemble / FILE)["members"]
+    for seed in range(1, 5):
+        (plain,) = models.glob(f"sst2-base-{seed}-*")
+        assert torch.equal(weights[seed - 1], flat_parameters(load_checkpoint(plain, device="cpu").model))
+
+
+def test_what_two_methods_say_alike_is_computed_once(whole: Any) -> None:
+    ran = {run.provenance.method for run in Store(whole.directory / "store").runs()}
+    assert "mc-uniform" in ran
+    assert "mc-global" not in ran  # the own rates of a BERT are 0.1
+    uniform, own = (whole.cell("main", 0, row, "sst2").measurement for row in ("mc-uniform", "mc-global"))
+    assert uniform.values == own.values
+    assert np.array_equal(uniform.drawn, own.drawn)
 
 
 # ── against a direct computation ──

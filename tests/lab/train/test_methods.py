@@ -72,7 +72,7 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job: J
     assert [step.done for step in seen if step.validation_nll is None] == list(range(25, 37))
     assert (seen[-1].total, record.steps) == (36, 36)
     assert not (tmp_path / "broken" / CHECKPOINTS).exists()
-    train_method(ENSEMBLE, job, tmp_path / "based", base=tmp_path / "base")
+    train_method(ENSEMBLE, job, tmp_path / "based", bases=[tmp_path / "base"])
     assert same(tmp_path / "whole", tmp_path / "broken")
     assert same(tmp_path / "whole", tmp_path / "based")
     first, base = (load_checkpoint(tmp_path / name, device="cpu").model for name in ("whole", "base"))
@@ -82,14 +82,34 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job: J
     assert not again
 
 
+def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_path: Path) -> None:
+    homes = [tmp_path / f"seed-{seed}" for seed in (0, 5, 1000)]
+    for seed, home in zip((0, 5, 1000), homes, strict=True):
+        train_method(PLAIN, replace(job, seed=seed), home)
+    seen: list[Step] = []
+    record = train_method(ENSEMBLE, job, tmp_path / "given", bases=homes, report=seen.append)
+    assert not seen
+    assert steps(ENSEMBLE, job, 3) == 0
+    assert record.steps == 36
+    assert record.run.method == "ensemble:members=3 of seeds 0, 5, 1000"
+    members = [flat_parameters(load_checkpoint(home, device="cpu").model) for home in homes]
+    assert torch.equal(tensors(tmp_path / "given")["members"], torch.stack(members[1:]))
+    train_method(ENSEMBLE, job, tmp_path / "two", bases=homes[:2], report=seen.append)
+    assert (seen[-1].done, seen[-1].total) == (12, 12)  # the third one, of seed 2000
+    with pytest.raises(ConfigurationError, match="4 fine-tunings are given with --base, and ensemble:members=3"):
+        train_method(ENSEMBLE, job, tmp_path / "c", bases=[*homes, homes[0]])
+    with pytest.raises(ConfigurationError, match="has the seed 5 of another"):
+        train_method(ENSEMBLE, job, tmp_path / "d", bases=[homes[0], homes[1], homes[1]])
+
+
 def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path) -> None:
     pytest.importorskip("laplace")
     train_method(PLAIN, job, tmp_path / "base")
     seen: list[Step] = []
     laplace = METHOD_TRAININGS["laplace"]
-    train_method(laplace, job, tmp_path / "given", base=tmp_path / "base", report=seen.append)
+    train_method(laplace, job, tmp_path / "given", bases=[tmp_path / "base"], report=seen.append)
     assert not seen
-    assert steps(laplace, job, tmp_path / "base") == 0
+    assert steps(laplace, job, 1) == 0
     train_method(laplace, job, tmp_path / "own")
     assert same(tmp_path / "given", tmp_path / "own")
 
@@ -97,9 +117,9 @@ def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path) -> None:
 def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_path: Path) -> None:
     train_method(PLAIN, job, tmp_path / "base")
     with pytest.raises(ConfigurationError, match="does not hold the plain fine-tuning"):
-        train_method(ENSEMBLE, replace(job, seed=1), tmp_path / "a", base=tmp_path / "base")
+        train_method(ENSEMBLE, replace(job, seed=1), tmp_path / "a", bases=[tmp_path / "base"])
     with pytest.raises(ConfigurationError, match="swag is trained from the backbone and cannot begin with"):
-        train_method(SWAG, job, tmp_path / "b", base=tmp_path / "base")
+        train_method(SWAG, job, tmp_path / "b", bases=[tmp_path / "base"])
     with pytest.raises(ConfigurationError, match="a run of 6 steps leaves 1 to collect"):
         train_method(replace(SWAG, start=0.9), replace(job, recipe=replace(QUICK, epochs=1)), tmp_path / "c")
 

@@ -1,13 +1,16 @@
 """Predictions for the store on many machines: each worker takes pieces of runs, computes them and writes them.
 
+For a reproduction the workers train models too.
+
 A piece is some rows of one data set with one method and one seed. Pieces are written whole or not at all, so a worker
 may be killed at any time. `uatlite.lab.evaluate.suite` then reads the store as if it had computed everything itself.
 """
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.plan import Plan
@@ -35,13 +38,44 @@ def predict_on_cluster(
 
     `make_jobs` makes the same jobs in a worker. `advance` gets the work of each finished piece, in passes over a row.
     """
-    pieces = [piece for job in jobs for piece in missing_pieces(store, job)]
-    if not pieces:
-        return
-    with connected(cluster) as workers:
-        size = min(workers, len(pieces))
-        for work in worker_results(partial(iter, pieces), PieceWorker, (make_jobs,), cluster=cluster, workers=size):
-            advance(work)
+    found = (piece for job in jobs for piece in missing_pieces(store, job))
+    pieces = list({(run.directory, number): (run, number, rows) for run, number, rows in found}.values())
+    for work in _results(pieces, PieceWorker, (make_jobs,), cluster):
+        advance(work)
+
+
+def _results(items: Sequence[Any], worker: type[Worker], arguments: tuple[Any, ...], cluster: Cluster) -> Iterator[Any]:
+    """The results of some items; without items the cluster is not asked."""
+    if items:
+        with connected(cluster) as workers:
+            size = min(workers, len(items))
+            yield from worker_results(partial(iter, items), worker, arguments, cluster=cluster, workers=size)
+
+
+@dataclass(frozen=True)
+class OnCluster:
+    """A cluster that trains and predicts for a reproduction."""
+
+    cluster: Cluster
+
+    def predict(
+        self, jobs: Sequence[StoreJob], store: Store, advance: Callable[[float], None], *, make_jobs: MakeJobs
+    ) -> None:
+        """`predict_on_cluster` on this cluster."""
+        predict_on_cluster(jobs, store, advance, make_jobs=make_jobs, cluster=self.cluster)
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run tasks on the workers, each as a whole. They are pickled, so they are a `partial` and not a closure."""
+        for _ in _results(tasks, TaskWorker, (), self.cluster):
+            pass
+
+
+class TaskWorker(Worker):
+    """Runs tasks that bring all that they need."""
+
+    def work(self, item: Callable[[], None]) -> None:
+        """Run a task."""
+        item()
 
 
 def missing_pieces(store: Store, job: StoreJob) -> Iterator[Piece]:

@@ -8,6 +8,7 @@ DIR/models/    fine-tuned models
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.errors import CalibrationError, DataError, InputError, MissingDependency, ModelError
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, parse_contender, parse_set
 from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare, remaining
@@ -28,7 +30,7 @@ from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import PLAIN
 from uatlite.methods.method import Method
-from uatlite.methods.registry import parse_method
+from uatlite.methods.registry import equivalent_on, parse_method
 from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
@@ -40,11 +42,14 @@ from uatlite.values import Dataset
 
 Arrays = Mapping[str, NDArray[np.float64]]
 
+UNAVAILABLE = (CalibrationError, DataError, InputError, MissingDependency, ModelError)
+"""Errors that leave a cell empty: missing data, package or model. Any other error is raised."""
+
 
 class Remote(Protocol):
-    """Computes the missing predictions of some jobs on other machines."""
+    """Other machines that see the directory of a reproduction."""
 
-    def __call__(
+    def predict(
         self,
         jobs: Sequence[StoreJob],
         store: Store,
@@ -52,7 +57,10 @@ class Remote(Protocol):
         *,
         make_jobs: Callable[[], Sequence[StoreJob]],
     ) -> None:
-        """`make_jobs` builds the same jobs on another machine."""
+        """Compute the missing predictions of some jobs; `make_jobs` builds the same jobs on another machine."""
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run tasks of no order, each as a whole on one machine; they are pickled."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +136,21 @@ class Artifacts:
         """The predictions that a cell's calibrator is fitted on; none where it has no calibrator."""
         return self.calibration_jobs(spec) if parse_contender(spec.contender).calibrated else []
 
+    def fine_tune_remotely(self, fits: Sequence[FineTuning]) -> None:
+        """Let other machines, if there are any, train what is missing of some models; first what others are made of.
+
+        A model that cannot be trained is left out: `ModelDirectory.fine_tune` then says why.
+        """
+        if self._remote is None:
+            return
+        missing = [fit for fit in fits if not self.models.finished(fit)]
+        for wave in ([fit for fit in missing if not fit.members], [fit for fit in missing if fit.members]):
+            tasks = [
+                partial(remote_fine_tuning, self._directory.absolute(), self.settings.absolute(), fit) for fit in wave
+            ]
+            if tasks:
+                self._remote.run(tasks)
+
     # ── predictions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def dataset(self, job: PredictionJob) -> Dataset:
@@ -146,7 +169,7 @@ class Artifacts:
                 align_task(job.task, checkpoint.id2label),
                 task=job.task.name,
                 perturbation=job.perturbation if job.scale == 1 else f"embeddings×{job.scale:g}",
-                max_length=self.settings.recipe.max_length,
+                max_length=self.settings.recipe_of(job.fit.task).max_length,
             )  # fmt: skip
         return self._prepared[1]
 
@@ -162,7 +185,7 @@ class Artifacts:
         jobs = tuple(job for job in jobs if job.scale == 1)
         if self._remote is not None and jobs:
             make_jobs = partial(remote_jobs, self._directory.absolute(), self.settings.absolute(), jobs)
-            self._remote(self.store_jobs(jobs), self.store, lambda done: None, make_jobs=make_jobs)
+            self._remote.predict(self.store_jobs(jobs), self.store, lambda done: None, make_jobs=make_jobs)
 
     def store_jobs(self, jobs: Sequence[PredictionJob]) -> list[StoreJob]:
         """The jobs in the form that fills a store; a method that learns from calibration texts has learned."""
@@ -170,7 +193,8 @@ class Artifacts:
         for job in jobs:
             method, calibration = self._learned(job)
             at_home = calibration is not None and job == replace(job, on=f"{job.fit.task}/{CALIBRATION}", rows=None)
-            found.append((calibration if at_home and calibration else self.prepared(job), method, job.fit.seed))
+            prepared = calibration if at_home and calibration else self.prepared(job)
+            found.append((prepared, equivalent_on(method, prepared.checkpoint.model), job.fit.seed))
         return found
 
     def _learned(self, job: PredictionJob) -> tuple[Method, Prepared | None]:
@@ -242,6 +266,12 @@ class Artifacts:
 def remote_jobs(directory: Path, settings: ReproductionSettings, jobs: Sequence[PredictionJob]) -> list[StoreJob]:
     """The store's jobs of a reproduction, built on another machine that sees its directory."""
     return Artifacts(directory, settings).store_jobs(jobs)
+
+
+def remote_fine_tuning(directory: Path, settings: ReproductionSettings, fit: FineTuning) -> None:
+    """Train a model of a reproduction on another machine that sees its directory."""
+    with suppress(*UNAVAILABLE):
+        Artifacts(directory, settings).models.fine_tune(fit, lambda work: None)
 
 
 def _read_arrays(path: Path) -> Arrays:

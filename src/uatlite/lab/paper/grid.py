@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from uatlite.errors import CalibrationError, DataError, InputError, MissingDependency, ModelError, check_choice
+from uatlite.errors import check_choice
 from uatlite.lab.paper import outside, probes, scores
-from uatlite.lab.paper.artifacts import Artifacts
+from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
 from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
 from uatlite.lab.paper.scores import Learning, learning_of
@@ -33,9 +33,6 @@ MEASURES: dict[str, Measure] = {
 }
 CORRELATIONS = ("pearson", "spearman", "partial")
 """Measures that name their signals after a colon, as in 'spearman:U,entropy'."""
-
-UNAVAILABLE = (CalibrationError, DataError, InputError, MissingDependency, ModelError)
-"""Errors that leave a cell empty: missing data, package or model. Any other error is raised."""
 
 Reasons = Mapping[CellSpec, str | Learning]
 """cell -> why it is not computed: a sentence, or the model that has not learned its task"""

@@ -20,7 +20,7 @@ from uatlite.lab.paper.datasets import Datasets
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, steps, train_method
 from uatlite.lab.train.recipe import PLAIN, MethodTraining
-from uatlite.lab.train.record import finished, step_counter
+from uatlite.lab.train.record import read_finished, step_counter
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.hub import hub_access
 from uatlite.text.schema import Task
@@ -39,6 +39,12 @@ class FineTuning:
     def plain(self) -> "FineTuning":
         """The plain fine-tuning of the same backbone, task and seed, which some methods begin with."""
         return replace(self, method=PLAIN.key)
+
+    @property
+    def members(self) -> list["FineTuning"]:
+        """The plain fine-tunings that the model is made of, which other cells use too: of this seed and the next."""
+        count = self.training.fine_tunings if self.training.from_plain else 0
+        return [replace(self.plain, seed=self.seed + number) for number in range(count)]
 
     @property
     def title(self) -> str:
@@ -72,17 +78,20 @@ class ModelDirectory:
         batch = min(self._settings.recipe_of(fit.task).batch_size, len(data.train))
         return 3.0 * self._steps(fit) * batch * sequences(data.task)
 
+    def finished(self, fit: FineTuning) -> bool:
+        """Whether a model is there already."""
+        return read_finished(self.path(fit)) is not None
+
     def fine_tune(self, fit: FineTuning, advance: Callable[[float], None]) -> None:
         """Train a model, or resume; `advance` gets the finished work. A finished model is not trained again."""
-        base = self.path(fit.plain)
-        from_plain = fit != fit.plain and fit.training.from_plain
-        usable = from_plain and finished(base, self._job(fit).run(PLAIN.identity)) is not None
-        work_of_step = self.work(fit) / self._steps(fit)
-        done = 0.0
+        for member in fit.members:
+            self.fine_tune(member, lambda work: None)
+        whole, done = self.work(fit), 0.0
+        work_of_step = whole / max(1, self._steps(fit))
 
         def count(steps: float) -> None:
             nonlocal done
-            done += steps
+            done += work_of_step * steps
             advance(work_of_step * steps)
 
         with hub_access(fit.backbone):
@@ -90,11 +99,11 @@ class ModelDirectory:
                 fit.training,
                 self._job(fit),
                 self.path(fit),
-                base=base if usable else None,
+                bases=[self.path(member) for member in fit.members],
                 resume=True,
                 report=step_counter(count),
             )
-        count(self._steps(fit) - done)
+        advance(whole - done)
 
     def load(self, fit: FineTuning) -> Checkpoint:
         """A trained model; the last one stays in memory."""
@@ -103,7 +112,7 @@ class ModelDirectory:
         return self._loaded[1]
 
     def _steps(self, fit: FineTuning) -> int:
-        return steps(fit.training, self._job(fit))
+        return steps(fit.training, self._job(fit), len(fit.members))
 
     def _job(self, fit: FineTuning) -> TrainingJob:
         train = self._datasets.task(fit.task).train

@@ -11,10 +11,10 @@ from typing import Protocol
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.plan import inventory, parse_contender, parse_set
 from uatlite.lab.evaluate.suite import ProgressDisplay
-from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
+from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts, PredictionJob
 from uatlite.lab.paper.claims import Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
-from uatlite.lab.paper.grid import UNAVAILABLE, Grid, Reasons, fill, measure_of
+from uatlite.lab.paper.grid import Grid, Reasons, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
 from uatlite.lab.paper.scores import Learning, learning_of, learning_spec
 from uatlite.methods.one_pass import BASE
@@ -99,9 +99,10 @@ class _Work:
 
 
 def _plain_work(parts: Sequence[_Work]) -> _Work:
-    """The plain models and what they predict in one pass: it shows whether a task was learned."""
-    fits = tuple(fit for part in parts for fit in part.fits if fit == fit.plain)
-    return _Work(fits, tuple(job for part in parts for job in part.jobs if _is_plain(job)))
+    """The plain models that predict something by themselves, and that in one pass: it shows what was learned."""
+    jobs = tuple(job for part in parts for job in part.jobs if _is_plain(job))
+    asked = {job.fit for job in jobs}
+    return _Work(tuple(fit for part in parts for fit in part.fits if fit in asked), jobs)
 
 
 def _is_plain(job: PredictionJob) -> bool:
@@ -172,9 +173,9 @@ def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons
 
 
 def _fits_of(spec: CellSpec, artifacts: Artifacts) -> list[FineTuning]:
-    """The models of a cell, and the plain ones that show whether the task was learned."""
+    """The models of a cell after those that they are made of, and the plain ones that show what was learned."""
     plain = artifacts.fine_tunings(learning_spec(spec)) if measure_of(spec.measure).of_learning else []
-    return [*plain, *artifacts.fine_tunings(spec)]
+    return [*plain, *(one for fit in artifacts.fine_tunings(spec) for one in (*fit.members, fit))]
 
 
 def _jobs_of(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
@@ -210,6 +211,9 @@ def _order(job: PredictionJob) -> tuple[str, ...]:
 
 def _compute(work: _Work, artifacts: Artifacts, display: ReproductionDisplay, failed: dict[FineTuning, str]) -> None:
     """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
+    if work.fits:
+        display.step(f"fine-tuning {len(work.fits)} models")
+        artifacts.fine_tune_remotely(work.fits)
     for fit in work.fits:
         display.step(f"fine-tuning {fit.title}")
         try:

@@ -1,5 +1,6 @@
 """The training of each method by name, and the function that runs any of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +10,17 @@ from uatlite.lab.train.dataset import kind_of, training_rows
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
-from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
+from uatlite.lab.train.record import (
+    CHECKPOINTS,
+    Report,
+    Step,
+    TrainingRecord,
+    TrainingRun,
+    begin,
+    finish,
+    finished,
+    read_finished,
+)
 from uatlite.methods.registry import split_spelling
 from uatlite.model import weights as method_weights
 from uatlite.model.load import Checkpoint, load_checkpoint
@@ -65,58 +76,65 @@ def train_method(
     job: TrainingJob,
     directory: str | Path,
     *,
-    base: str | Path | None = None,
+    bases: Sequence[str | Path] = (),
     resume: bool = False,
     report: Report | None = None,
 ) -> TrainingRecord:
     """Train a method into a directory: one fine-tuning, or as many as an ensemble has members.
 
-    `base` is the directory of a finished plain fine-tuning with the same settings. It is used where a method is built
-    from one, and not trained again: an ensemble's first member, the model that laplace is fitted on.
+    `bases` are directories of finished plain fine-tunings with the same settings, the first one with the same seed.
+    They are used where a method is built from such models, and not trained again: the first members of an ensemble,
+    the model that laplace is fitted on.
     """
     training.check_kind(kind_of(job.train))
-    directory, run = Path(directory), job.run(training.identity)
+    directory = Path(directory)
+    plain = _plain_records(training, job, [Path(base) for base in bases])
+    run = job.run(_identity(training, job, plain))
     if resume and (done := finished(directory, run)) is not None:
         return done
-    plain = None if base is None else _plain_record(training, job, Path(base))
     if training.fine_tunings > 1:
-        return _train_members(training, job, directory, base, resume=resume, report=report)
-    if base is None or plain is None:
+        return _train_members(training, job, directory, run, plain, resume=resume, report=report)
+    if not plain:
         return job.fine_tune(training, directory, resume=resume, report=report)
-    checkpoint = load_checkpoint(base)
+    ((home, record),) = plain.items()
+    checkpoint = load_checkpoint(home)
     training.prepare(checkpoint.model, job.seed)
     rows = training_rows(job.train, checkpoint.model, checkpoint.tokenizer, job.recipe.max_length)
     training.finish(checkpoint.model, rows.batches)
-    return _write(checkpoint, directory, replace(plain, run=run))
+    return _write(checkpoint, directory, replace(record, run=run))
 
 
-def steps(training: MethodTraining, job: TrainingJob, base: str | Path | None = None) -> int:
-    """How many optimizer steps `train_method` will report, on one device."""
-    if base is not None and training.fine_tunings == 1:
-        return 0
-    return training.fine_tunings * job.recipe.steps(len(job.train))
+def steps(training: MethodTraining, job: TrainingJob, bases: int = 0) -> int:
+    """How many optimizer steps `train_method` will report with so many finished fine-tunings, on one device."""
+    return max(0, training.fine_tunings - bases) * job.recipe.steps(len(job.train))
+
+
+def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, TrainingRecord]) -> str:
+    """The identity of the training, with the seeds of its members where they are not the usual ones."""
+    seeds = [record.run.seed for record in plain.values()]
+    usual = seeds == [job.seed + SEEDS_APART * number for number in range(len(seeds))]
+    return training.identity if usual else f"{training.identity} of seeds {', '.join(map(str, seeds))}"
 
 
 def _train_members(
     training: MethodTraining,
     job: TrainingJob,
     directory: Path,
-    base: str | Path | None,
+    run: TrainingRun,
+    plain: dict[Path, TrainingRecord],
     *,
     resume: bool,
     report: Report | None,
 ) -> TrainingRecord:
-    """Train the members in DIR/checkpoints/member-0 …, skipping finished ones, and combine them into one model."""
-    run = job.run(training.identity)
+    """Train the members that are not given in DIR/checkpoints/member-1 …, skipping finished ones, and combine all."""
     begin(directory, run, resume=resume)
-    homes = [directory / CHECKPOINTS / f"member-{number}" for number in range(training.fine_tunings)]
-    if base is not None:
-        homes[0] = Path(base)
-    members = []
-    for number, home in enumerate(homes):
+    homes, members = list(plain), list(plain.values())
+    missing = range(len(plain), training.fine_tunings)
+    for number in missing:
+        homes.append(directory / CHECKPOINTS / f"member-{number}")
         member = replace(job, seed=job.seed + SEEDS_APART * number)
-        shown = None if report is None else _member_report(report, number, len(homes))
-        members.append(member.fine_tune(PLAIN, home, resume=True, report=shown))
+        shown = None if report is None else _member_report(report, number - missing.start, len(missing))
+        members.append(member.fine_tune(PLAIN, homes[-1], resume=True, report=shown))
     first, *others = (load_checkpoint(home, device="cpu") for home in homes)
     training.combine([first.model, *(other.model for other in others)])
     nlls = [one.validation_nll for one in members if one.validation_nll is not None]
@@ -140,18 +158,29 @@ def _member_report(report: Report, number: int, members: int) -> Report:
     return whole
 
 
-def _plain_record(training: MethodTraining, job: TrainingJob, base: Path) -> TrainingRecord:
-    """The record of the plain fine-tuning in `base`; an error if its settings differ or the method cannot use it."""
-    if not training.from_plain:
+def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:
+    """The plain fine-tunings in `bases`; an error if their settings differ or the method cannot use them."""
+    if bases and not training.from_plain:
         raise ConfigurationError(
-            f"{training.key} is trained from the backbone and cannot begin with {base}; train it without --base."
+            f"{training.key} is trained from the backbone and cannot begin with {bases[0]}; train it without --base."
         )
-    found = finished(base, job.run(PLAIN.identity))
-    if found is None:
+    if len(bases) > training.fine_tunings:
         raise ConfigurationError(
-            f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give its "
-            "directory, or none to train it."
+            f"{len(bases)} fine-tunings are given with --base, and {training.name} is made of "
+            f"{training.fine_tunings}; give fewer, or for an ensemble set members={len(bases)}."
         )
+    found: dict[Path, TrainingRecord] = {}
+    for base in bases:
+        record = read_finished(base)
+        seed = job.seed if record is None or not found else record.run.seed
+        if record is None or record.run != replace(job, seed=seed).run(PLAIN.identity):
+            raise ConfigurationError(
+                f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give "
+                "its directory, or none to train it. Only the second and later ones may have another seed."
+            )
+        if any(other.run.seed == seed for other in found.values()):
+            raise ConfigurationError(f"{base} has the seed {seed} of another --base; members must differ.")
+        found[base] = record
     return found
 
 

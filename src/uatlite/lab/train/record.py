@@ -100,15 +100,20 @@ def finish(directory: Path, record: TrainingRecord) -> None:
     _checkpoints(directory).remove()
 
 
-def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
-    """The record of this run, if the directory holds its result; a broken or older record counts as none."""
+def read_finished(directory: str | Path) -> TrainingRecord | None:
+    """The record of the finished run in a directory; a broken or older record counts as none."""
     values = read_record(Path(directory) / RECORD) or {}
     values.pop("versions", None)
     try:
-        found = TrainingRecord(**values | {"run": TrainingRun(**values["run"])})
+        return TrainingRecord(**values | {"run": TrainingRun(**values["run"])})
     except (KeyError, TypeError):
         return None
-    return found if found.run == run else None
+
+
+def finished(directory: str | Path, run: TrainingRun) -> TrainingRecord | None:
+    """The record of this run, if the directory holds its result."""
+    found = read_finished(directory)
+    return found if found is not None and found.run == run else None
 
 
 def _checkpoints(directory: Path) -> Pieces:
