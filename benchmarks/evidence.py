@@ -103,7 +103,7 @@ SETTINGS = {
     "mnli": Setting(
         "mnli",
         Part("mnli", ("calibration",), 1000),
-        Part("mnli", ("test",), 2000),
+        Part("mnli", ("test",), 1500),
         Part("snli", ("test",), 600),
         QUESTIONS,
     ),
@@ -114,7 +114,7 @@ SETTINGS = {
         Part("movie-reviews-imdb", ("test",), 300),
         QUESTIONS,
     ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 400), Part("imdb", ("test",), 800), None, QUESTIONS),
+    "imdb": Setting("imdb", Part("imdb", ("calibration",), 300), Part("imdb", ("test",), 600), None, QUESTIONS),
 }
 
 
