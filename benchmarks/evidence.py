@@ -103,7 +103,7 @@ SETTINGS = {
     "mnli": Setting(
         "mnli",
         Part("mnli", ("calibration",), 1000),
-        Part("mnli", ("test",), 1500),
+        Part("mnli", ("test",), 2000),
         Part("snli", ("test",), 600),
         QUESTIONS,
     ),
