@@ -35,8 +35,9 @@ from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.tasks import load
 from uatlite.trust.auto import CALIBRATORS, Auto, make_calibrator
-from uatlite.trust.calibrators import InputTemperature, Temperature
+from uatlite.trust.calibrators import Temperature
 from uatlite.trust.gaussians import ScopeFit
+from uatlite.trust.input_temperature import InputTemperature
 from uatlite.trust.promise import target_risk
 from uatlite.trust.scope import fit_scope
 from uatlite.values import Dataset

@@ -244,6 +244,22 @@ def _margin_variance(logits: ArrayLike, *, least: int) -> Floats:
     return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))
 
 
+TOP = 3
+OFFSET = 1e-4
+"""Added to variances before their logarithm: below it they make no difference."""
+
+
+def logit_features(logits: Floats) -> Floats:
+    """(rows, features) of logits (rows, classes): the highest ones, at most three, their margin and the entropy.
+
+    Logits are taken from the mean of their row, which a softmax does not see.
+    """
+    centred = logits - logits.mean(axis=1, keepdims=True)
+    top = -np.sort(-centred, axis=1)[:, :TOP]
+    margin = top[:, :1] - top[:, 1:2]
+    return np.concatenate([top, margin, entropy(softmax(centred))[:, None]], axis=1)
+
+
 def widened(variance: Floats, widening: float | Floats) -> Floats:
     """1 / sqrt(1 + a·π/8·σ²), the factor on each row's logits, (rows,); exactly 1 at a = 0."""
     return np.asarray(1.0 / np.sqrt(1.0 + widening * PROBIT * variance))

@@ -19,7 +19,8 @@ from uatlite.metrics.calibration import ece
 from uatlite.metrics.selective import aurc
 from uatlite.passes.config import UATConfig, change_known, differences, spelling
 from uatlite.predictive import PassLogits, margin_variance, softmax, widened
-from uatlite.trust.calibrators import InputTemperature, best_temperature
+from uatlite.trust.calibrators import best_temperature
+from uatlite.trust.input_temperature import best_widening
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -278,8 +279,9 @@ class Stages:
     def _scale(self, labels: Labels, used: NDArray[np.bool_]) -> tuple[float, float]:
         if self.variance is None:
             return best_temperature(self.second[used], labels[used]), 0.0
-        fitted = InputTemperature().fit(self.second[used], labels[used], self.variance[used])
-        return fitted.temperature_, fitted.widening_
+        logits, variance = self.second[used], self.variance[used]
+        widening = best_widening(logits, labels[used], variance)
+        return best_temperature(logits * widened(variance, widening)[:, None], labels[used]), widening
 
     def escalated(self, escalation: Escalation) -> NDArray[np.bool_]:
         """Which rows go on: (rows,)."""

@@ -15,18 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from uatlite.predictive import PassLogits, entropy, softmax
+from uatlite.predictive import OFFSET, TOP, PassLogits, logit_features
 from uatlite.values import Floats
 
 FLOOR = 0.5
 """The lowest cross-validated R² at which the read-out takes the teacher's place."""
 FEWEST_TEXTS = 60
 """Fewer calibration texts than this do not fit a read-out."""
-OFFSET = 1e-4
-"""Added to variances before their logarithm: below it they make no difference."""
 PENALTIES = np.geomspace(1e-2, 1e6, 33)
 """Ridge penalties that are tried, on standardised features."""
-TOP = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,16 +91,8 @@ def log_variance_to_variance(logs: Floats, limits: Floats) -> Floats:
 
 
 def features_of(passes: PassLogits) -> Floats:
-    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy.
-
-    Logits are taken from the mean of their row, which a softmax does not see.
-    """
-    logits = passes.mean_logits
-    logits = logits - logits.mean(axis=1, keepdims=True)
-    top = -np.sort(-logits, axis=1)[:, :TOP]
-    margin = top[:, :1] - top[:, 1:2]
-    of_logits = np.concatenate([top, margin, entropy(softmax(logits))[:, None]], axis=1)
-    read = passes.representations
+    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy."""
+    of_logits, read = logit_features(passes.mean_logits), passes.representations
     return of_logits if read is None else np.concatenate([read, of_logits], axis=1)
 
 

@@ -5,11 +5,11 @@ from uatlite.trust.calibrators import (
     TEMPERATURE_BOUNDS,
     Calibrator,
     Identity,
-    InputTemperature,
     Temperature,
     VectorScaling,
 )
 from uatlite.trust.gaussians import ScopeFit
+from uatlite.trust.input_temperature import InputTemperature
 from uatlite.trust.label_sets import NONCONFORMITY, LabelSets, label_sets, text_uniforms
 from uatlite.trust.menu import Menu, MenuLine, RiskCurve, risk_menu
 from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt

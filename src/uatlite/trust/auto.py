@@ -10,13 +10,13 @@ from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.trust.calibrators import (
     Calibrator,
     Identity,
-    InputTemperature,
     Temperature,
     VectorScaling,
     check_fit,
     check_fitted,
     check_variance,
 )
+from uatlite.trust.input_temperature import InputTemperature
 from uatlite.trust.one_vs_rest import HistogramBinning, Isotonic, Platt
 from uatlite.values import Floats, Integers
 
@@ -120,6 +120,16 @@ class Auto:
         """Those of the chosen calibrator, (rows, classes)."""
         check_fitted(self, "chosen_")
         return self.chosen_.probabilities(logits, variance)
+
+    def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats | None:
+        """That of the chosen calibrator."""
+        check_fitted(self, "chosen_")
+        return self.chosen_.effective_variance(logits, variance)
+
+    def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
+        """Those of the chosen calibrator."""
+        check_fitted(self, "chosen_")
+        return self.chosen_.probabilities_with(logits, effective)
 
     def to_dict(self) -> dict[str, Any]:
         """{"calibrator": "auto", "folds": ..., "seed": ..., "chosen": {...}, "table": [...], "reason": ...}."""

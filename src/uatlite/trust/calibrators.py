@@ -1,8 +1,7 @@
-"""The protocol of calibrators, and those that scale logits: none, temperature, input temperature, vector scaling.
+"""The protocol of calibrators, and those that scale all logits alike: none, temperature, vector scaling.
 
 A calibrator is fitted on the mean logits of validation rows, applies to any logits, and is stored as plain JSON.
-Temperature and vector scaling: Guo et al., 2017. The input temperature gives each text its own temperature, wider where
-the margin varies more over the passes.
+Temperature and vector scaling: Guo et al., 2017.
 """
 
 import math
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import CalibrationError, InputError
-from uatlite.predictive import PROBIT, log_softmax, softmax, widened
+from uatlite.predictive import log_softmax, softmax
 from uatlite.values import Floats, Integers, check_array, check_labels, check_logits
 
 
@@ -38,6 +37,17 @@ class Calibrator(Protocol):
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """Probabilities (rows, classes); each row sums to 1."""
+        ...
+
+    def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats | None:
+        """What of the variance (rows,) counts for rows with these mean logits; None if it is not used."""
+        ...
+
+    def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
+        """Probabilities of logits that are not the mean ones of their rows, as those of one pass.
+
+        `effective` is the `effective_variance` of these rows, so that all passes of a row are calibrated alike.
+        """
         ...
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,10 +121,20 @@ class Learned:
     """Each argument of `__init__`, and how to read it from JSON."""
     learned: ClassVar[Mapping[str, Callable[[Any], Any]]]
     """Each learned attribute without its final `_`, and how to read it from JSON."""
+    probabilities: Callable[..., Floats]
+    """of a subclass"""
 
     def check_fitted(self) -> None:
         """Raise unless `fit` has run."""
         check_fitted(self, f"{next(iter(self.learned))}_")
+
+    def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats | None:
+        """None: the variance is not used."""
+        return None
+
+    def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
+        """`probabilities`, which depend on the logits alone."""
+        return self.probabilities(logits)
 
     def to_dict(self) -> dict[str, Any]:
         """The name, the settings and what was learned, as plain JSON values."""
@@ -208,74 +228,6 @@ class Temperature(Learned):
         """softmax(logits / T), (rows, classes)."""
         self.check_fitted()
         return softmax(check_logits(logits, classes=self.classes_) / self.temperature_)
-
-
-WIDENINGS = (0.0, *np.geomspace(1e-3, 1e3, 25).tolist())
-"""The grid of a·π/8·mean(σ²) on which the search for a begins; the last value bounds a."""
-
-
-def best_widening(logits: Floats, labels: Integers, variance: Floats) -> float:
-    """The a ≥ 0 with the least penalised NLL when T is the best for each a:
-
-        n·NLL + log(1 + s),   s = a·π/8·mean(σ²)
-
-    The penalty is a prior ∝ 1/(1 + s). With few rows the NLL hardly tells a large a from an infinite one, where
-    only logits/σ counts. The prior then decides; many rows outweigh it (docs/reference/calibration.md).
-
-    For a fixed a the NLL is convex in 1/T, so T is profiled out and one dimension is left. It need not be
-    convex in a: a grid finds the valley, a bounded search its minimum. Exactly 0 unless a larger a is better.
-    """
-    spread = float(variance.mean())
-    if spread == 0.0:
-        return 0.0
-    rows = np.arange(len(labels))
-
-    def profile(widening: float) -> float:
-        scaled = logits * widened(variance, widening)[:, None]
-        losses = -log_softmax(scaled / best_temperature(scaled, labels))[rows, labels]
-        return float(losses.mean() + math.log1p(widening * PROBIT * spread) / len(rows))
-
-    grid = [step / (PROBIT * spread) for step in WIDENINGS]
-    losses = [profile(widening) for widening in grid]
-    best = int(np.argmin(losses))
-    valley = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
-    from scipy.optimize import minimize_scalar
-
-    found = minimize_scalar(profile, bounds=valley, method="bounded", options={"xatol": 1e-9 * valley[1]})
-    loss, widening = min((losses[best], grid[best]), (float(found.fun), float(found.x)))
-    # A gain of the size of rounding does not count: then a is 0 and the result is exactly temperature scaling.
-    return widening if loss < losses[0] - 1e-12 else 0.0
-
-
-class InputTemperature(Learned):
-    """softmax(logits / (T·sqrt(1 + a·π/8·σ²))) with σ² the variance of the margin, T > 0 and a ≥ 0 by penalised NLL.
-
-    At a = 0 it is temperature scaling exactly, so nothing is lost where the variance does not help.
-    """
-
-    name = "input-temperature"
-    keeps_argmax = True
-    uses_variance = True
-    learned: ClassVar = {"classes": int, "temperature": float, "widening": float}
-    classes_: int
-    temperature_: float
-    widening_: float
-
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `temperature_` (T) and `widening_` (a) from validation rows; variance is (rows,)."""
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=20, every_class=False)
-        v = check_variance(variance, rows=len(z))
-        self.classes_ = z.shape[1]
-        self.widening_ = best_widening(z, y, v)
-        self.temperature_ = best_temperature(z * widened(v, self.widening_)[:, None], y)
-        return self
-
-    def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
-        """softmax(logits / (T·sqrt(1 + a·π/8·σ²))), (rows, classes)."""
-        self.check_fitted()
-        z = check_logits(logits, classes=self.classes_)
-        scales = widened(check_variance(variance, rows=len(z)), self.widening_)
-        return softmax(z * scales[:, None] / self.temperature_)
 
 
 def membership(labels: Integers, classes: int) -> Floats:

@@ -1,6 +1,6 @@
 """From the logits of every pass to calibrated probabilities: the one place where a calibrator meets passes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -49,17 +49,16 @@ def fit_calibrator(name: str, passes: PassLogits, labels: Integers, rows: NDArra
 
 def probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
     """The prediction (rows, classes): the calibrator applied to the mean logits; without one their softmax."""
-    return _apply(calibrator, passes.mean_logits, passes.margin_variance)
+    return _calibration(passes, calibrator)(passes.mean_logits, np.arange(len(passes.mean_logits)))
 
 
 def pass_probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
     """The same calibrator applied to each pass: (passes, rows, classes), NaN where a row has no such pass."""
-    variance = passes.margin_variance
-    found = np.full(passes.logits.shape, np.nan)
+    apply, found = _calibration(passes, calibrator), np.full(passes.logits.shape, np.nan)
     for number, logits in enumerate(passes.logits):
         rows = np.flatnonzero(np.full(len(logits), True) if passes.counts is None else passes.counts > number)
         if len(rows):
-            found[number, rows] = _apply(calibrator, logits[rows], None if variance is None else variance[rows])
+            found[number, rows] = apply(logits[rows], rows)
     return found
 
 
@@ -69,10 +68,7 @@ def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
     A method that gives the variance of its margin is summarised by the Gaussian of that margin, others by their passes.
     """
     if passes.given_variance is not None:
-        variance = passes.given_variance
-        return summarise_gaussian(
-            passes.mean_logits, variance, lambda logits, rows: _apply(calibrator, logits, variance[rows])
-        )
+        return summarise_gaussian(passes.mean_logits, passes.given_variance, _calibration(passes, calibrator))
     if calibrator is None:
         return predict(passes.logits, counts=passes.counts)
     own, each = probabilities(passes, calibrator), pass_probabilities(passes, calibrator)
@@ -90,10 +86,11 @@ def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, sha
     variance, logits = passes.given_variance, passes.mean_logits
     if variance is None:
         return None
-    rows, predicted = np.arange(len(logits)), _apply(calibrator, logits, variance).argmax(axis=1)
+    apply, rows = _calibration(passes, calibrator), np.arange(len(logits))
+    predicted = apply(logits, rows).argmax(axis=1)
     step = margin_direction(logits) * np.sqrt(variance)[:, None]
     moved = (logits + deviate * step for deviate in (NormalDist().inv_cdf(share) for share in shares))
-    return np.stack([_apply(calibrator, one, variance)[rows, predicted] for one in moved])
+    return np.stack([apply(one, rows)[rows, predicted] for one in moved])
 
 
 def margin_band(passes: PassLogits, calibrator: Calibrator | None) -> MarginBand | None:
@@ -106,5 +103,12 @@ def margin_band(passes: PassLogits, calibrator: Calibrator | None) -> MarginBand
     return MarginBand(first - second, spread, BAND_SHARES, tuple(found[:, 0].tolist()))
 
 
-def _apply(calibrator: Calibrator | None, logits: Floats, variance: Floats | None) -> Floats:
-    return softmax(logits) if calibrator is None else calibrator.probabilities(logits, variance)
+def _calibration(passes: PassLogits, calibrator: Calibrator | None) -> Callable[[Floats, Integers], Floats]:
+    """Logits (some rows, classes) and the places of their rows -> probabilities, as each of these rows is calibrated.
+
+    What counts of a row's variance depends on its mean logits, so it is found once for all of its passes.
+    """
+    if calibrator is None:
+        return lambda logits, rows: softmax(logits)
+    effective = calibrator.effective_variance(passes.mean_logits, passes.margin_variance)
+    return lambda logits, rows: calibrator.probabilities_with(logits, None if effective is None else effective[rows])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from uatlite.errors import check_choice
-from uatlite.lab.paper import outside, probes, scores
+from uatlite.lab.paper import probes, scores
 from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
 from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
@@ -21,7 +21,7 @@ MEASURES: dict[str, Measure] = {
         for kind in scores.THRESHOLD_METRICS
         for target in scores.TARGETS
     },
-    **{name: Measure(outside.outside_score) for name in outside.OUTSIDE},
+    **{name: Measure(scores.outside_score) for name in scores.OUTSIDE},
     "rank-stability": Measure(probes.rank_stability, no_jobs),
     "attention-cosine": Measure(probes.attention_cosine, no_jobs),
     **{name: Measure(probes.word_attention, no_jobs, decimals=4) for name in probes.ATTENTION},
