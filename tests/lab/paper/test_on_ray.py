@@ -1,6 +1,7 @@
 """A reproduction whose models and predictions other processes make is the one that this process makes."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ def test_tables_made_on_workers_are_those_made_here(
             trained.extend(list((tmp_path / "models").glob("*/uatlite-training.json")))  # before this process trains
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
+    others = shutil.ignore_patterns("sst2-*")  # one model is enough to train there
+    shutil.copytree(whole.directory / "models", tmp_path / "models", ignore=others)
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
     with connected(cluster):
         write_reproduction(names, tmp_path, settings, display, Counted(cluster))
-    assert {path.parent.name.split("-")[0] for path in trained} == {"sst2", "mnli", "squad2"}
+    assert "sst2" in {path.parent.name.split("-")[0] for path in trained}
     assert sum(computed) > 0
     assert display.done == pytest.approx(display.work)
     for name in names:
