@@ -129,6 +129,7 @@ def reproduce(
     recipe: Annotated[
         str | None, Option(help="Recipe of the training; by default paper, with --limit few-rows.")
     ] = None,
+    precision: shared.Precision = None,
     seeds: shared.Seeds = 5,
     data_dir: shared.DataDir = None,
     limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each set, drawn at random.")] = None,
@@ -162,6 +163,7 @@ def reproduce(
         limit=limit,
         train_limit=train_limit,
         recipe=recipe,
+        precision=precision,
         resamples=resamples,
         learned_only=learned_only,
     )

@@ -74,6 +74,7 @@ def train(
     patience: Annotated[
         int | None, shared.in_recipe(help="Stop after N epochs without a better validation NLL.")
     ] = None,
+    precision: shared.Precision = None,
 ) -> None:
     """Fine-tune a classifier on a task or on your own file."""
     from uatlite.lab.evaluate.plan import parse_names
@@ -82,7 +83,7 @@ def train(
 
     changes = shared.given(
         learning_rate=learning_rate, warmup_steps=warmup_steps, batch_size=batch_size, epochs=epochs,
-        max_length=max_length, patience=patience,
+        max_length=max_length, patience=patience, precision=precision,
     )  # fmt: skip
     chosen = replace(recipe_for(recipe, task), **changes)
     console = shared.messages()

@@ -60,6 +60,9 @@ Format = Annotated[str | None, in_columns("--format", help="Format of the data, 
 Task = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
 DataDir = Annotated[Path | None, in_data("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.")]
 Seeds = Annotated[int, Option("--seeds", help="Number of seeds for everything random.")]
+Precision = Annotated[
+    str | None, in_recipe("--precision", help="Of the matrix products: fp32, or bf16, about twice as fast.")
+]
 Resamples = Annotated[int, in_more("--resamples", help="Bootstrap resamples for the confidence intervals.")]
 MaxLength = Annotated[
     int | None,

@@ -44,6 +44,9 @@ def test_limits(data_dir: Path) -> None:
 
 def test_a_task_is_trained_by_its_own_recipe() -> None:
     settings = Settings.of(limit=3)
+    exact, fast = Settings.of(limit=3, precision="fp32"), Settings.of(limit=3, precision="bf16")
+    assert exact == settings
+    assert {fast.recipe_of(task).precision for task in ("sst2", "rotten-tomatoes")} == {"bf16"}
     assert settings.recipe_of("sst2").epochs == 1
     assert settings.recipe_of("pubmedqa") == settings.recipe
     assert Settings.of().recipe_of("sst2") == Settings.of().recipe

@@ -1,7 +1,10 @@
 """Fine-tuning: it learns, it can be repeated and resumed to the bit, and it leaves the process as it was."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +67,55 @@ def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path,
     assert finished(whole, Run.of(backbone, train, None, QUICK, seed=3)) is not None
     assert finished(whole, Run.of(backbone, train, None, QUICK, seed=4)) is None
     assert finished(backbone, Run.of(backbone, train, None, QUICK, seed=3)) is None
+
+
+def test_a_record_from_before_a_setting_existed_has_its_default(
+    whole: Path, backbone: Path, train: Dataset, tmp_path: Path
+) -> None:
+    record = json.loads((whole / RECORD).read_text())
+    del record["run"]["recipe"]["precision"]
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    assert finished(tmp_path, Run.of(backbone, train, None, QUICK, seed=3)) is not None
+    assert finished(tmp_path, Run.of(backbone, train, None, replace(QUICK, precision="bf16"), seed=3)) is None
+
+
+BF16 = """
+import sys, torch
+from uatlite.lab.train.fine_tune import fine_tune
+from uatlite.lab.train.recipe import Recipe
+from uatlite.values import Dataset, Example
+
+backbone, directory, precision = sys.argv[1:]
+texts = [("a good film", 1), ("a bad film", 0), ("good good", 1), ("bad bad", 0)] * 12
+rows = tuple(Example(str(place), text, label) for place, (text, label) in enumerate(texts))
+products = set()
+multiply = torch.nn.functional.linear
+
+def watched(*arguments):
+    result = multiply(*arguments)
+    products.add(str(result.dtype))
+    return result
+
+torch.nn.functional.linear = watched
+recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=8, precision=precision)
+data = Dataset("toy", "train", ("negative", "positive"), rows, "toy rows")
+record = fine_tune(backbone, data, directory, validation=data, recipe=recipe)
+print(record.validation_nll, *products)
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
+    backbone: Path, tmp_path: Path, precision: str
+) -> None:
+    # A process of its own: some processors report bf16 units that trap, and this keeps oneDNN from using them.
+    environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    command = [sys.executable, "-c", BF16, str(backbone), str(tmp_path), precision]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    nll, *products = done.stdout.split()
+    assert products == [{"fp32": "torch.float32", "bf16": "torch.bfloat16"}[precision]]
+    assert float(nll) < 0.1
+    assert {one.dtype for one in weights(tmp_path).values()} == {torch.float32}
 
 
 def test_the_seed_decides_the_weights(whole: Path, backbone: Path, train: Dataset, tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def test_settings_outside_what_is_allowed_are_named(wrong: dict[str, float]) -> 
         Recipe(**wrong)  # type: ignore[arg-type]
 
 
+def test_an_unknown_precision_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="precision='fp16' is not one of: fp32, bf16"):
+        Recipe(precision="fp16")
+
+
 def test_a_task_changes_its_recipe_and_no_other() -> None:
     assert recipe_for("few-rows") == recipe_for("few-rows", "rotten-tomatoes") == RECIPES["few-rows"]
     assert recipe_for("few-rows", "sst2").epochs == 1 < RECIPES["few-rows"].epochs

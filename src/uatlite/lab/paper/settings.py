@@ -47,13 +47,16 @@ class ReproductionSettings:
         limit: int | None = None,
         train_limit: int | None = None,
         recipe: str | None = None,
+        precision: str | None = None,
         **others: Any,
     ) -> "ReproductionSettings":
         """With `limit`, the defaults change: ten times as many training rows, and the recipe for few rows."""
         name = recipe or ("paper" if limit is None else "few-rows")
         train_limit = train_limit or (None if limit is None else TRAINING_ROWS * limit)
-        by_task = {task: recipe_for(name, task) for task in CHANGES.get(name, {})}
-        return cls(limit=limit, train_limit=train_limit, recipe=recipe_for(name), by_task=by_task, **others)
+        changes = {} if precision is None else {"precision": precision}
+        by_task = {task: replace(recipe_for(name, task), **changes) for task in CHANGES.get(name, {})}
+        usual = replace(recipe_for(name), **changes)
+        return cls(limit=limit, train_limit=train_limit, recipe=usual, by_task=by_task, **others)
 
     def recipe_of(self, task: str) -> Recipe:
         """How models of a task are trained."""

@@ -291,6 +291,8 @@ def _arguments(
         max_grad_norm=recipe.clip,
         train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
         eval_strategy="epoch" if evaluates else "no",
+        bf16=recipe.precision == "bf16",
+        use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
         **_checkpointing(recipe, checkpoint_steps),
         **FIXED,
     )

@@ -17,6 +17,9 @@ def _check(name: str, value: object, allowed: bool, what: str) -> None:
         raise ConfigurationError(f"Recipe({name}={value!r}) is not allowed: {what}.")
 
 
+PRECISIONS = ("fp32", "bf16")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """AdamW with linear warm-up and linear decay to 0 over the whole run.
@@ -24,6 +27,8 @@ class Recipe:
     `patience` stops after that many epochs in a row without a better NLL on the validation rows, and keeps the
     weights of the best epoch; None trains all epochs and keeps the last. Sequences are padded to the longest of their
     batch; `group_by_length` draws batches of similar length, which saves padding but makes batches less random.
+    `precision` is that of the matrix products: bf16 halves the time on processors and GPUs that have it. Weights,
+    gradients and the optimizer stay in fp32.
     """
 
     learning_rate: float = 2e-5
@@ -35,6 +40,7 @@ class Recipe:
     patience: int | None = None
     max_length: int | None = None
     group_by_length: bool = False
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         _check("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0")
@@ -45,6 +51,7 @@ class Recipe:
         _check("clip", self.clip, self.clip > 0, "above 0; a large number clips nothing")
         _check("patience", self.patience, self.patience is None or self.patience >= 1, "1 or more, or None")
         _check("max_length", self.max_length, self.max_length is None or self.max_length >= 8, "8 or more, or None")
+        check_choice("precision", self.precision, PRECISIONS)
 
     def steps(self, rows: int) -> int:
         """Optimizer steps of a whole run over `rows` rows, on one device."""

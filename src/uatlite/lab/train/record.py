@@ -7,7 +7,7 @@ DIR/model.safetensors, config.json, tokenizer.json …   the classifier, as tran
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,10 @@ def read_finished(directory: str | Path) -> TrainingRecord | None:
     values = read_record(Path(directory) / RECORD) or {}
     values.pop("versions", None)
     try:
-        return TrainingRecord(**values | {"run": TrainingRun(**values["run"])})
-    except (KeyError, TypeError):
+        run = TrainingRun(**values["run"])
+        recipe = Recipe(**run.recipe).to_dict()  # a record from before a setting existed has its default
+        return TrainingRecord(**values | {"run": replace(run, recipe=recipe)})
+    except (KeyError, TypeError, ConfigurationError):
         return None
 
 
