@@ -21,6 +21,11 @@ MEASURES: dict[str, Measure] = {
         for kind in scores.THRESHOLD_METRICS
         for target in scores.TARGETS
     },
+    **{
+        f"{kind}@{target}": Measure(scores.at_promised, scores.selected_jobs)
+        for kind in scores.PROMISES
+        for target in scores.RISKS
+    },
     **{name: Measure(scores.outside_score) for name in scores.OUTSIDE},
     "rank-stability": Measure(probes.rank_stability, no_jobs),
     "attention-cosine": Measure(probes.attention_cosine, no_jobs),

@@ -5,6 +5,8 @@
 - changes that a perturbation makes to the same rows
 - coverage and accuracy at thresholds that the calibration rows choose, as the paper's text has it; its tables have
   fixed thresholds. 'selected-coverage@0.8' uses the confidence that 80 % of the calibration rows exceed.
+- coverage and risk where the calibration rows promise a risk: 'promised-coverage@0.1' answers where the margin is above
+  the threshold at which at most 10 % of answers are wrong, with 95 % confidence, as `uatlite calibrate` does
 - for a task that labels rows out of scope, such as CLINC150: finding these by the contender's doubt, which is
   1 - confidence (oos-auroc, oos-aupr), by 1 - confidence × the chance that the text is in scope (oos-auroc+scope, …) or
   by the scope alone (scope-auroc, …), and the AURC of all rows, where every answer to a text out of scope is an error
@@ -38,10 +40,11 @@ from uatlite.lab.paper.measurement import Measurement, cell_jobs, draws, mean_ov
 from uatlite.lab.paper.models import FineTuning
 from uatlite.metrics.bootstrap import METRICS, detection_estimates
 from uatlite.metrics.calibration import SHIFT, combine
-from uatlite.metrics.metric import Statistic, at_once
+from uatlite.metrics.metric import Statistic, at_once, mean_of, ratio
 from uatlite.metrics.ranking import Ranking, Rows
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
+from uatlite.trust.promise import target_risk
 from uatlite.values import Floats
 
 
@@ -133,6 +136,27 @@ def at_selected(spec: CellSpec, artifacts: Artifacts) -> Measurement:
 def selected_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
     """The cell's jobs, and the calibration rows also for a contender without a calibrator."""
     return [*artifacts.calibration_jobs(spec), *cell_jobs(spec, artifacts)]
+
+
+PROMISES: dict[str, Callable[[Floats, Floats], Statistic]] = {
+    "promised-coverage": lambda answered, wrong: mean_of(answered),
+    "promised-risk": lambda answered, wrong: lambda counts: ratio(counts @ (answered * wrong), counts @ answered),
+}
+"""measure -> its statistic of which rows are answered and which are wrong (rows,)"""
+RISKS = (0.05, 0.1, 0.2, 0.3)
+
+
+def at_promised(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+    """Coverage or risk of the test rows under the promise that the calibration rows allow; it ranks by the margin."""
+    kind, _, target = spec.measure.partition("@")
+    statistics: list[Statistic] = []
+    for jobs in zip(artifacts.calibration_jobs(spec), artifacts.jobs(spec), strict=True):
+        predictions = [artifacts.predictions(job, spec.passes) for job in jobs]
+        (known, new) = (margin(one.passes.mean_logits) for one in predictions)
+        (missed, wrong) = (1 - outcome_of(one, None).rows.correct for one in predictions)
+        rule = target_risk(known, missed > 0, float(target), score="logit-margin")
+        statistics.append(PROMISES[kind]((new > rule.threshold).astype(np.float64), wrong))
+    return resampled(statistics, len(wrong), over=spec.rows_name, resamples=artifacts.settings.resamples, lowest=0.0)
 
 
 MARGIN = 0.05
