@@ -99,7 +99,8 @@ def test_given_backbones_stand_in() -> None:
     five = substitute_backbones(backbones, ("one", "two"))
     named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
     assert named == ["one", "two", "one", "two", "one"]
-    assert [claim.over for claim in sizes.claims] == [("tiny", "mini")]  # nothing is claimed of rows that are gone
+    ours = ("tiny/sst2", "mini/sst2", "tiny/mnli", "mini/mnli")
+    assert [claim.over for claim in sizes.claims] == [("tiny", "mini"), ours]  # nothing is claimed of rows that are gone
     assert substitute_backbones(scaling, Settings().substitutes).panels[0].rows == scaling.panels[0].rows
     assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows
 
