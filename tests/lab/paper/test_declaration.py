@@ -100,7 +100,8 @@ def test_given_backbones_stand_in() -> None:
     named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
     assert named == ["one", "two", "one", "two", "one"]
     ours = ("tiny/sst2", "mini/sst2", "tiny/mnli", "mini/mnli")
-    assert [claim.over for claim in sizes.claims] == [("tiny", "mini"), ours]  # nothing is claimed of rows that are gone
+    # nothing is claimed of rows that are gone
+    assert [claim.over for claim in sizes.claims] == [("tiny", "mini"), ours]
     assert substitute_backbones(scaling, Settings().substitutes).panels[0].rows == scaling.panels[0].rows
     assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows
 
