@@ -131,6 +131,9 @@ def reproduce(
     ] = None,
     precision: shared.Precision = None,
     seeds: shared.Seeds = 5,
+    trained_seeds: Annotated[
+        int | None, Option(help="Fewer seeds for methods with a training of their own: SNGP, variational layer.")
+    ] = None,
     data_dir: shared.DataDir = None,
     limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each set, drawn at random.")] = None,
     train_limit: Annotated[
@@ -160,6 +163,7 @@ def reproduce(
         others=tuple(other or ()),
         data_dir=data_dir,
         seeds=seeds,
+        trained_seeds=trained_seeds,
         limit=limit,
         train_limit=train_limit,
         recipe=recipe,

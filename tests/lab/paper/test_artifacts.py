@@ -1,10 +1,12 @@
 """Arrays on disk: computed once, and again where their file is broken."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from uatlite.lab.paper.artifacts import Arrays, Artifacts
+from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.models import FineTuning
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 
@@ -28,3 +30,11 @@ def test_arrays_are_computed_once_and_again_where_their_file_is_broken(settings:
     assert len(computed) == 2
     assert read("b") == [0.0, 1.0, 2.0]
     assert len(list((tmp_path / "kept").glob("numbers-*.npz"))) == 2
+
+
+def test_methods_with_a_training_of_their_own_may_have_fewer_seeds(settings: Settings, tmp_path: Path) -> None:
+    artifacts = Artifacts(tmp_path, replace(settings, seeds=3, trained_seeds=2))
+    counts = {name: len(artifacts.fine_tunings(CellSpec(measure="ece", contender=name))) for name in ("uat", "sngp")}
+    assert counts == {"uat": 3, "sngp": 2}
+    (one,) = artifacts.fine_tunings(CellSpec(measure="ece", contender="sngp", seeds=1))  # the table's own bound holds
+    assert one.seed == 0

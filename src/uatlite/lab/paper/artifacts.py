@@ -115,7 +115,8 @@ class Artifacts:
         method = str(parse_contender(spec.contender).method.to_dict()["method"])
         training = METHOD_TRAININGS.get(method, PLAIN)
         backbone = self.settings.backbone_of(spec.backbone)
-        seeds = min(self.settings.seeds, spec.seeds or self.settings.seeds)
+        allowed = [self.settings.seeds, spec.seeds, None if training is PLAIN else self.settings.trained_seeds]
+        seeds = min(one for one in allowed if one is not None)
         return [FineTuning(backbone, spec.task, training.key, seed) for seed in range(seeds)]
 
     def jobs(self, spec: CellSpec) -> list[PredictionJob]:

@@ -23,6 +23,8 @@ class ReproductionSettings:
     """replace, together with `backbone`, the backbones that `backbones` and `scaling` compare"""
     data_dir: Path | None = None
     seeds: int = 5
+    trained_seeds: int | None = None
+    """at most this many seeds of methods with a training of their own, such as SNGP; as many as `seeds` by default"""
     limit: int | None = None
     """rows drawn from each evaluated set"""
     train_limit: int | None = None
@@ -35,7 +37,7 @@ class ReproductionSettings:
     """stop at the plain model of a task that it has not learned; cells that need more stay empty"""
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "limit", "train_limit", "resamples"):
+        for name in ("seeds", "trained_seeds", "limit", "train_limit", "resamples"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
@@ -91,10 +93,11 @@ class ReproductionSettings:
         backbone = self.backbone_of(None)
         usual = self.recipe.to_dict()
         recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
+        fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
         others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in self.by_task.items())
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
-            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one.",
+            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one{fewer}.",
             f"Recipe: {recipe}{others}.",
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
             "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
