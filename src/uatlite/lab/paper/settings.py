@@ -97,7 +97,8 @@ class ReproductionSettings:
         others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in self.by_task.items())
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
-            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one{fewer}.",
+            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has "
+            f"one{fewer}.",
             f"Recipe: {recipe}{others}.",
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
             "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
