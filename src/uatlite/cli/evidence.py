@@ -139,6 +139,9 @@ def reproduce(
     train_limit: Annotated[
         int | None, shared.in_data(help="Train on N rows; by default ten times --limit, or all.")
     ] = None,
+    tasks: Annotated[
+        str | None, shared.in_data(help="Only models of these tasks, as in sst2,mnli; other cells stay empty.")
+    ] = None,
     learned_only: Annotated[
         bool, Option("--learned-only", help="Spend no more than the plain model on a task that it has not learned.")
     ] = False,
@@ -150,6 +153,7 @@ def reproduce(
 ) -> None:
     """Recompute tables and figures of the paper, beside the paper's numbers. Exit code 3: something is missing."""
     from uatlite.errors import ConfigurationError
+    from uatlite.lab.evaluate.plan import parse_names
     from uatlite.lab.paper.settings import ReproductionSettings
 
     if listed:
@@ -169,6 +173,7 @@ def reproduce(
         recipe=recipe,
         precision=precision,
         resamples=resamples,
+        tasks=tuple(parse_names(tasks) or ()),
         learned_only=learned_only,
     )
     if not _run(names, output, settings, cluster):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from uatlite.errors import ConfigurationError
 from uatlite.lab.paper import scores
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
@@ -38,3 +39,19 @@ def test_an_unlearned_task_costs_the_plain_model_alone(
     assert "not computed: " in uat.reason
     assert "on sst2 has an accuracy of" in uat.reason
     assert {verdict.outcome for verdict in table.verdicts} == {"not learned"}
+
+
+def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_path: Path, recorder: Any) -> None:
+    chosen = replace(settings, tasks=("sst2",))
+    (table,) = write_reproduction(["gates"], tmp_path, chosen, recorder()).tables
+    assert {path.name.split("-")[0] for path in (tmp_path / "models").iterdir()} == {"sst2"}
+    (reason,) = {reason for reason in table.reasons if reason.startswith("models of mnli")}
+    assert reason == "models of mnli are left out: only those of sst2 are asked for (--tasks)"
+    (grid,) = table.grids
+    cells = {column.key: grid.cells["q", column.key] for column in grid.panel.columns}
+    assert {key.split("-")[0] for key, cell in cells.items() if cell.measurement is not None} == {"sst2"}
+
+
+def test_an_unknown_task_is_refused(settings: Settings) -> None:
+    with pytest.raises(ConfigurationError, match=r"task='sst3' is not one of: .*Did you mean 'sst2'"):
+        replace(settings, tasks=("sst3",))

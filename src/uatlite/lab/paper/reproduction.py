@@ -125,6 +125,9 @@ def _missing(declarations: Sequence[Declaration], artifacts: Artifacts) -> dict[
 
 def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
     """Why a cell cannot be computed, found by reading its rows; None where it can."""
+    asked = artifacts.settings.tasks
+    if asked and spec.task not in asked:
+        return f"models of {spec.task} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
     try:
         contender = parse_contender(spec.contender)
     except ConfigurationError as error:

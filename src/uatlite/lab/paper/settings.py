@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from uatlite.errors import ConfigurationError
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.train.recipe import CHANGES, RECIPES, Recipe, recipe_for
+from uatlite.text.catalogue import TASKS
 
 BACKBONE = "bert-base-uncased"
 TRAINING_ROWS = 10
@@ -33,6 +34,8 @@ class ReproductionSettings:
     by_task: Mapping[str, Recipe] = field(default_factory=dict)
     """task -> its recipe, where that is another one"""
     resamples: int = 1000
+    tasks: tuple[str, ...] = ()
+    """only models of these tasks; cells of others stay empty. All tasks by default"""
     learned_only: bool = False
     """stop at the plain model of a task that it has not learned; cells that need more stay empty"""
 
@@ -41,6 +44,8 @@ class ReproductionSettings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
+        for task in self.tasks:
+            check_choice("task", task, TASKS)
 
     @classmethod
     def of(
