@@ -10,8 +10,10 @@ from uatlite.lab.paper.claims import (
     HELD,
     LIKELY,
     REVERSED,
+    SINGLE,
     UNLEARNED,
     UNLIKELY,
+    UNTOLD,
     Verdict,
     judge,
     outcome_of,
@@ -173,6 +175,22 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
     )
     assert summary([verdict]) == "Of 1 comparisons that the paper claims: 1 not learned."
     assert most_seeds([weak, good, Learning("dir/tiny", "mnli", 2, 100, 0.5, 0.34)])[0].seeds == 2
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(0.1, HELD), (0.3, REVERSED)])
+def test_a_single_number_of_a_model_decides_nothing_and_one_of_cost_does(value: float, outcome: str) -> None:
+    good = Learning("dir/tiny", "sst2", 1, 100, accuracy=0.9, chance=0.5)
+    outcomes = []
+    for learning in ((good,), ()):
+        cells = (Cell(Measurement((one,)), None, 3, learning=learning) for one in (value, 0.2))
+        declaration, grid = table(*cells)
+        (verdict,) = judge(declaration, [grid])
+        outcomes.append(verdict.outcome)
+    assert outcomes == [SINGLE[outcome], outcome]
+    assert outcomes[0] in UNTOLD
+    two = (Cell(Measurement((one, one)), None, 3, learning=(good,)) for one in (value, 0.2))
+    declaration, grid = table(*two)
+    assert judge(declaration, [grid])[0].outcome == outcome  # two seeds show how a number moves
 
 
 def test_a_verdict_within_chance_says_how_many_rows_could_tell() -> None:

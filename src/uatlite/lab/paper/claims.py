@@ -20,6 +20,12 @@ HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
     "not learned",
     "not run",
 )
+SINGLE = {
+    HELD: "same direction, a single number",
+    REVERSED: "opposite direction, a single number",
+}
+"""What is said in place of an outcome that rests on one sentence and one seed: nothing shows how chance moves it."""
+UNTOLD = (LIKELY, UNLIKELY, *SINGLE.values())
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,8 @@ def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], lef
     difference = None if unlearned else _difference(one.measurement, other)
     here = None if difference is None else interval_or_point(difference)
     outcome = UNLEARNED if unlearned else UNKNOWN if here is None else outcome_of(claim, here)
+    if here is not None and math.isnan(here.low) and any(cell.learning for cell in cells):  # cost needs no interval
+        outcome = SINGLE.get(outcome, outcome)
     unsure = difference is not None and here is not None and outcome in (LIKELY, UNLIKELY)
     return Verdict(
         says=claim.says,
@@ -183,6 +191,6 @@ def _signed(value: float) -> str:
 def summary(verdicts: Sequence[Verdict]) -> str:
     """How many of the paper's comparisons held."""
     found = [verdict.outcome for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
-    counts = {outcome: found.count(outcome) for outcome in (HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED)}
+    counts = {outcome: found.count(outcome) for outcome in (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)}
     text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"Of {len(found)} comparisons that the paper claims: {text}." if found else ""

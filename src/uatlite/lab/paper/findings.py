@@ -12,10 +12,9 @@ from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.claims import (
     ALIKE,
     HELD,
-    LIKELY,
     REVERSED,
     UNLEARNED,
-    UNLIKELY,
+    UNTOLD,
     Verdict,
     interval_or_point,
 )
@@ -28,7 +27,7 @@ from uatlite.metrics.bootstrap import Interval
 GROUPS = {
     "Held": (HELD,),
     "Did not hold": (REVERSED, ALIKE),
-    "Could not be told": (LIKELY, UNLIKELY),
+    "Could not be told": UNTOLD,
     "Not learned": (UNLEARNED,),
 }
 """heading -> the outcomes under it"""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uatlite.lab.paper.artifacts import Artifacts, Remote
-from uatlite.lab.paper.claims import ALIKE, HELD, LIKELY, REVERSED, UNKNOWN, UNLEARNED, UNLIKELY, summary
+from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, summary
 from uatlite.lab.paper.figures import figures_of
 from uatlite.lab.paper.findings import findings_of
 from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
@@ -22,7 +22,7 @@ from uatlite.lab.report.tables import number
 from uatlite.text.write import make_directory, write_text
 
 FORMATS = {"md": markdown, "tex": latex, "csv": as_csv, "json": as_json}
-OUTCOME_CLASSES = {HELD: "right", LIKELY: "", UNLIKELY: "", REVERSED: "wrong", ALIKE: "", UNLEARNED: "", UNKNOWN: ""}
+OUTCOME_CLASSES = {HELD: "right", REVERSED: "wrong", **dict.fromkeys((*UNTOLD, ALIKE, UNLEARNED, UNKNOWN), "")}
 """outcome -> the CSS class that colours it"""
 
 Drawn = tuple[Reproduction, Sequence[RenderedFigure]]
