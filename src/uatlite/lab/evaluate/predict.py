@@ -6,6 +6,7 @@ Most methods run on the plain model. A method with trained weights runs on the m
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -19,6 +20,7 @@ from uatlite.methods.method import CalibrationRows, Method
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.weights import attached
+from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
 from uatlite.values import Choices, Dataset, Floats
 
@@ -115,13 +117,18 @@ def prepare(
     return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
 
 
-def learn(method: Method, calibration: Prepared) -> tuple[Method, Prepared]:
-    """The method with what it learns from the texts of a calibration set, and that set; labels are not used."""
+def learn(
+    method: Method, calibration: Prepared, run: Callable[[Method], PassLogits] | None = None
+) -> tuple[Method, Prepared]:
+    """The method with what it learns from the texts of a calibration set, and that set; labels are not used.
+
+    `run` gives what another method says of those texts, for instance from a store; without it the model runs.
+    """
     if not method.tunable or method.learns_from_labels:
         return method, calibration
-    model, tokens = calibration.checkpoint.model, calibration.tokens
-    rows = CalibrationRows(np.zeros(len(tokens), dtype=np.int64), lambda asked: run_tokens(model, asked, tokens))
-    tuned = method.tuned(rows)
+    tokens = calibration.tokens
+    run = run or partial(run_tokens, calibration.checkpoint.model, tokens=tokens)
+    tuned = method.tuned(CalibrationRows(np.zeros(len(tokens), dtype=np.int64), run))
     variance = None if tuned.outputs is None else tuned.outputs.given_variance
     left_out = calibration.left_out if variance is None else {**calibration.left_out, method.name: variance}
     return tuned.method, replace(calibration, left_out=left_out)

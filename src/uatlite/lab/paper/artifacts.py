@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.classifier.run import run_tokens
 from uatlite.errors import CalibrationError, DataError, InputError, MissingDependency, ModelError
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, parse_contender, parse_set
@@ -31,6 +32,7 @@ from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import PLAIN
 from uatlite.methods.method import Method
 from uatlite.methods.registry import equivalent_on, parse_method
+from uatlite.predictive import PassLogits
 from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
@@ -205,8 +207,21 @@ class Artifacts:
             return method, None
         if (job.fit, job.method) not in self._lessons:
             home = PredictionJob(job.fit, job.method, f"{job.fit.task}/{CALIBRATION}")
-            self._lessons[job.fit, job.method] = learn(method.seeded(job.fit.seed), self.prepared(home))
+            calibration = self.prepared(home)
+            run = partial(self._said_of, job.fit, calibration)
+            self._lessons[job.fit, job.method] = learn(method.seeded(job.fit.seed), calibration, run)
         return self._lessons[job.fit, job.method]
+
+    def _said_of(self, fit: FineTuning, prepared: Prepared, method: Method) -> PassLogits:
+        """What a method says of all rows of a set, for another one that learns from it; kept."""
+
+        def compute() -> Arrays:
+            said = run_tokens(prepared.checkpoint.model, method, prepared.tokens)
+            values = {one.name: getattr(said, one.name) for one in fields(PassLogits)}
+            return {name: value for name, value in values.items() if value is not None}
+
+        said = self.cached("said", fit, [method.to_dict(), prepared.dataset.fingerprint], compute)
+        return PassLogits(**said)  # type: ignore[arg-type]
 
     def predict(self, job: PredictionJob, advance: Callable[[float], None]) -> None:
         """Compute what the store does not have of a job; `advance` gets the finished work, stored rows included."""
