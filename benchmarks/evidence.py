@@ -1,7 +1,7 @@
 """What each method is worth on real tasks: calibration, ranking, promises and scope, against temperature scaling.
 
     python benchmarks/evidence.py --models DIR --data DIR --cache DIR [--settings sst2,clinc150] [--seeds 0,1,2]
-                                  [--methods base,distilled,analytic,fast,uat,ensemble] [--auto]
+                                  [--methods base,distilled,analytic,fast,uat,ensemble] [--whole] [--auto]
 
 DIR of --models holds the models of benchmarks/backbones.py. What a method says of a set is kept in --cache: the command
 can be stopped and repeated, and what is there already costs seconds. A model that is not there is left out, and the
@@ -311,8 +311,10 @@ def difference(ours: list[Scored], plain: list[Scored], which: str, metric: str)
     return gap(np.arange(rows)), float(low), float(high)
 
 
-def lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -> Iterator[str]:
+def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whole: bool) -> Iterator[str]:
     setting = SETTINGS[name]
+    if whole:
+        setting = replace(setting, test=replace(setting.test, rows=None))
     there = [seed for seed in seeds if bench.has(setting.task, seed)]
     if not there:
         return
@@ -374,6 +376,7 @@ def main() -> None:
     parser.add_argument("--settings", default=",".join(SETTINGS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--methods", default="base,base+TS,distilled,analytic,fast,uat,ensemble")
+    parser.add_argument("--whole", action="store_true", help="test on all rows of a test set")
     parser.add_argument("--auto", action="store_true", help="compare the calibrator `auto` with all others instead")
     options = parser.parse_args()
     bench = Bench(options.models, options.data, options.cache)
@@ -391,7 +394,7 @@ def main() -> None:
     )
     print("|---|---|--:|" + "--:|" * 12)
     for name in options.settings.split(","):
-        for line in lines(bench, name, seeds, options.methods.split(",")):
+        for line in lines(bench, name, seeds, options.methods.split(","), whole=options.whole):
             print(line, flush=True)
 
 

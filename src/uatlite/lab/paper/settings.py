@@ -99,7 +99,8 @@ class ReproductionSettings:
         usual = self.recipe.to_dict()
         recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
         fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
-        others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in self.by_task.items())
+        asked = {task: one for task, one in self.by_task.items() if not self.tasks or task in self.tasks}
+        others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in asked.items())
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
             f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has "
