@@ -222,3 +222,10 @@ def test_the_smaller_sample_lies_in_the_larger(settings: Settings) -> None:
     """What lets 200 rows be cut out of a run over all of them."""
     rows = load("mnli", "test", settings.data_dir).examples
     assert {one.id for one in draw(rows, 5)} <= {one.id for one in draw(rows, 9)}
+
+
+def test_numbers_of_others_are_not_called_the_papers(whole: Any) -> None:
+    table = (whole.directory / "tables" / "clinc.md").read_text(encoding="utf-8")
+    assert "|  | published | 0.965 |" in table
+    assert "| paper |" not in table
+    assert "<small>published 0.965" in (whole.directory / "report.html").read_text(encoding="utf-8")

@@ -99,6 +99,8 @@ class Panel:
     title: str = ""
     paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """row key -> the paper's numbers, one for each column"""
+    beside: str = "paper"
+    """what the numbers beside ours are called, where they are not the paper's"""
 
     def measured(self) -> Iterator[tuple[Line, Line]]:
         """The row and the column of each cell that is measured, not derived."""

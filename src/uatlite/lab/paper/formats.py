@@ -48,12 +48,12 @@ def signed(value: float | None, decimals: int) -> str:
 
 
 def lines_of(grid: Grid) -> Iterator[tuple[str, str, list[str]]]:
-    """The lines of each row: its heading, 'here', 'paper' or 'difference', and the cells as text."""
+    """The lines of each row: its heading, 'here', whose else or 'difference', and the cells as text."""
     for row in grid.panel.rows:
         cells = [grid.cells[row.key, column.key] for column in grid.panel.columns]
         yield row.heading, "here", [measured_text(cell) for cell in cells]
         if any(cell.paper is not None for cell in cells):
-            yield "", "paper", [paper_text(cell) for cell in cells]
+            yield "", grid.panel.beside, [paper_text(cell) for cell in cells]
             yield "", "difference", [signed(cell.difference, cell.decimals) for cell in cells]
 
 
