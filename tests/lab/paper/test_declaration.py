@@ -103,6 +103,7 @@ def test_given_backbones_stand_in() -> None:
     # nothing is claimed of rows that are gone
     assert [claim.over for claim in sizes.claims] == [("tiny", "mini"), ours]
     assert substitute_backbones(scaling, Settings().substitutes).panels[0].rows == scaling.panels[0].rows
+    assert Settings(backbone="two", others=("one", "two", "three")).substitutes == ("one", "two", "three")
     assert substitute_backbones(main, ("one",)).panels[0].rows == main.panels[0].rows
 
 

@@ -84,8 +84,13 @@ class ReproductionSettings:
 
     @property
     def substitutes(self) -> tuple[str, ...]:
-        """The backbones given in place of the paper's; empty where the paper's own are run."""
-        return () if self.backbone is None else (self.backbone, *self.others)
+        """The backbones given in place of the paper's, that of every table first unless `others` has a place for it.
+
+        Empty where the paper's own are run.
+        """
+        if self.backbone is None:
+            return ()
+        return self.others if self.backbone in self.others else (self.backbone, *self.others)
 
     def backbone_of(self, name: str | None) -> str:
         """The backbone that a cell names, or else the one of every table."""
