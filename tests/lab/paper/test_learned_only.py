@@ -1,5 +1,6 @@
 """`--learned-only`: no more than the plain model is spent on a task that it has not learned."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,18 @@ def test_only_models_of_the_tasks_asked_for_are_trained(settings: Settings, tmp_
     (grid,) = table.grids
     cells = {column.key: grid.cells["q", column.key] for column in grid.panel.columns}
     assert {key.split("-")[0] for key, cell in cells.items() if cell.measurement is not None} == {"sst2"}
+
+
+def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, recorder: Any) -> None:
+    report = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("mnli",)), recorder())
+    squad, mnli = report.tables[0].grids
+    assert (squad.filled, mnli.filled) == (0, len(mnli.cells))
+    with (tmp_path / "figures" / "penalty-forms.csv").open(encoding="utf-8") as file:
+        drawn = {(one["row"], one["column"]): float(one["mean"]) for one in csv.DictReader(file)}
+    measured = mnli.cells["linear", "nll"].measurement
+    assert measured is not None
+    assert drawn["Linear", "NLL ↓"] == measured.mean
+    assert ": The same on MNLI" in report.page.read_text(encoding="utf-8")
 
 
 def test_an_unknown_task_is_refused(settings: Settings) -> None:

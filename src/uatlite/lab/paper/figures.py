@@ -95,17 +95,19 @@ class AttentionMaps:
 
 
 def figures_of(reproduction: Reproduction, artifacts: Artifacts) -> list[RenderedFigure]:
-    """The figure of a table that the paper shows as one; empty where there is none or nothing was measured."""
+    """The figure of a table that the paper shows as one, of its fullest panel; empty where nothing was measured."""
     declaration = reproduction.declaration
     if declaration.figure is None or reproduction.skipped:
         return []
-    figure = partial(render, declaration.name, declaration.title)
+    grid = max(reproduction.grids, key=lambda grid: grid.filled)  # the first of the fullest
+    title = f": {grid.panel.title}" if grid is not reproduction.grids[0] else ""
+    figure = partial(render, declaration.name, f"{declaration.title}{title}")
     if declaration.figure == "bars":
-        bars = Bars.of(reproduction.grids[0], declaration.figure_of)
+        bars = Bars.of(grid, declaration.figure_of)
         alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
         return [figure(alt, bars, partial(draw_bars, bars))]
     if declaration.figure == "heatmap":
-        heat = Heatmap.of(reproduction.grids[0])
+        heat = Heatmap.of(grid)
         return [figure("Numbers shaded within each row.", heat, partial(draw_heat, heat))]
     spec = next(declaration.specs())
     arrays = attention_maps(spec, artifacts.fine_tunings(spec)[0], artifacts)

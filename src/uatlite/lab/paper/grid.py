@@ -98,8 +98,9 @@ class Grid:
         return list(dict.fromkeys(cell.reason for cell in self.cells.values() if cell.reason is not None))
 
     @property
-    def empty(self) -> bool:
-        return all(cell.measurement is None for cell in self.cells.values())
+    def filled(self) -> int:
+        """How many cells have a number."""
+        return sum(cell.measurement is not None for cell in self.cells.values())
 
 
 def fill(declaration: Declaration, artifacts: Artifacts, reasons: Reasons) -> list[Grid]:

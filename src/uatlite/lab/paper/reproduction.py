@@ -51,7 +51,7 @@ class Reproduction:
     @property
     def skipped(self) -> bool:
         """Whether all cells are empty."""
-        return all(grid.empty for grid in self.grids)
+        return not any(grid.filled for grid in self.grids)
 
 
 def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionDisplay) -> Iterator[Reproduction]:
