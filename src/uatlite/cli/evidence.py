@@ -203,7 +203,8 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
         for reason in reproduction.reasons:
             state = "skipped" if reproduction.skipped else "in part"
             console.print(f"{reproduction.declaration.name}: {state}, {reason}")
-    console.print(f"Wrote {len(report.tables)} tables and {report.page}")
+    many = len(report.tables)
+    console.print(f"Wrote {many} table{'' if many == 1 else 's'} and {report.page}")
     return not any(reproduction.reasons for reproduction in report.tables)
 
 

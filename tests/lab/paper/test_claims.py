@@ -1,6 +1,7 @@
 """Verdicts on claims, and the arithmetic of measured numbers that they rest on."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
     assert verdict.sentence == (
         "a < b, x: held, −0.0200 (−0.0300 to −0.0100) here; +0.0077 in the paper, against its own claim."
     )
-    assert summary([verdict]) == "Of 1 comparisons that the paper claims: 1 held."
+    assert summary([verdict]) == "Comparisons that the paper claims: 1, of which 1 held."
 
 
 def test_numbers_on_the_same_rows_are_paired() -> None:
@@ -173,7 +174,7 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
     assert verdict.sentence == (
         "A < B, X: not learned: tiny on mnli has an accuracy of 0.380, and one answer for all 0.340."
     )
-    assert summary([verdict]) == "Of 1 comparisons that the paper claims: 1 not learned."
+    assert summary([verdict]) == "Comparisons that the paper claims: 1, of which 1 not learned."
     assert most_seeds([weak, good, Learning("dir/tiny", "mnli", 2, 100, 0.5, 0.34)])[0].seeds == 2
 
 
@@ -203,3 +204,4 @@ def test_a_verdict_within_chance_says_how_many_rows_could_tell() -> None:
     assert verdict.rows_to_tell == pytest.approx(apart.rows_to_tell(apart.mean))
     assert "(of 50 rows; about " in verdict.sentence
     assert verdict.sentence.index("could tell") > 0
+    assert "(of 50 rows; a million could not tell)" in replace(verdict, rows_to_tell=3e6).sentence

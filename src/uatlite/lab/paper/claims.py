@@ -26,6 +26,8 @@ SINGLE = {
 }
 """What is said in place of an outcome that rests on one sentence and one seed: nothing shows how chance moves it."""
 UNTOLD = (LIKELY, UNLIKELY, *SINGLE.values())
+MOST_ROWS = 1_000_000
+"""Nobody labels more than this to tell two methods apart."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Verdict:
             return ""
         if math.isinf(self.rows_to_tell):
             return f" (of {self.rows:,} rows; no number of rows could tell, more seeds could)"
+        if self.rows_to_tell > MOST_ROWS:
+            return f" (of {self.rows:,} rows; a million could not tell)"
         digits = max(0, len(str(int(self.rows_to_tell))) - 2)
         return f" (of {self.rows:,} rows; about {int(round(self.rows_to_tell, -digits)):,} could tell)"
 
@@ -193,4 +197,4 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     found = [verdict.outcome for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
     counts = {outcome: found.count(outcome) for outcome in (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)}
     text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"Of {len(found)} comparisons that the paper claims: {text}." if found else ""
+    return f"Comparisons that the paper claims: {len(found)}, of which {text}." if found else ""

@@ -75,10 +75,10 @@ class Findings:
 
     @property
     def headline(self) -> str:
-        """'Of 120 comparisons that the paper claims, 20 held, 9 did not hold, …'."""
+        """'Comparisons that the paper claims: 120, of which 20 held, 9 did not hold, …'."""
         total = sum(map(self.count, GROUPS))
         counts = ", ".join(f"{self.count(heading)} {heading.lower()}" for heading in GROUPS)
-        return f"Of {total} comparisons that the paper claims: {counts}."
+        return f"Comparisons that the paper claims: {total}, of which {counts}."
 
     def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
         """Each of our methods and a rival, and how often it is better, level and worse."""
@@ -91,8 +91,9 @@ class Findings:
 def findings_of(tables: Sequence[Reproduction]) -> Findings:
     """The findings of filled tables."""
     cells = [cell for table in tables for grid in table.grids for cell in grid.cells.values()]
+    models = most_seeds(one for cell in cells for one in cell.learning)
     return Findings(
-        models=tuple(most_seeds(one for cell in cells for one in cell.learning)),
+        models=tuple(sorted(models, key=lambda one: (one.task, one.accuracy))),
         claims={
             heading: tuple(finding for table in tables for finding in _claims(table, outcomes))
             for heading, outcomes in GROUPS.items()

@@ -91,7 +91,7 @@ def lead(findings: Findings) -> str:
             f"| {one.task} | {Path(one.backbone).name} | {scores} | {'learned' if one.learned else 'not learned'} |"
         )
     for heading, claims in ((heading, claims) for heading, claims in findings.claims.items() if claims):
-        lines += ["", f"### {heading}: {findings.count(heading)} comparisons", ""]
+        lines += ["", f"### {heading}: {findings.count(heading)}", ""]
         for claim in claims:
             lines.append(f"- **{claim.table}**: {claim.says}")
             lines += [f"  - {verdict.sentence}" for verdict in claim.verdicts]
