@@ -229,3 +229,9 @@ def test_numbers_of_others_are_not_called_the_papers(whole: Any) -> None:
     table = (whole.directory / "tables" / "clinc.md").read_text(encoding="utf-8")
     assert "|  | published | 0.965 |" in table
     assert "| paper |" not in table
+
+
+def test_cost_is_timed_without_predictions(settings: Settings, tmp_path: Path, recorder: Any) -> None:
+    (table,) = write_reproduction(["latency"], tmp_path, settings, recorder()).tables
+    assert table.grids[0].filled == len(table.grids[0].cells)
+    assert not (tmp_path / "store").exists()

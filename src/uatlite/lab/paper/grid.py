@@ -33,8 +33,8 @@ MEASURES: dict[str, Measure] = {
     "layer-share": Measure(probes.layer_share, no_jobs),
     **{name: Measure(probes.probe, no_jobs) for name in probes.PROBES},
     "parameters": Measure(probes.parameters, no_jobs, decimals=1, of_learning=False),
-    "latency": Measure(probes.latency, probes.latency_jobs, decimals=1, of_learning=False),
-    "latency-ratio": Measure(probes.latency_ratio, probes.latency_jobs, decimals=2, of_learning=False),
+    "latency": Measure(probes.latency, no_jobs, decimals=1, of_learning=False),
+    "latency-ratio": Measure(probes.latency_ratio, no_jobs, decimals=2, of_learning=False),
 }
 CORRELATIONS = ("pearson", "spearman", "partial")
 """Measures that name their signals after a colon, as in 'spearman:U,entropy'."""

@@ -33,7 +33,7 @@ from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.predictive import predict
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import Temperature
 from uatlite.values import Floats
 
 
@@ -312,40 +312,31 @@ def latency_ratio(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     return Measurement((float(np.median(times[spec.contender] / times["base"])),))
 
 
-def latency_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
-    """The calibration rows that the temperatures are fitted on."""
-    return [job for name in TIMED for job in artifacts.calibrator_jobs(_timed(spec, name))]
-
-
-def _timed(spec: CellSpec, contender: str) -> CellSpec:
-    return replace(spec, contender=contender, seeds=1)
-
-
 def _latencies(spec: CellSpec, artifacts: Artifacts) -> Arrays:
     """Seconds (runs,) of each timed contender."""
-    fit = artifacts.fine_tunings(_timed(spec, "base"))[0]
-
-    def compute() -> Arrays:
-        calibrators = {name: artifacts.calibrators(_timed(spec, name))[0] for name in TIMED}
-        return _time(artifacts.models.load(fit), fit.seed, calibrators)
-
-    return artifacts.cached("seconds", fit, [fit], compute)
+    fit = artifacts.fine_tunings(replace(spec, contender="base", seeds=1))[0]
+    return artifacts.cached("seconds", fit, [fit], lambda: _time(artifacts.models.load(fit), fit.seed))
 
 
-def _time(checkpoint: Checkpoint, seed: int, calibrators: dict[str, Calibrator | None]) -> Arrays:
-    """All contenders run in turn, so that other load on the machine affects all of them."""
+def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
+    """All contenders run in turn, so that other load on the machine affects all of them.
+
+    The temperature is fitted on noise: its value does not change what it costs.
+    """
     model = checkpoint.model
     generator = torch.Generator().manual_seed(seed)
     length = min(TOKENS, model.config.max_position_embeddings)
     ids = torch.randint(5, model.config.vocab_size, (BATCH, length), generator=generator).to(model.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    methods = {name: parse_contender(name).method.seeded(seed) for name in TIMED}
+    contenders = {name: parse_contender(name) for name in TIMED}
+    methods = {name: contender.method.seeded(seed) for name, contender in contenders.items()}
+    noise, classes = np.random.default_rng(seed), model.config.num_labels
+    temperature = Temperature().fit(noise.normal(size=(100, classes)), noise.integers(classes, size=100))
 
     def run(name: str) -> None:
         logits = methods[name].run(model, inputs).logits.mean(dim=0).cpu().numpy()
-        calibrator = calibrators[name]
-        if calibrator is not None:
-            calibrator.probabilities(logits)
+        if contenders[name].calibrated:
+            temperature.probabilities(logits)
 
     warm_up, timed = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
     turns = [[seconds(partial(run, name)) for name in TIMED] for _ in range(warm_up + timed)]
