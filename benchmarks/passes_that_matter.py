@@ -37,7 +37,7 @@ from uatlite.methods.registry import parse_method
 from uatlite.metrics.bootstrap import bootstrap
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.predictive import mean_logits
+from uatlite.predictive import PassLogits, mean_logits
 from uatlite.trust.auto import make_calibrator
 
 FULL = {
@@ -48,9 +48,10 @@ FULL = {
     "cascade, analytic for a fifth": "analytic",
     "analytic": "analytic",
     "uat": "uat",
+    "distilled": "analytic",
 }
 """form -> the sampling on every text that it must keep up with"""
-FORMS = ("base", "uat", "fast", "analytic", "cascade", "cascade:then=analytic")
+FORMS = ("base", "distilled", "uat", "fast", "analytic", "cascade", "cascade:then=analytic")
 SCORES = ("nll", "aurc", "ece")
 BATCH_SIZES = (8, 16, 32, 64, 128)
 CONFIDENCES = (0.99, 0.95, 0.9)
@@ -77,7 +78,7 @@ class Bench:
             "test": read(arguments.test, arguments.rows),
             "shift": read(arguments.shift, arguments.shift_rows),
         }
-        self._known: dict[tuple[str, str], Outputs] = {}
+        self._known: dict[tuple[str, str], Outputs | PassLogits] = {}
 
     def labels(self, name: str) -> np.ndarray:
         columns = {label: column for column, label in enumerate(self.clf.class_names)}
@@ -99,6 +100,8 @@ class Bench:
         if method.tunable:
             found = method.tuned(self.rows())
             print(f"<!-- {found.reason} -->", flush=True)
+            if found.outputs is not None:
+                self._known["calibrate", found.method.name] = found.outputs
             return found.method
         return method
 
@@ -260,7 +263,7 @@ def main() -> None:
     if arguments.part == "quality":
         quality(bench)
         return
-    names = ("uat", "fast", "analytic", "adaptive", "cascade", "cascade:then=analytic", "cascade:then=adaptive")
+    names = ("distilled", "uat", "fast", "analytic", "adaptive", "cascade", "cascade:then=analytic", "cascade:then=adaptive")
     cost(bench, {name: bench.tuned(name) for name in names} | fifths(bench), arguments.rounds)
 
 
