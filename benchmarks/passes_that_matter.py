@@ -263,7 +263,7 @@ def main() -> None:
     if arguments.part == "quality":
         quality(bench)
         return
-    names = ("distilled", "uat", "fast", "analytic", "adaptive", "cascade", "cascade:then=analytic", "cascade:then=adaptive")
+    names = (*FORMS[1:], "adaptive", "cascade:then=adaptive")  # the deterministic pass is there by itself
     cost(bench, {name: bench.tuned(name) for name in names} | fifths(bench), arguments.rounds)
 
 
