@@ -113,7 +113,7 @@ def train_all(out: Path, sets: Sets, seed: int) -> dict[str, Path]:
         say(f"seed {seed}: training {spelling}")
         training = PLAIN if name == "base" else parse_training(spelling)
         begun = time.process_time()
-        train_method(training, job, places[name], base=places["base"] if name in SHARED else None, resume=True)
+        train_method(training, job, places[name], bases=[places["base"]] if name in SHARED else [], resume=True)
         seconds = time.process_time() - begun
         if name in SHARED:  # what training all of it costs, whoever did it
             seconds += json.loads((places["base"] / COSTS).read_text())["seconds"]
