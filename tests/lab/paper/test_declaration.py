@@ -98,7 +98,7 @@ def test_given_backbones_stand_in() -> None:
     assert [row.coordinates["backbone"] for row in sizes.panels[0].rows] == ["one", "two"]
     five = substitute_backbones(backbones, ("one", "two"))
     named = [row.coordinates["backbone"] for row in five.panels[0].rows if row.derive is None]
-    assert named == ["one", "two", "one", "two", "one"]
+    assert named == ["one", "two", "two", "two", "two"]
     ours = ("tiny/sst2", "mini/sst2", "tiny/mnli", "mini/mnli")
     # nothing is claimed of rows that are gone
     assert [claim.over for claim in sizes.claims] == [("tiny", "mini"), ours]

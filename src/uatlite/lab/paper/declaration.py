@@ -233,7 +233,10 @@ _SUBSTITUTED = (
 
 
 def substitute_backbones(declaration: Declaration, backbones: tuple[str, ...]) -> Declaration:
-    """Put the given backbones, in turn, in place of the paper's; sizes of a family get one row each."""
+    """Put the given backbones, in turn, in place of the paper's, the last one in all that are left.
+
+    Sizes of a family get one row each.
+    """
     named = any("backbone" in row.coordinates for panel in declaration.panels for row in panel.rows)
     if not backbones or not named:
         return declaration
@@ -250,7 +253,7 @@ def _substituted(panel: Panel, backbones: tuple[str, ...], sizes: bool) -> Panel
         if "backbone" not in row.coordinates:
             rows.append(row)
         elif not sizes or place < len(backbones):
-            backbone = backbones[place % len(backbones)]
+            backbone = backbones[min(place, len(backbones) - 1)]
             heading = f"{Path(backbone).name} for {row.heading}"
             rows.append(replace(row, heading=heading, coordinates={**row.coordinates, "backbone": backbone}))
             place += 1
