@@ -62,7 +62,7 @@ def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, re
     measured = mnli.cells["linear", "nll"].measurement
     assert measured is not None
     assert drawn["Linear", "NLL ↓"] == measured.mean
-    assert ": The same on MNLI" in report.page.read_text(encoding="utf-8")
+    assert ": On MNLI, not in the paper" in report.page.read_text(encoding="utf-8")
 
 
 def test_an_unknown_task_is_refused(settings: Settings) -> None:
