@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,8 +50,8 @@ def test_a_task_is_trained_by_its_own_recipe() -> None:
     assert settings.recipe_of("sst2").epochs == 1
     assert settings.recipe_of("pubmedqa") == settings.recipe
     assert Settings.of().recipe_of("sst2") == Settings.of().recipe
-    assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe())
-    assert "sst2: " not in " ".join(replace(settings, tasks=("mnli",)).describe())
+    assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe({"sst2"}))
+    assert "sst2: " not in " ".join(settings.describe({"mnli"}))
 
 
 def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:

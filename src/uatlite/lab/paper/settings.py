@@ -1,6 +1,6 @@
 """The settings of a reproduction. The defaults are the paper's: BERT-base from the hub, its recipe, five seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -96,18 +96,18 @@ class ReproductionSettings:
         """The backbone that a cell names, or else the one of every table."""
         return name or self.backbone or BACKBONE
 
-    def describe(self) -> list[str]:
-        """The settings in words, for the head of the report."""
+    def describe(self, trained: Collection[str]) -> list[str]:
+        """The settings in words, for the head of the report; `trained` are the tasks with models on it."""
         rows = "all rows of each set" if self.limit is None else f"at most {self.limit:,} rows of each set"
-        trained = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
+        training = "all training rows" if self.train_limit is None else f"at most {self.train_limit:,} training rows"
         backbone = self.backbone_of(None)
         usual = self.recipe.to_dict()
         recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
         fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
-        asked = {task: one for task, one in self.by_task.items() if not self.tasks or task in self.tasks}
-        others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in asked.items())
+        own = {task: one for task, one in self.by_task.items() if task in trained}
+        others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in own.items())
         return [
-            f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {trained}; "
+            f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {training}; "
             f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has "
             f"one{fewer}.",
             f"Recipe: {recipe}{others}.",

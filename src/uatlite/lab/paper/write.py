@@ -12,7 +12,7 @@ from pathlib import Path
 from uatlite.lab.paper.artifacts import Artifacts, Remote
 from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, summary
 from uatlite.lab.paper.figures import figures_of
-from uatlite.lab.paper.findings import findings_of
+from uatlite.lab.paper.findings import Findings, findings_of
 from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
 from uatlite.lab.paper.reproduction import Reproduction, ReproductionDisplay, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
@@ -66,18 +66,20 @@ def write_table(reproduction: Reproduction, figures: Sequence[RenderedFigure], d
 
 def write_report(done: Sequence[Drawn], settings: ReproductionSettings, directory: Path) -> Path:
     """Write every table on one page, as HTML and as Markdown; returns the path of the HTML."""
-    head = ["# The paper, table by table", "", lead(findings_of([one for one, _ in done])), *settings.describe(), ""]
+    findings = findings_of([reproduction for reproduction, _ in done])
+    trained = settings.describe({model.task for model in findings.models})
+    head = ["# The paper, table by table", "", lead(findings), *trained, ""]
     write_text(directory / "report.md", "\n".join([*head, *(markdown(reproduction) for reproduction, _ in done)]))
-    write_text(directory / "report.html", to_html(done, settings))
+    write_text(directory / "report.html", to_html(done, trained, findings))
     return directory / "report.html"
 
 
-def to_html(done: Sequence[Drawn], settings: ReproductionSettings) -> str:
+def to_html(done: Sequence[Drawn], settings: Sequence[str], findings: Findings) -> str:
     """The page; the template engine escapes every text."""
     page = template("reproduction.html.j2").render(
         done=done,
-        settings=settings.describe(),
-        findings=findings_of([reproduction for reproduction, _ in done]),
+        settings=settings,
+        findings=findings,
         own_sentence=own_sentence,
         of_table=summary,
         outcome_classes=OUTCOME_CLASSES,
