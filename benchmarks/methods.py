@@ -33,7 +33,7 @@ from transformers import (
 from uatlite.lab.evaluate.compare import Resampling, Score
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare
+from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.train.methods import TrainingJob as Job
@@ -61,7 +61,7 @@ SHARED = ("laplace", "ensemble")
 """Which of them take the base of their seed as a part."""
 CONTENDERS = (
     "base,ts,platt,vector,histogram,isotonic,mc-uniform,mc-uniform+ts,mc-component,mc-component+ts,mc-global,"
-    "mc-global+ts,uat,uat+ts,fast,fast+ts,analytic+its,ensemble,ensemble+ts,snapshot:members=3,"
+    "mc-global+ts,uat,uat+ts,fast,fast+ts,analytic+its,distilled+its,ensemble,ensemble+ts,snapshot:members=3,"
     "snapshot:members=3+ts,swag,swag+ts,laplace,laplace+ts,sngp,sngp+ts,vi-last-layer,vi-last-layer+ts"
 )
 SCORES = ("accuracy", "ece", "nll", "brier", "aurc")
@@ -150,8 +150,9 @@ def predict_seed(
             if training_of(method) != training:
                 continue
             say(f"seed {seed}: {name}")
-            for set_name, one in prepared.items():
-                found.setdefault((name, set_name), []).append(predict(store, one, method, seed).read())
+            learned, calibration = learn(method, prepared["calibration"])
+            for set_name, one in {**prepared, "calibration": calibration}.items():
+                found.setdefault((name, set_name), []).append(predict(store, one, learned, seed).read())
 
 
 def outcomes(contenders: tuple[Contender, ...], found: Found, set_name: str) -> Outcomes:
@@ -173,15 +174,18 @@ def inference_costs(
         if set(costs) >= set(methods):
             return costs
     say("timing inference")
-    few = Sets(sets.train, {"test": replace(sets.scored["test"], examples=sets.scored["test"].examples[:TIMED_TEXTS])})
+    timed = replace(sets.scored["test"], examples=sets.scored["test"].examples[:TIMED_TEXTS])
+    few = Sets(sets.train, {**sets.scored, "test": timed})
     costs = {}
     base = prepare_all(load_checkpoint(places["base"], device="cpu"), few)["test"]
     for training, place in places.items():
-        prepared = prepare_all(load_checkpoint(place, device="cpu"), few)["test"]
+        prepared = prepare_all(load_checkpoint(place, device="cpu"), few)
         for name, method in methods.items():
             if training_of(method) == training:
-                once(prepared, method)  # members are made and draws are made once, before the first text
-                costs[name] = median(once(prepared, method) / once(base, methods["base"]) for _ in range(ROUNDS))
+                learned, _ = learn(method, prepared["calibration"])
+                once(prepared["test"], learned)  # members are made and draws are made once, before the first text
+                ratios = [once(prepared["test"], learned) / once(base, methods["base"]) for _ in range(ROUNDS)]
+                costs[name] = median(ratios)
     file.write_text(json.dumps(costs))
     return costs
 
