@@ -1,26 +1,34 @@
-"""The measured tables of the docs: which command made each of them, at which commit; and write them anew.
+"""The measured tables of the docs: what made each of them, and write them anew from what the commands printed.
 
     python docs/tables.py                                 list them
-    python docs/tables.py OUT.md --at COMMIT              put the tables of OUT.md, what a command printed, in place
-    python docs/tables.py OUT/report.md --at COMMIT --page docs/evidence/results.md --by COMMAND
+    python docs/tables.py --write                         write all of them anew from benchmarks/results
+    python docs/tables.py OUT.md --at COMMIT [--by COMMAND]
+                                                          keep the tables of OUT.md, what a command printed, and write
+    python docs/tables.py OUT/report.md --at COMMIT --page docs/evidence/tables.md --by COMMAND
 
 Below each measured table stands a comment: made by `COMMAND` at COMMIT, or quoted from SOURCE. If one command makes a
-whole page, a comment at its top says so for all tables. A table is replaced by the one with the same headings.
+whole page, a comment at its top says so for all tables, and the page is what the command wrote. All other tables with a
+command are kept in benchmarks/results, a file for each script. A kept table is replaced by the one with the same
+headings; `--by` tells two commands apart whose tables have the same ones. The numbers of a table that is quoted from a
+page of ours are those of the page's tables, rounded.
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 FENCE = "```"
 NUMBER = re.compile(r"(?<![\w.])[−+-]?\d*\.\d+|\d %")
+FIGURE = re.compile(r"(?<![\w.])([−+-]?)(\d*\.\d+|\d+(?= %))( ?%)?")
 INLINE = re.compile(r"`[^`]*`")
 MADE = re.compile(r"<!-- made by (?P<command>.+) at (?P<commit>[0-9a-f]{7,40}) -->")
-QUOTED = re.compile(r"<!-- quoted from .+ -->")
+QUOTED = re.compile(r"<!-- quoted from (?P<source>.+) -->")
 ALL_MADE = re.compile(r"<!-- all tables made by (?P<command>.+) at (?P<commit>[0-9a-f]{7,40}) -->")
 SHARE = 0.4
 """A table measures something if this share of its cells, first column aside, are numbers, or if a heading says so."""
@@ -62,11 +70,23 @@ class Table:
         return None if found is None else (found["command"], found["commit"])
 
     @property
+    def key(self) -> tuple[str, tuple[str, ...]] | None:
+        """The command and the headings, by which a table is kept; None for one without a command of its own."""
+        found = MADE.fullmatch(self.below)
+        return None if found is None else (found["command"], self.headings)
+
+    @property
     def origin(self) -> str | None:
         """Where its numbers come from, in words; None where it does not say."""
         if QUOTED.fullmatch(self.below):
             return self.below.removeprefix("<!-- ").removesuffix(" -->")
         return None if self.maker is None else f"{self.maker[0]} at {self.maker[1]}"
+
+    @property
+    def source(self) -> Path | None:
+        """The page of ours that it is quoted from, if any."""
+        found = QUOTED.fullmatch(self.below)
+        return None if found is None or not (ROOT / found["source"]).is_file() else ROOT / found["source"]
 
 
 def cells(line: str) -> tuple[str, ...]:
@@ -94,21 +114,80 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def replace_tables(page: Path, stored: list[Table], commit: str) -> int:
-    """Replace the measured tables of a page that have the headings of a stored one, in order; returns how many."""
+def kept() -> list[Table]:
+    """The tables in benchmarks/results, in order."""
+    return [table for file in sorted(RESULTS.glob("*.md")) for table in tables_of(file) if table.key is not None]
+
+
+def figures(tables: Iterable[Table]) -> set[tuple[float, int]]:
+    """The numbers of tables, each with its decimals; 61 % is 0.61."""
+    found = set()
+    for sign, digits, percent in (
+        one for table in tables for line in table.lines[2:] for one in FIGURE.findall(INLINE.sub("", line))
+    ):
+        value, decimals = float(digits) * (-1 if sign in ("−", "-") else 1), len(digits.partition(".")[2])
+        found.add((value / 100, decimals + 2) if percent else (value, decimals))
+    return found
+
+
+def strangers(table: Table) -> list[float]:
+    """The numbers of a quoted table that no table of its source has, also not when rounded."""
+    if table.source is None:
+        return []
+    there = [value for value, _ in figures(one for one in tables_of(table.source) if one.measured)]
+
+    def is_there(value: float, decimals: int) -> bool:
+        return any(abs(value - one) <= 0.5 * 10**-decimals + 1e-9 for one in there)
+
+    return sorted(value for value, decimals in figures([table]) if not is_there(value, decimals))
+
+
+def put(page: Path, news: Iterable[tuple[Table, tuple[str, ...], str]]) -> None:
+    """Replace tables of a page: each old one, its new lines and the comment below them."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    found = []
+    for old, new, below in sorted(news, key=lambda one: one[0].start, reverse=True):
+        lines[old.start : old.end + 1] = [*new, below]
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def replace_tables(page: Path, stored: list[Table], commit: str, command: str | None = None) -> int:
+    """Replace the tables of a page that have the headings of a stored one, in order; returns how many."""
+    news = []
     for headings in dict.fromkeys(one.headings for one in stored):
-        old = [one for one in tables_of(page) if one.headings == headings and MADE.fullmatch(one.below)]
+        old = [one for one in tables_of(page) if one.key is not None and one.headings == headings]
+        old = [one for one in old if command is None or (one.key or "")[0].strip("`") == command]
         new = [one for one in stored if one.headings == headings]
         if old and len(old) != len(new):
-            sys.exit(f"{page}: {len(old)} tables with the headings {headings}, {len(new)} of them stored.")
-        found += zip(old, new if old else (), strict=True)
-    for old_table, new_table in sorted(found, key=lambda pair: pair[0].start, reverse=True):
-        command, _ = old_table.maker or ("", "")
-        lines[old_table.start : old_table.end + 1] = [*new_table.lines, f"<!-- made by {command} at {commit} -->"]
-    if found:
-        page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            sys.exit(f"{page}: {len(old)} tables with the headings {headings}, {len(new)} of them stored; try --by.")
+        for old_table, new_table in zip(old, new if old else (), strict=True):
+            maker, _ = old_table.maker or ("", "")
+            news.append((old_table, new_table.lines, f"<!-- made by {maker} at {commit} -->"))
+    put(page, news)
+    return len(news)
+
+
+def differing(of: Iterable[Path]) -> list[tuple[Table, Table | None]]:
+    """The tables of pages that are not as kept, each with the kept one; None for one that is not kept at all."""
+    there = defaultdict(list)
+    for table in kept():
+        there[table.key].append(table)
+    found: list[tuple[Table, Table | None]] = []
+    for table in (table for page in of for table in tables_of(page)):
+        if table.key is not None:
+            own = there[table.key].pop(0) if there[table.key] else None
+            if own is None or (own.lines, own.below) != (table.lines, table.below):
+                found.append((table, own))
+    return found
+
+
+def write() -> int:
+    """Write the tables of the docs anew from those that are kept; returns how many changed."""
+    found = differing(pages())
+    lost = [table.place for table, own in found if own is None]
+    if lost:
+        sys.exit(f"Not kept in {RESULTS.relative_to(ROOT)}: {', '.join(lost)}")
+    for page in {table.page for table, _ in found}:
+        put(page, [(table, own.lines, own.below) for table, own in found if own is not None and table.page == page])
     return len(found)
 
 
@@ -121,27 +200,26 @@ def write_page(page: Path, stored: Path, command: str, commit: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stored", type=Path, nargs="?", help="what a command printed or wrote, as Markdown")
+    parser.add_argument("--write", action="store_true", help="write all tables anew from benchmarks/results")
     parser.add_argument("--at", metavar="COMMIT", help="the commit whose code made it")
+    parser.add_argument("--by", metavar="COMMAND", help="the command that made it")
     parser.add_argument("--page", type=Path, help="make this page of it, instead of replacing single tables")
-    parser.add_argument("--by", metavar="COMMAND", help="with --page: the command")
     given = parser.parse_args()
-    if given.stored is None:
+    if given.stored is None and not given.write:
         for table in (table for page in pages() for table in tables_of(page) if table.measured):
             origin = table.origin or "does not say what made it"
             sys.stdout.write(f"{table.page.relative_to(ROOT)}:{table.start + 1}: {origin}\n")
         return
-    if given.at is None or (given.page is None) != (given.by is None):
-        parser.error("give --at COMMIT, and --page and --by together or not at all")
-    if given.page is not None:
-        write_page(given.page, given.stored, given.by, given.at)
-        return
-    stored = list(tables_of(given.stored))
-    counts = {page: replace_tables(page, stored, given.at) for page in pages()}
-    for page, count in counts.items():
-        if count:
-            sys.stdout.write(f"{page.relative_to(ROOT)}: {count} tables\n")
-    if not any(counts.values()):
-        sys.exit(f"No table of the docs has the headings of one in {given.stored}.")
+    if given.stored is not None:
+        if given.at is None or (given.page is not None and given.by is None):
+            parser.error("give --at COMMIT, and with --page also --by COMMAND")
+        if given.page is not None:
+            write_page(given.page, given.stored, given.by, given.at)
+            return
+        stored = list(tables_of(given.stored))
+        if not sum(replace_tables(file, stored, given.at, given.by) for file in sorted(RESULTS.glob("*.md"))):
+            sys.exit(f"No table in {RESULTS.relative_to(ROOT)} has the headings of one in {given.stored}.")
+    sys.stdout.write(f"{write()} tables of the docs changed\n")
 
 
 if __name__ == "__main__":

@@ -161,3 +161,34 @@ def test_a_stored_table_takes_the_place_of_the_one_with_its_headings(tmp_path: P
     assert TABLES["replace_tables"](page, list(TABLES["tables_of"](stored)), "4567def") == 1
     new = NUMBERS.replace("8.8", "7.7") + "| new | 1.0 |\n<!-- made by `x` at 4567def -->"
     assert page.read_text() == f"Before.\n\n{new}\n\nAfter.\n"
+
+
+def test_tables_of_pages_are_those_that_are_kept() -> None:
+    other = [table.place for table, _ in TABLES["differing"](TABLES["pages"]())]
+    assert not other, "not as in benchmarks/results; python docs/tables.py --write puts them back (see its help)"
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=named)
+def test_numbers_of_a_quoted_table_stand_in_its_source(page: Path) -> None:
+    found = {table.place: TABLES["strangers"](table) for table in TABLES["tables_of"](page)}
+    assert not {place: numbers for place, numbers in found.items() if numbers}
+
+
+def test_a_table_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
+    first = TABLES["kept"]()[0]
+    page = tmp_path / "page.md"
+    page.write_text("\n".join([*first.lines, first.below]) + "\n")
+    assert not TABLES["differing"]([page])
+    page.write_text("\n".join([*first.lines, "| by hand | 1.0 |", first.below]) + "\n")
+    assert [own for _, own in TABLES["differing"]([page])] == [first]
+    page.write_text("\n".join([*first.lines, "<!-- made by `python nothing.py` at 0123abc -->"]) + "\n")
+    assert [own for _, own in TABLES["differing"]([page])] == [None]
+
+
+def test_a_quoted_number_may_be_rounded_and_a_per_cent_but_not_another(tmp_path: Path) -> None:
+    quoted = "| | a | b |\n|---|---|---|\n| base | {} | 61 % |\n<!-- quoted from docs/evidence/default.md -->\n"
+    page = tmp_path / "page.md"
+    page.write_text(quoted.format("−.0041 [−.0061, −.0019]"))
+    assert [TABLES["strangers"](table) for table in TABLES["tables_of"](page)] == [[]]
+    page.write_text(quoted.format("−.7341 [−.0061, −.0019]"))
+    assert [TABLES["strangers"](table) for table in TABLES["tables_of"](page)] == [[-0.7341]]
