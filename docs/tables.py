@@ -134,7 +134,7 @@ def strangers(table: Table) -> list[float]:
     """The numbers of a quoted table that no table of its source has, also not when rounded."""
     if table.source is None:
         return []
-    there = [value for value, _ in figures(one for one in tables_of(table.source) if one.measured)]
+    there = [value for value, _ in figures(tables_of(table.source))]
 
     def is_there(value: float, decimals: int) -> bool:
         return any(abs(value - one) <= 0.5 * 10**-decimals + 1e-9 for one in there)
