@@ -119,27 +119,23 @@ def kept() -> list[Table]:
     return [table for file in sorted(RESULTS.glob("*.md")) for table in tables_of(file) if table.key is not None]
 
 
-def figures(tables: Iterable[Table]) -> set[tuple[float, int]]:
-    """The numbers of tables, each with its decimals; 61 % is 0.61."""
+def figures(lines: Iterable[str]) -> set[tuple[float, int]]:
+    """The numbers of some lines, each with its decimals; 61 % is 0.61."""
     found = set()
-    for sign, digits, percent in (
-        one for table in tables for line in table.lines[2:] for one in FIGURE.findall(INLINE.sub("", line))
-    ):
+    for sign, digits, percent in (one for line in lines for one in FIGURE.findall(INLINE.sub("", line))):
         value, decimals = float(digits) * (-1 if sign in ("−", "-") else 1), len(digits.partition(".")[2])
         found.add((value / 100, decimals + 2) if percent else (value, decimals))
     return found
 
 
-def strangers(table: Table) -> list[float]:
-    """The numbers of a quoted table that no table of its source has, also not when rounded."""
-    if table.source is None:
-        return []
-    there = [value for value, _ in figures(tables_of(table.source))]
+def strangers(lines: Iterable[str], source: Path) -> list[float]:
+    """The numbers of lines that no line of the source has, also not when rounded or with the other sign."""
+    there = [abs(value) for value, _ in figures(source.read_text(encoding="utf-8").replace("–", " ").splitlines())]
 
     def is_there(value: float, decimals: int) -> bool:
-        return any(abs(value - one) <= 0.5 * 10**-decimals + 1e-9 for one in there)
+        return any(abs(abs(value) - one) <= 0.5 * 10**-decimals + 1e-9 for one in there)
 
-    return sorted(value for value, decimals in figures([table]) if not is_there(value, decimals))
+    return sorted(value for value, decimals in figures(lines) if not is_there(value, decimals))
 
 
 def put(page: Path, news: Iterable[tuple[Table, tuple[str, ...], str]]) -> None:

@@ -170,8 +170,15 @@ def test_tables_of_pages_are_those_that_are_kept() -> None:
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", *DOCS], ids=named)
 def test_numbers_of_a_quoted_table_stand_in_its_source(page: Path) -> None:
-    found = {table.place: TABLES["strangers"](table) for table in TABLES["tables_of"](page)}
+    quoted = [table for table in TABLES["tables_of"](page) if table.source is not None]
+    found = {table.place: TABLES["strangers"](table.lines[2:], table.source) for table in quoted}
     assert not {place: numbers for place, numbers in found.items() if numbers}
+
+
+def test_what_is_said_of_the_claims_stands_in_the_tables() -> None:
+    evidence = ROOT / "docs" / "evidence"
+    said = (evidence / "results.md").read_text(encoding="utf-8").splitlines()
+    assert not TABLES["strangers"](said, evidence / "tables.md")
 
 
 def test_a_table_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
@@ -186,9 +193,13 @@ def test_a_table_that_was_changed_by_hand_is_found(tmp_path: Path) -> None:
 
 
 def test_a_quoted_number_may_be_rounded_and_a_per_cent_but_not_another(tmp_path: Path) -> None:
-    quoted = "| | a | b |\n|---|---|---|\n| base | {} | 61 % |\n<!-- quoted from docs/evidence/default.md -->\n"
     page = tmp_path / "page.md"
-    page.write_text(quoted.format("−.0041 [−.0061, −.0019]"))
-    assert [TABLES["strangers"](table) for table in TABLES["tables_of"](page)] == [[]]
-    page.write_text(quoted.format("−.7341 [−.0061, −.0019]"))
-    assert [TABLES["strangers"](table) for table in TABLES["tables_of"](page)] == [[-0.7341]]
+    page.write_text("| base | -0.0041 [-0.0061, -0.0019] | 0.610 |\n")
+    assert not TABLES["strangers"](["| base | −.0041 [−.006, −.0019] | 61 % | `--rate 0.3` |"], page)
+    assert TABLES["strangers"](["| base | −.7341 [−.0061, −.0019] | 62 % |"], page) == [-0.7341, 0.62]
+
+
+def test_only_a_page_of_ours_can_be_looked_into(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"{NUMBERS}<!-- quoted from README.md -->\n\n{NUMBERS}<!-- quoted from the paper -->\n")
+    assert [table.source for table in TABLES["tables_of"](page)] == [ROOT / "README.md", None]
