@@ -191,10 +191,10 @@ def cost(bench: Bench, methods: dict[str, Method], rounds: int) -> None:
     scale = dict.fromkeys(loops, engine.PASSES / engine.LOOPED)
     lengths = f"{np.mean(tokens.lengths):.0f} tokens ({min(tokens.lengths)} to {max(tokens.lengths)})"
     print(f"\n### Cost: {len(texts)} texts of {lengths}, deterministic in batches of {best}, {rounds} rounds\n")
-    print("| | cost | texts/s | peak memory, MiB |\n|---|---:|---:|---:|")
+    print("| | cost | texts/s |\n|---|---:|---:|")
     for name, one in found.items():
         ratio, speed = one.ratio * scale.get(name, 1), len(texts) / one.seconds / scale.get(name, 1)
-        print(f"| {name} | {ratio:.2f} | {speed:.1f} | {(one.peak_bytes or 0) / 2**20:.0f} |")
+        print(f"| {name} | {ratio:.2f} | {speed:.1f} |")
 
 
 def _over_all(contender: Callable[..., engine.Run], model: torch.nn.Module, batches: list) -> Callable[[], None]:
@@ -234,8 +234,8 @@ def peers(rounds: int) -> None:
         runs["cascade, analytic for a fifth"] = partial(_cascade, model, batch, texts // 5)
         ratios = engine.ratios(runs, engine.deterministic(model, batch), rounds)
         ratios = {name: r * (engine.PASSES / engine.LOOPED if name in loops else 1) for name, r in ratios.items()}
-        print(f"\n### {shape}, {texts} × {tokens} tokens, M={engine.PASSES}\n")
-        print("| ours | cost | faster than " + " | faster than ".join(loops) + " |")
+        print(f"\n### M={engine.PASSES}\n")
+        print(f"| {shape}, {texts} × {tokens} tokens | cost | faster than " + " | faster than ".join(loops) + " |")
         print("|---|---:|" + "---:|" * len(loops))
         print("| (the peer itself) | | " + " | ".join(f"{ratios[name]:.1f}" for name in loops) + " |")
         for name in (*forms, "cascade, analytic for a fifth"):
