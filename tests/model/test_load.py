@@ -181,6 +181,8 @@ def test_the_directory_of_the_package_is_found(package: Path) -> None:
     assert embedded.embedded_backbone() == package
     assert embedded.backbone_directory("minilm") == str(package)
     assert embedded.backbone_directory("models/mine") == "models/mine"
+    with pytest.raises(ModelError, match=r"\./mine is not a directory"):
+        embedded.backbone_directory("./mine")
 
 
 def test_other_weights_are_refused(package: Path) -> None:

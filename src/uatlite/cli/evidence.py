@@ -199,10 +199,13 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
         bar = stack.enter_context(ReproductionBar(console))
         tables = list(NAMES) if ALL in names else names
         report = write_reproduction(tables, output, settings, bar, remote)
+    empty: dict[str, list[str]] = {}
     for reproduction in report.tables:
+        state = "skipped" if reproduction.skipped else "in part"
         for reason in reproduction.reasons:
-            state = "skipped" if reproduction.skipped else "in part"
-            console.print(f"{reproduction.declaration.name}: {state}, {reason}")
+            empty.setdefault(f"{state}, {reason}", []).append(reproduction.declaration.name)
+    for reason, tables in empty.items():
+        console.print(f"{', '.join(tables)}: {reason}")
     many = len(report.tables)
     console.print(f"Wrote {many} table{'' if many == 1 else 's'} and {report.page}")
     return not any(reproduction.reasons for reproduction in report.tables)

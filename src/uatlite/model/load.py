@@ -258,5 +258,8 @@ def embedded_backbone() -> Path:
 
 
 def backbone_directory(name: str | Path) -> str:
-    """Where to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given."""
-    return str(embedded_backbone()) if str(name) == EMBEDDED else str(name)
+    """Where to load a backbone from: the embedded one for 'minilm', else the directory or hub id as given.
+
+    Raise if it is neither the directory of a saved model nor a name that can be a hub id; nothing is loaded.
+    """
+    return str(embedded_backbone()) if str(name) == EMBEDDED else _source(str(name))

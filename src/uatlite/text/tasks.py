@@ -39,13 +39,10 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
     if task.path is not None:
         return read_rows(task.path), task.layout, str(task.path)
     directory = data_directory(given)
-    if directory is not None:
-        if not directory.is_dir():
-            raise DataError(f"The data directory {directory} does not exist (from --data-dir or {VARIABLE}).")
-        if stem_and_file := local_file(directory, part):
-            stem, file = stem_and_file
-            caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
-            return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
+    if directory is not None and (stem_and_file := local_file(directory, part)):
+        stem, file = stem_and_file
+        caveat = f" ({task.caveats[stem]})" if stem in task.caveats else ""
+        return read_rows(file), task.layout, file.relative_to(directory).as_posix() + caveat
     if task.package is not None:
         return _package_rows(task.package)
     if task.hub is None or not part.hub or given is not None:
@@ -59,8 +56,11 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
 
 
 def data_directory(given: Path | None = None) -> Path | None:
-    """The directory of data files: the given one, or that of the environment variable, or None."""
-    return given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    """The directory of data files: the given one, or that of the environment variable, or None; raise if not there."""
+    directory = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    if directory is not None and not directory.is_dir():
+        raise DataError(f"The data directory {directory} does not exist (from --data-dir or {VARIABLE}).")
+    return directory
 
 
 def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:

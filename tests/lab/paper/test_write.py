@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 from scipy.stats import spearmanr
 
+from uatlite.errors import DataError, ModelError
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.declaration import NAMES
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
@@ -217,6 +218,22 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
     assert ood.grids[0].filled == 0
     assert ood.grids[1].filled
     assert "Missing:" in report.page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"data_dir": Path("nowhere")}, DataError, "The data directory nowhere does not exist"),
+        ({"backbone": "./nowhere"}, ModelError, r"\./nowhere is not a directory"),
+        ({"others": ("./nowhere",)}, ModelError, r"\./nowhere is not a directory"),
+    ],
+)
+def test_a_directory_that_is_not_there_is_an_error_before_anything_is_made(
+    given: dict[str, Any], error: type[Exception], says: str, settings: Settings, recorder: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=says):
+        write_reproduction(["backbones"], tmp_path, replace(settings, **given), recorder())
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_smaller_sample_lies_in_the_larger(settings: Settings) -> None:

@@ -222,5 +222,9 @@ def test_rows_without_labels_and_backbones_that_are_none_are_named(
     with pytest.raises(DataError, match="row x7 has no label"):
         fine_tune(backbone, unlabelled, tmp_path / "a")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match=r"holds no config\.json, so it is not a saved model"):
+        fine_tune(tmp_path / "empty", train, tmp_path / "b")
+    (tmp_path / "empty" / "config.json").write_text("{}")
+    (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(ModelError, match=r"cannot be fine-tuned: .* Give 'minilm'"):
         fine_tune(tmp_path / "empty", train, tmp_path / "b")

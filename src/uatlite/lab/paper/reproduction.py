@@ -18,7 +18,9 @@ from uatlite.lab.paper.grid import Grid, Reasons, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
 from uatlite.lab.paper.scores import Learning, learning_of, learning_spec
 from uatlite.methods.one_pass import BASE
+from uatlite.model.load import backbone_directory
 from uatlite.text.hub import UNREACHED, hub_was_missed
+from uatlite.text.tasks import data_directory
 
 PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
 """package -> the extra that installs it"""
@@ -55,8 +57,11 @@ class Reproduction:
 
 
 def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionDisplay) -> Iterator[Reproduction]:
-    """Each table in turn, as soon as it is filled."""
+    """Each table in turn, as soon as it is filled. A directory that was given and is not there is an error at once."""
+    data_directory(artifacts.settings.data_dir)
     substitutes = artifacts.settings.substitutes
+    for backbone in substitutes:
+        backbone_directory(backbone)
     declarations = [substitute_backbones(find_declaration(name), substitutes) for name in names]
     display.step("reading the data")
     missing = _missing(declarations, artifacts)
