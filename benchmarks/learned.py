@@ -1,0 +1,90 @@
+"""How much of a task an encoder learns here: accuracy by backbone, training rows, text length, epochs and seed.
+
+    python benchmarks/learned.py squad2 --data DIR --models DIR [--backbone minilm --backbone DIR/gte-small]
+                                 [--max-length 128 --max-length 256] [--epochs 2] [--seeds 0,1] [--rows 20000]
+
+Rows and recipe are those of `uatlite reproduce --limit 1000 --precision bf16`: the recipe `few-rows` with the changes
+given here, at most --rows training rows, 1,000 test rows. The task counts as learned if the plain model is five points
+better than one answer for all. A finished model is left as it is, so the command can be stopped and repeated; models
+are kept by what they were trained on. Prints a Markdown table; its intervals cover the test rows.
+"""
+
+import argparse
+import hashlib
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from uatlite.classifier.run import run_tokens
+from uatlite.lab.paper.datasets import Datasets
+from uatlite.lab.paper.scores import MARGIN
+from uatlite.lab.paper.settings import ReproductionSettings
+from uatlite.lab.train.fine_tune import fine_tune
+from uatlite.lab.train.recipe import Recipe
+from uatlite.methods.one_pass import BASE
+from uatlite.metrics.bootstrap import METRICS, Interval, bootstrap
+from uatlite.model.load import load_checkpoint
+from uatlite.model.tokens import longest, tokenize
+from uatlite.predictive import predict
+from uatlite.values import Dataset
+
+TEST_ROWS = 1000
+
+
+def accuracy(directory: Path, test: Dataset, max_length: int | None) -> Interval:
+    """Of the plain model in a directory, with its interval over rows."""
+    checkpoint = load_checkpoint(directory)
+    tokens = tokenize(checkpoint.tokenizer, test.texts, longest(checkpoint.model, checkpoint.tokenizer, max_length))
+    probabilities = predict(run_tokens(checkpoint.model, BASE, tokens).logits).probabilities
+    labels = np.array([example.label for example in test.examples])
+    return bootstrap(probabilities, labels, metrics={"accuracy": METRICS["accuracy"]})["accuracy"]
+
+
+def place(models: Path, backbone: str, train: Dataset, recipe: Recipe, seed: int) -> Path:
+    key = hashlib.sha256(f"{backbone} {train.fingerprint} {recipe}".encode()).hexdigest()[:8]
+    return models / f"{Path(backbone).name}-{train.name}-{seed}-{key}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task")
+    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
+    parser.add_argument("--models", type=Path, required=True, help="where the models are kept")
+    parser.add_argument("--backbone", action="append", help="minilm, a directory or a hub id; may be repeated")
+    parser.add_argument("--max-length", type=int, action="append", help="tokens of a text; may be repeated")
+    parser.add_argument("--epochs", type=int, action="append", help="may be repeated")
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--rows", type=int, default=20_000, help="training rows at most")
+    given = parser.parse_args()
+    settings = ReproductionSettings.of(
+        limit=TEST_ROWS, train_limit=given.rows, data_dir=given.data, precision="bf16", backbone="minilm"
+    )
+    data = Datasets(settings).task(given.task)
+    train, test, usual = data.train, data.test(), settings.recipe_of(given.task)
+    share = max(Counter(example.label for example in test.examples).values()) / len(test)
+    print(f"{data.note}; {len(test):,} test rows, one answer for all {share:.3f}\n")
+    print("| task | backbone | training rows | tokens | epochs | seed | accuracy | learned |")
+    print("|---|---|--:|--:|--:|--:|--:|---|")
+    for backbone, length, epochs, seed in product(
+        given.backbone or ["minilm"],
+        given.max_length or [usual.max_length],
+        given.epochs or [usual.epochs],
+        map(int, given.seeds.split(",")),
+    ):
+        recipe = replace(usual, max_length=length, epochs=epochs)
+        directory = place(given.models, backbone, train, recipe, seed)
+        fine_tune(backbone, train, directory, recipe=recipe, seed=seed, resume=True, checkpoint_steps=100)
+        found = accuracy(directory, test, length)
+        learned = "yes" if found.point >= share + MARGIN else "no"
+        print(
+            f"| {given.task} | {Path(backbone).name} | {len(train):,} | {length} | {epochs} | {seed} "
+            f"| {found.point:.3f} [{found.low:.3f}, {found.high:.3f}] | {learned} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
