@@ -128,9 +128,10 @@ def figures(lines: Iterable[str]) -> set[tuple[float, int]]:
     return found
 
 
-def strangers(lines: Iterable[str], source: Path) -> list[float]:
-    """The numbers of lines that no line of the source has, also not when rounded or with the other sign."""
-    there = [abs(value) for value, _ in figures(source.read_text(encoding="utf-8").replace("–", " ").splitlines())]
+def strangers(lines: Iterable[str], *sources: Path) -> list[float]:
+    """The numbers of lines that no line of the sources has, also not when rounded or with the other sign."""
+    texts = [source.read_text(encoding="utf-8").replace("–", " ") for source in sources]
+    there = [abs(value) for text in texts for value, _ in figures(text.splitlines())]
 
     def is_there(value: float, decimals: int) -> bool:
         return any(abs(abs(value) - one) <= 0.5 * 10**-decimals + 1e-9 for one in there)

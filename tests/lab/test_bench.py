@@ -131,3 +131,17 @@ def test_sequential_runs_every_pass_over_the_whole_batch(
     encoded = checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt")
     contenders.sequential(checkpoint.model, [dict(encoded)], 3)
     assert ran == [(1, 2, 3)] * 3
+
+
+def test_distilled_runs_the_plain_pass_alone(checkpoint: Checkpoint) -> None:
+    """Not its teacher, which runs where there is no read-out."""
+    encoded = dict(checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt"))
+    ran: list[tuple[int, bool]] = []
+    hook = checkpoint.model.register_forward_hook(
+        lambda module, inputs, output: ran.append((len(output.logits), output.logits.requires_grad))
+    )
+    try:
+        CONTENDERS["distilled"](checkpoint.model, [encoded, encoded], 3)
+    finally:
+        hook.remove()
+    assert ran == [(1, False), (2, False), (2, False)]
