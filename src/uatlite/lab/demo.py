@@ -39,7 +39,7 @@ def part_of(task: Task, **shares: tuple[int, int]) -> Task:
 
 
 # Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test. Training costs three or four
-# passes for each sentence, the methods together 28 for each row of every set; a cut review is as long as two sentences.
+# passes for each sentence, the methods together 24 for each row of every set; a cut review is as long as two sentences.
 SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 78), test=(85, 91))
 REVIEWS = part_of(MOVIE_REVIEWS_IMDB, test=(99, 100))
 
