@@ -4,7 +4,7 @@
     python docs/tables.py --write                         write all of them anew from benchmarks/results
     python docs/tables.py OUT.md --at COMMIT [--by COMMAND]
                                                           keep the tables of OUT.md, what a command printed, and write
-    python docs/tables.py OUT/report.md --at COMMIT --page docs/evidence/tables.md --by COMMAND
+    python docs/tables.py OUT/report.md --at COMMIT --page docs/evidence/tables.md --by COMMAND [--title TITLE]
 
 Below each measured table stands a comment: made by `COMMAND` at COMMIT, or quoted from SOURCE. If one command makes a
 whole page, a comment at its top says so for all tables, and the page is what the command wrote. All other tables with a
@@ -188,9 +188,10 @@ def write() -> int:
     return len(found)
 
 
-def write_page(page: Path, stored: Path, command: str, commit: str) -> None:
-    """Make a page of what a command wrote: its first line, the comment, the rest."""
+def write_page(page: Path, stored: Path, command: str, commit: str, title: str | None = None) -> None:
+    """Make a page of what a command wrote: its first line, or another title, the comment, the rest."""
     head, _, rest = stored.read_text(encoding="utf-8").partition("\n")
+    head = head if title is None else f"# {title}"
     page.write_text(f"{head}\n<!-- all tables made by `{command}` at {commit} -->\n{rest}", encoding="utf-8")
 
 
@@ -201,6 +202,7 @@ def main() -> None:
     parser.add_argument("--at", metavar="COMMIT", help="the commit whose code made it")
     parser.add_argument("--by", metavar="COMMAND", help="the command that made it")
     parser.add_argument("--page", type=Path, help="make this page of it, instead of replacing single tables")
+    parser.add_argument("--title", help="of the page; by default what the command wrote")
     given = parser.parse_args()
     if given.stored is None and not given.write:
         for table in (table for page in pages() for table in tables_of(page) if table.measured):
@@ -211,7 +213,7 @@ def main() -> None:
         if given.at is None or (given.page is not None and given.by is None):
             parser.error("give --at COMMIT, and with --page also --by COMMAND")
         if given.page is not None:
-            write_page(given.page, given.stored, given.by, given.at)
+            write_page(given.page, given.stored, given.by, given.at, given.title)
             return
         stored = list(tables_of(given.stored))
         if not sum(replace_tables(file, stored, given.at, given.by) for file in sorted(RESULTS.glob("*.md"))):

@@ -65,6 +65,21 @@ def test_a_figure_shows_the_fullest_panel(settings: Settings, tmp_path: Path, re
     assert ": On MNLI, not in the paper" in report.page.read_text(encoding="utf-8")
 
 
+def test_a_panel_without_a_number_and_a_question_that_was_not_run_are_left_out(
+    settings: Settings, tmp_path: Path, recorder: Any
+) -> None:
+    report = write_reproduction(["penalty-forms"], tmp_path, replace(settings, tasks=("squad2",)), recorder())
+    (table,) = report.tables
+    assert [grid.blank for grid in table.grids] == [False, True]
+    texts = [report.page.read_text(encoding="utf-8"), (tmp_path / "tables" / "penalty-forms.md").read_text("utf-8")]
+    for text in texts:
+        assert "The three forms yield similar performance" in text
+        assert "On MNLI, not in the paper" not in text
+        assert "We ask" not in text
+    cells = (tmp_path / "tables" / "penalty-forms.csv").read_text("utf-8").splitlines()
+    assert len(cells) == 1 + 32  # the files for programs have every cell
+
+
 def test_an_unknown_task_is_refused(settings: Settings) -> None:
     with pytest.raises(ConfigurationError, match=r"task='sst3' is not one of: .*Did you mean 'sst2'"):
         replace(settings, tasks=("sst3",))

@@ -61,14 +61,14 @@ def markdown(reproduction: Reproduction) -> str:
     """A section with the tables, the verdicts and the notes."""
     declaration = reproduction.declaration
     lines = [f"## {declaration.name}: {declaration.title}", "", f"{declaration.where}.", ""]
-    for grid in reproduction.grids:
+    for grid in reproduction.shown:
         if grid.panel.title:
             lines += [f"**{grid.panel.title}**", ""]
         headings = [column.heading for column in grid.panel.columns]
         lines += [f"| | | {' | '.join(headings)} |", "|---|---|" + "---:|" * len(headings)]
         lines += [f"| {heading} | {kind} | {' | '.join(cells)} |" for heading, kind, cells in lines_of(grid)]
         lines.append("")
-    for says, verdicts in groupby(reproduction.verdicts, key=lambda verdict: verdict.says):
+    for says, verdicts in groupby(reproduction.answered, key=lambda verdict: verdict.says):
         found = list(verdicts)
         lines += ["", f"{'We ask' if found[0].ours else 'The paper'}: {says}", ""]
         lines += [f"- {verdict.sentence}" for verdict in found]
@@ -125,7 +125,7 @@ LATEX = str.maketrans(
 def latex(reproduction: Reproduction) -> str:
     """A booktabs table for each panel."""
     parts = []
-    for grid in reproduction.grids:
+    for grid in reproduction.shown:
         headings = [column.heading for column in grid.panel.columns]
         title = f"{reproduction.declaration.title}. {grid.panel.title}".rstrip(". ") + "."
         parts += [

@@ -102,6 +102,11 @@ class Grid:
         """How many cells have a number."""
         return sum(cell.measurement is not None for cell in self.cells.values())
 
+    @property
+    def blank(self) -> bool:
+        """Whether it has no number at all, neither measured nor published."""
+        return self.filled == 0 and all(cell.paper is None for cell in self.cells.values())
+
 
 def fill(declaration: Declaration, artifacts: Artifacts, reasons: Reasons) -> list[Grid]:
     """Compute the cells of every panel, except those that have a reason why they cannot be computed."""

@@ -12,7 +12,7 @@ from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.plan import inventory, parse_contender, parse_set
 from uatlite.lab.evaluate.suite import ProgressDisplay
 from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts, PredictionJob
-from uatlite.lab.paper.claims import Verdict, judge
+from uatlite.lab.paper.claims import UNKNOWN, Verdict, judge
 from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.grid import Grid, Reasons, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
@@ -54,6 +54,16 @@ class Reproduction:
     def skipped(self) -> bool:
         """Whether all cells are empty."""
         return not any(grid.filled for grid in self.grids)
+
+    @property
+    def shown(self) -> list[Grid]:
+        """The panels that have something to show."""
+        return [grid for grid in self.grids if not grid.blank]
+
+    @property
+    def answered(self) -> list[Verdict]:
+        """What the paper claims, and those questions of ours that were run."""
+        return [verdict for verdict in self.verdicts if not (verdict.ours and verdict.outcome == UNKNOWN)]
 
 
 def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionDisplay) -> Iterator[Reproduction]:
