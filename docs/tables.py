@@ -1,7 +1,8 @@
 """The measured tables of the docs: what made each of them, and write them anew from what the commands printed.
 
     python docs/tables.py                                 list them
-    python docs/tables.py --write                         write all of them anew from benchmarks/results
+    python docs/tables.py --write                         write all of them anew from benchmarks/results, and count the
+                                                          paper's claims on the pages of `uatlite reproduce`
     python docs/tables.py OUT.md --at COMMIT [--by COMMAND]
                                                           keep the tables of OUT.md, what a command printed, and write
     python docs/tables.py OUT/report.md --at COMMIT --page docs/evidence/tables.md --by COMMAND [--title TITLE]
@@ -16,8 +17,8 @@ page of ours are those of the page's tables, rounded.
 import argparse
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,17 @@ INLINE = re.compile(r"`[^`]*`")
 MADE = re.compile(r"<!-- made by (?P<command>.+) at (?P<commit>[0-9a-f]{7,40}) -->")
 QUOTED = re.compile(r"<!-- quoted from (?P<source>.+) -->")
 ALL_MADE = re.compile(r"<!-- all tables made by (?P<command>.+) at (?P<commit>[0-9a-f]{7,40}) -->")
+HEADING = re.compile(r"### ([^:]+?)(?:: \d+)?")
+CLAIM = re.compile(r"- \*\*([\w-]+)\*\*: (.+?)\.?")
+COMPARISON = re.compile(r"  - (.+?): (?:held|reversed|no difference|same direction|opposite direction|not learned)\b")
+SECTION = re.compile(r"## (([\w-]+): .+)")
+PAPER = "The paper: "
+OUTCOMES = ("Held", "Did not hold", "Could not be told", "Not learned")
+"""The headings of a reproduction's page under which the paper's comparisons stand."""
+CLAIM_HEADINGS = ("table", "the paper says", "held", "did not", "could not be told", "not learned")
+CLAIMS = ROOT / "docs" / "evidence" / "results.md"
+"""The page with the table of the paper's claims, and below those that it is counted on, the first one first."""
+COUNTED = tuple(CLAIMS.with_name(name) for name in ("tables.md", "squad2.md"))
 SHARE = 0.4
 """A table measures something if this share of its cells, first column aside, are numbers, or if a heading says so."""
 
@@ -177,15 +189,61 @@ def differing(of: Iterable[Path]) -> list[tuple[Table, Table | None]]:
     return found
 
 
+def decided(pages: Iterable[Path]) -> dict[tuple[str, str, str], str]:
+    """(table, the paper's sentence, comparison) -> the heading it stands under on pages of `uatlite reproduce`.
+
+    A later page decides what an earlier one left open because the task was not learned.
+    """
+    found: dict[tuple[str, str, str], str] = {}
+    for page in pages:
+        heading = table = says = ""
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("## ") and heading:
+                break  # what follows are the tables themselves
+            if one := HEADING.fullmatch(line):
+                heading = one[1]
+            elif one := CLAIM.fullmatch(line):
+                table, says = one[1], one[2]
+            elif heading in OUTCOMES and (one := COMPARISON.match(line)):
+                key = table, says, one[1]
+                if found.get(key, OUTCOMES[-1]) == OUTCOMES[-1]:
+                    found[key] = heading
+    return found
+
+
+def claims(pages: Sequence[Path]) -> list[str]:
+    """The table of the paper's sentences that were decided somewhere, in the order of the first page."""
+    headings = decided(pages)
+    counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for (table, says, _), heading in headings.items():
+        counts[table, says][heading] += 1
+    lines = [f"| {' | '.join(CLAIM_HEADINGS)} |", "|---|---|--:|--:|--:|--:|"]
+    link = table = ""
+    for line in pages[0].read_text(encoding="utf-8").splitlines():
+        if one := SECTION.fullmatch(line):
+            table = one[2]
+            anchor = re.sub(r"[^\w\- ]", "", one[1].lower()).replace(" ", "-")
+            link = f"[{table}]({pages[0].name}#{anchor})"
+        elif line.startswith(PAPER):
+            says = line.removeprefix(PAPER).removesuffix(".")
+            row = counts.pop((table, says), Counter())
+            if row[OUTCOMES[0]] + row[OUTCOMES[1]]:
+                lines.append(f"| {link} | {says} | {' | '.join(str(row[one] or '') for one in OUTCOMES)} |")
+    return lines
+
+
 def write() -> int:
-    """Write the tables of the docs anew from those that are kept; returns how many changed."""
+    """Write the tables of the docs anew: those that are kept, and that of the claims; returns how many changed."""
+    (table,) = (table for table in tables_of(CLAIMS) if table.headings == CLAIM_HEADINGS)
+    counted = tuple(claims(COUNTED))
+    put(CLAIMS, [(table, counted, table.below)])
     found = differing(pages())
     lost = [table.place for table, own in found if own is None]
     if lost:
         sys.exit(f"Not kept in {RESULTS.relative_to(ROOT)}: {', '.join(lost)}")
     for page in {table.page for table, _ in found}:
         put(page, [(table, own.lines, own.below) for table, own in found if own is not None and table.page == page])
-    return len(found)
+    return len(found) + (table.lines != counted)
 
 
 def write_page(page: Path, stored: Path, command: str, commit: str, title: str | None = None) -> None:
