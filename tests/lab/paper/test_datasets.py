@@ -52,6 +52,8 @@ def test_a_task_is_trained_by_its_own_recipe() -> None:
     assert Settings.of().recipe_of("sst2") == Settings.of().recipe
     assert "sst2: learning_rate 0.0001, warmup_steps 60, epochs 1" in " ".join(settings.describe({"sst2"}))
     assert "sst2: " not in " ".join(settings.describe({"mnli"}))
+    assert "; 5 seeds, each with its own fine-tuning" in settings.describe(())[0]
+    assert settings.of(seeds=1).describe(())[0].endswith("; one seed.")
 
 
 def test_a_larger_labelled_test_set_serves_where_the_test_rows_are_too_few(data_dir: Path, tmp_path: Path) -> None:

@@ -104,12 +104,14 @@ class ReproductionSettings:
         usual = self.recipe.to_dict()
         recipe = ", ".join(f"{name} {value}" for name, value in usual.items() if value is not None)
         fewer = "" if self.trained_seeds is None else f", {self.trained_seeds} of methods that are trained differently"
+        seeds = "one seed" if self.seeds == 1 else (
+            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has one"
+        )  # fmt: skip
         own = {task: one for task, one in self.by_task.items() if task in trained}
         others = "".join(f"; {task}: {_changes(one.to_dict(), usual)}" for task, one in own.items())
         return [
             f"Backbone {Path(backbone).name if Path(backbone).is_dir() else backbone}; {rows}, {training}; "
-            f"{self.seeds} seeds, each with its own fine-tuning and masks; one seed where the paper's table has "
-            f"one{fewer}.",
+            f"{seeds}{fewer}.",
             f"Recipe: {recipe}{others}.",
             f"Intervals are 95 %, from {self.resamples:,} resamples of the rows of a set and of the seeds; two methods "
             "on the same rows are compared on the same resamples. With one seed they cover the choice of rows only.",
