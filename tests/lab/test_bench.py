@@ -9,7 +9,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
-from uatlite.errors import ConfigurationError, InputError
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, write
 from uatlite.lab.bench import BenchPlan as Plan
 from uatlite.lab.bench_timing import BenchResults as Results
@@ -92,6 +92,17 @@ def test_refusals(checkpoint: Checkpoint) -> None:
         Plan(rounds=0)
     with pytest.raises(InputError, match="no texts to time"):
         run_bench(checkpoint, [], Plan())
+
+
+def test_a_model_of_several_answers_is_refused_before_anything_is_timed(
+    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+) -> None:
+    model = tiny("bert")
+    steps: list[str] = []
+    model.config.problem_type = "multi_label_classification"
+    with pytest.raises(ModelError, match=r"several answers a text .*about one answer"):
+        run_bench(Checkpoint("tiny", model, tokenizer), ["a1 a2"], Plan(), steps.append)
+    assert not steps
 
 
 def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -> None:

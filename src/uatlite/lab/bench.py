@@ -23,7 +23,7 @@ from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.one_pass import BASE
 from uatlite.methods.read_out import FEWEST_TEXTS, ReadOut, features_of
 from uatlite.methods.registry import parse_method
-from uatlite.model.architectures import check_encoded
+from uatlite.model.architectures import check_encoded, check_one_answer
 from uatlite.model.load import Checkpoint
 from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
@@ -153,6 +153,7 @@ def run_bench(
     """Time the contenders on texts, interleaved; `on_results` gets the results so far after each part."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
+    check_one_answer(checkpoint.model, "Methods that stop early or read a margin are about one answer.")
     tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
     bench = _Bench(checkpoint, tokens, plan, on_step)
     on_step("finding the batch size at which the deterministic pass is fastest")
