@@ -29,7 +29,7 @@ def test_there_are_twelve_rooms() -> None:
 
 
 def test_there_are_few_files_and_each_has_a_reason() -> None:
-    assert len(MODULES) <= 211
+    assert len(MODULES) <= 212
     assert [path.name for path in MODULES if lines(path) < 40 and path.name not in SHORT] == []
 
 
