@@ -5,12 +5,12 @@
     python benchmarks/deploy.py installed EXPORT --environment VENV
     python benchmarks/deploy.py service EXPORT [--texts FILE] [--requests 2000] [--clients 32]
 
-`cost` draws random weights of each shape, exports them in fp32 and int8, and times the default method end to end and
-the stochastic passes over the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one
-process on two threads. `quality` calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and
-compares both with PyTorch on test rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its
-size and the time to the first answer of a new process are printed. EXPORT is a directory that `uatlite export` wrote.
-Prints Markdown tables. Run it on a quiet machine.
+`cost` draws random weights of each shape, exports them in fp32 and int8, and times the default method end to end over
+the Hugging Face model in eval mode with SDPA on the same texts; all take turns in one process on two threads. `quality`
+calibrates a checkpoint, exports it, calibrates the int8 one on the same rows, and compares both with PyTorch on test
+rows by paired bootstrap. VENV is an environment with `pip install '.[onnx]'`: its size and the time to the first answer
+of a new process are printed. EXPORT is a directory that `uatlite export` wrote. Prints Markdown tables. Run it on a
+quiet machine.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
-from engine import SHAPES, deterministic, model_of
+from engine import SHAPES, model_of
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import export
 from uatlite.lab.bench_timing import take_turns
@@ -44,7 +44,6 @@ SIZES = ("32x128", "1x32")
 """Texts, and tokens of each."""
 ROWS = 120
 """Calibration rows of a model with random weights."""
-PASSES = {"ten passes (`uat`)": "uat", "`fast`": "fast"}
 TORCH, FP32, INT8 = "PyTorch", "ONNX Runtime, fp32", "ONNX Runtime, int8"
 FIRST = (
     "import sys; from uatlite import UncertaintyClassifier as C; C.from_pretrained(sys.argv[1]).predict(['A film.'])"
@@ -53,10 +52,10 @@ Run = Callable[[], object]
 Classifiers = dict[str, UncertaintyClassifier]
 
 
-def exported(clf: UncertaintyClassifier, directory: Path, *, passes: bool = False) -> Classifiers:
+def exported(clf: UncertaintyClassifier, directory: Path) -> Classifiers:
     """The classifier in PyTorch, and exported in both precisions."""
     for int8 in (False, True):
-        export(clf, directory / ("int8" if int8 else "fp32"), int8=int8, passes=passes)
+        export(clf, directory / ("int8" if int8 else "fp32"), int8=int8)
     fp32, int8_one = (UncertaintyClassifier.from_pretrained(directory / name) for name in ("fp32", "int8"))
     return {TORCH: clf, FP32: fp32, INT8: int8_one}
 
@@ -105,41 +104,25 @@ def cost(options: argparse.Namespace) -> None:
     for shape in options.shape or SHAPES:
         with tempfile.TemporaryDirectory() as made:
             whole = exported(default_of(shape), Path(made) / "default")
-            checkpoint = whole[TORCH]
-            sampling = {
-                name: exported(
-                    UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, method),
-                    Path(made) / method,
-                    passes=True,
-                )
-                for name, method in PASSES.items()
-            }
             for size in options.size or SIZES:
-                columns[f"{shape}, {size.replace('x', '×')}"] = _column(whole, sampling, size, options.rounds)
+                columns[f"{shape}, {size.replace('x', '×')}"] = _column(whole, size, options.rounds)
                 print(f"<!-- {shape}, {size}: done -->", flush=True)
     print(f"\n| time over a Hugging Face forward | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
     for name in next(iter(columns.values())):
         print(f"| {name} | " + " | ".join(f"{column[name]:.2f}" for column in columns.values()) + " |")
 
 
-def _column(whole: Classifiers, sampling: dict[str, Classifiers], size: str, rounds: int) -> dict[str, float]:
+def _column(whole: Classifiers, size: str, rounds: int) -> dict[str, float]:
     count, tokens = map(int, size.split("x"))
     rounds = rounds if count > 1 else 4 * rounds
     checkpoint = whole[TORCH]
     texts = texts_of(checkpoint, count, tokens)
-    batch = batch_of(checkpoint, texts, tokens)
-    assert batch.arrays["input_ids"].shape == (count, tokens)
+    assert batch_of(checkpoint, texts, tokens).arrays["input_ids"].shape == (count, tokens)
     runs: dict[str, Run] = {}
     for name, clf in whole.items():
         predictor = clf.predictor()
         runs[f"the default method, end to end, {name}"] = lambda one=predictor: one.predict(texts)  # type: ignore[misc]
-    found = ratios(runs, with_tokenizer(checkpoint, texts, tokens), rounds)
-    runs = {
-        f"{name}, {kind}": lambda clf=clf: clf.runtime.run(clf.method, batch)  # type: ignore[misc]
-        for name, kinds in sampling.items()
-        for kind, clf in kinds.items()
-    }
-    return found | ratios(runs, deterministic(checkpoint.model, batch.inputs), rounds)  # type: ignore[arg-type]
+    return ratios(runs, with_tokenizer(checkpoint, texts, tokens), rounds)
 
 
 def quality(options: argparse.Namespace) -> None:
@@ -151,11 +134,10 @@ def quality(options: argparse.Namespace) -> None:
         clf.rename_classes(rows.labels)
     clf.calibrate(texts, gold)
     kinds: Classifiers = {TORCH: clf}
-    passes = clf.method.sampled is not None
     with tempfile.TemporaryDirectory() as made:
         for kind, int8 in ((FP32, False), (INT8, True)):
             directory = Path(made) / str(int8)
-            print(f"{kind}: {export(clf, directory, int8=int8, passes=passes, texts=texts).describe()}")
+            print(f"{kind}: {export(clf, directory, int8=int8, texts=texts).describe()}")
             kinds[kind] = UncertaintyClassifier.from_pretrained(directory, calibrated=not int8)
             if int8:
                 kinds[kind].calibrate(texts, gold)

@@ -3,7 +3,7 @@
     python benchmarks/fast_paths.py [--limit 600]
 
 For the shape of MiniLM-L6 and 32 texts of 64 tokens two forwards are tried: the deterministic pass of the Hugging Face
-model, which is also a cascade's first stage, and the engine's folded passes (`UATConfig.fast()`). Each path runs in a
+model, and the engine's folded passes (`UATConfig.fast()`). Each path runs in a
 process of its own, as a kernel that the processor lists and the machine does not have ends the process, and is
 stopped after `--limit` seconds.
 """

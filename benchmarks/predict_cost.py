@@ -23,9 +23,7 @@ from uatlite.text.tasks import load
 METHODS = {
     "base": ("1", "no"),
     "distilled": ("1", "yes"),
-    "cascade": ("1, and `fast` where it is unsure", "where it sampled"),
     "analytic": ("1 forward, 1 backward", "yes"),
-    "adaptive": ("1 to 10", "with two passes or more"),
     "fast": ("5", "yes"),
     "uat": ("10", "yes"),
 }

@@ -2,7 +2,7 @@
 
     python benchmarks/predict_memory.py            # 10 thousand and 100 thousand rows
     python benchmarks/predict_memory.py 10000 1000000
-    python benchmarks/predict_memory.py --method cascade:then=adaptive
+    python benchmarks/predict_memory.py --method uat
 
 The model is a BERT of two layers with random weights, so that the time goes into reading, tokenizing and writing,
 which is what is measured. Each size runs in a process of its own; peak memory is what the kernel says of it.

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 from scipy.stats import entropy as scipy_entropy
 
 from uatlite.errors import InputError
@@ -14,7 +13,6 @@ from uatlite.predictive import (
     WEIGHTS,
     margin_direction,
     margin_variance,
-    mean_logits,
     predict,
     softmax,
     summarise,
@@ -89,37 +87,11 @@ def test_bad_logits_are_refused(logits, message) -> None:
         predict(logits)
 
 
-def ragged(seed: int = 0) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Logits (5, 40, 3) and 1 to 5 valid passes per row; later entries are NaN."""
-    generator = np.random.default_rng(seed)
-    logits, counts = generator.normal(size=(5, 40, 3)), generator.integers(1, 6, size=40)
-    return np.where((np.arange(5)[:, None] < counts)[..., None], logits, np.nan), counts
-
-
-def test_rows_with_different_numbers_of_passes_are_summarised_each_by_its_own() -> None:
-    logits, counts = ragged()
-    found = predict(logits, counts)
-    for row, count in enumerate(counts):
-        alone = predict(logits[:count, row : row + 1])
-        for name, value in vars(alone).items():
-            np.testing.assert_allclose(getattr(found, name)[row], value[0], atol=1e-12)
-
-
-def test_means_and_margin_variances_of_different_numbers_of_passes() -> None:
-    logits, counts = ragged(1)
-    means, variances = mean_logits(logits, counts), margin_variance(logits, counts)
-    for row, count in enumerate(counts):
-        own = logits[:count, row]
-        np.testing.assert_allclose(means[row], own.mean(axis=0))
-        first, second = np.argsort(-own.mean(axis=0))[:2]
-        expected = (own[:, first] - own[:, second]).var(ddof=1) if count > 1 else 0.0
-        assert variances[row] == pytest.approx(expected)
-
-
-def test_passes_that_are_not_there_are_an_error_unless_they_are_counted() -> None:
-    logits, _ = ragged()
-    with pytest.raises(InputError, match="finite"):
-        predict(logits)
+def test_margin_variances_are_those_of_the_two_best_classes() -> None:
+    logits = np.random.default_rng(1).normal(size=(5, 40, 3))
+    for row, variance in enumerate(margin_variance(logits)):
+        first, second = np.argsort(-logits[:, row].mean(axis=0))[:2]
+        assert variance == pytest.approx((logits[:, row, first] - logits[:, row, second]).var(ddof=1))
 
 
 def test_a_gaussian_margin_agrees_with_many_sampled_passes() -> None:

@@ -6,13 +6,10 @@ entropy split into an expected part and a part that the passes disagree about.
 
 A method without sampling gives one pass and the variance of its margin. The passes are then those of a Gaussian: its
 margin at the nodes of a quadrature, each with its weight. What needs several passes and has one alone is NaN.
-
-Rows may have different numbers of passes. `counts` (rows,) then gives the valid passes of each row; later entries of
-that row are NaN.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -20,9 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.values import Floats, Integers, check_array
-
-Counts = Integers
-"""Valid passes per row, (rows,)."""
 
 PROBIT = math.pi / 8
 """sigmoid(m) averaged over m ~ N(μ, σ²) is close to sigmoid(μ / sqrt(1 + π/8·σ²)) (MacKay, 1992)."""
@@ -33,12 +27,10 @@ class PassLogits:
     """The logits of every pass over some rows, and what calibrators read of them."""
 
     logits: Floats
-    """(passes, rows, classes); NaN after the last valid pass of a row"""
+    """(passes, rows, classes)"""
     given_variance: Floats | None = None
     """(rows,): variance of the margin, from a method that knows it without sampling; 0 where it is not known. Of a
     model of many labels that of each label's logit: (rows, labels)"""
-    counts: Counts | None = None
-    """(rows,): valid passes per row; None where all are valid"""
     representations: Floats | None = None
     """(rows, units): what the model read of each row; None where it cannot be known"""
 
@@ -54,17 +46,14 @@ class PassLogits:
     @property
     def mean_logits(self) -> Floats:
         """(rows, classes)"""
-        return mean_logits(self.logits, self.counts)
+        return np.asarray(self.logits.mean(axis=0))
 
     @property
     def margin_variance(self) -> Floats | None:
-        """(rows,): as the method gives it, or over the passes; None for a single pass without it.
-
-        Where rows differ in their passes, a row with a single pass has the variance 0.
-        """
+        """(rows,): as the method gives it, or over the passes; None for a single pass without it."""
         if self.given_variance is not None or len(self.logits) < 2:
             return self.given_variance
-        return margin_variance(self.logits, self.counts)
+        return margin_variance(self.logits)
 
     @property
     def label_variance(self) -> Floats | None:
@@ -103,11 +92,8 @@ class Predictive:
     variance: Floats
 
 
-def predict(logits: ArrayLike, counts: Counts | None = None) -> Predictive:
+def predict(logits: ArrayLike) -> Predictive:
     """Summarise the logits of every pass, (passes, rows, classes)."""
-    if counts is not None:
-        values = np.asarray(logits, dtype=np.float64)
-        return by_count(counts, lambda passes, rows: predict(values[:passes, rows]))
     least, advice = {"passes": 1, "rows": 1, "classes": 1}, "For a single pass pass logits[None]."
     checked = check_array("logits", logits, least, advice=advice)
     return summarise(softmax(checked.mean(axis=0)), softmax(checked), checked.mean(axis=0))
@@ -186,59 +172,14 @@ def summarise_gaussian(
     return Predictive(**joined)
 
 
-def groups(counts: Counts) -> Iterator[tuple[int, Counts]]:
-    """For each number of passes that occurs: the number and the indices of its rows."""
-    for count in np.unique(counts).tolist():
-        yield count, np.flatnonzero(counts == count)
+def margin_variance(logits: ArrayLike) -> Floats:
+    """Var over two or more passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) to (rows,).
 
-
-def by_count(counts: Counts, summary: Callable[[int, Counts], Predictive]) -> Predictive:
-    """Summarise rows with different numbers of passes: one call of `summary(passes, rows)` for each number."""
-    parts = [(rows, summary(passes, rows)) for passes, rows in groups(counts)]
-    back = np.argsort(np.concatenate([rows for rows, _ in parts]))
-    joined = {f.name: np.concatenate([getattr(part, f.name) for _, part in parts])[back] for f in fields(Predictive)}
-    return Predictive(**joined)
-
-
-def replaced(whole: Predictive, rows: Integers, part: Predictive) -> Predictive:
-    """The summary of all rows, with those at `rows` (places in it) taken from another one."""
-    changed = {}
-    for one in fields(Predictive):
-        values = getattr(whole, one.name).copy()
-        values[rows] = getattr(part, one.name)
-        changed[one.name] = values
-    return Predictive(**changed)
-
-
-def mean_logits(logits: Floats, counts: Counts | None = None) -> Floats:
-    """The mean over the valid passes of each row: (passes, rows, classes) to (rows, classes)."""
-    if counts is None:
-        return np.asarray(logits.mean(axis=0))
-    valid = np.arange(len(logits))[:, None] < counts
-    return np.asarray(np.where(valid[..., None], logits, 0.0).sum(axis=0) / counts[:, None])
-
-
-def margin_variance(logits: ArrayLike, counts: Counts | None = None) -> Floats:
-    """Var over passes (ddof 1) of the top-1 minus the top-2 logit: (passes, rows, classes) to (rows,).
-
-    It takes two passes; with `counts`, a row with a single pass has the variance 0. The two classes are those of the
-    mean logits and stay the same in every pass: otherwise a pass that swaps them would count as a small change of a
-    margin that is always positive.
+    The two classes are those of the mean logits and stay the same in every pass: otherwise a pass that swaps them would
+    count as a small change of a margin that is always positive.
     """
-    if counts is None:
-        return _margin_variance(logits, least=2)
-    values = np.asarray(logits, dtype=np.float64)
-    variances = np.zeros(values.shape[1])
-    for passes, rows in groups(counts):
-        variances[rows] = _margin_variance(values[:passes, rows], least=1)
-    return variances
-
-
-def _margin_variance(logits: ArrayLike, *, least: int) -> Floats:
-    advice = f"Run at least {least} passes, or use a method that gives its variance without sampling."
-    passes = check_array("logits", logits, {"passes": least, "rows": 0, "classes": 2}, advice=advice)
-    if len(passes) == 1:
-        return np.zeros(passes.shape[1])
+    advice = "Run at least 2 passes, or use a method that gives its variance without sampling."
+    passes = check_array("logits", logits, {"passes": 2, "rows": 0, "classes": 2}, advice=advice)
     top_two = np.argsort(-passes.mean(axis=0), axis=1, kind="stable")[:, :2]
     chosen = np.take_along_axis(passes, top_two[None], axis=2)
     return np.asarray((chosen[:, :, 0] - chosen[:, :, 1]).var(axis=0, ddof=1))

@@ -205,23 +205,6 @@ def test_reference_texts_that_are_calibration_rows_are_left_out(build: Build, la
     assert [scope.reference_rows for scope in scopes if scope] == [len([one for one in others if one not in texts])] * 2
 
 
-def test_a_second_look_runs_the_teacher_where_a_text_is_out_of_scope(build: Build, labelled: Labelled) -> None:
-    texts, labels = labelled(300)
-    arguments = {"reference": labelled(400, seed=3)[0], "false_alarm": 0.2}
-    once = build("distilled").calibrate(texts, labels, **arguments)
-    twice = build("distilled:second_look=true").calibrate(texts, labels, **arguments)
-    new = labelled(60, seed=2)[0]
-    first, second = once.predict(new), twice.predict(new)
-    outside = second.out_of_scope
-    assert outside is not None
-    assert outside.any()
-    assert not outside.all()
-    assert second.passes.tolist() == (1 + outside).tolist()
-    assert first.probabilities[~outside] == pytest.approx(second.probabilities[~outside])
-    taught = build("analytic").predict(new, check_shift=False).predictive.logit_margin
-    assert second.logit_margin[outside] == pytest.approx(taught[outside], abs=1e-5)
-
-
 def test_the_methods_of_one_pass_give_every_measure(build: Build, labelled: Labelled) -> None:
     texts, labels = labelled(240)
     for name in ("distilled", "analytic"):

@@ -84,16 +84,6 @@ def test_analytic_predicts_and_explains_in_one_pass(build: Build) -> None:
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("method", ["cascade", "cascade:then=analytic", "adaptive"])
-def test_methods_in_stages_are_explained_by_their_dropout(build: Build, method: str) -> None:
-    clf = build(method)
-    found = clf.explain(TEXT, occlusion=False, attention=False)
-    assert found.prediction.as_row() == clf.predict([TEXT])[0].as_row()
-    assert [layer.share for layer in found.layers] == pytest.approx(
-        [layer.share for layer in build("analytic").explain(TEXT, occlusion=False, attention=False).layers]
-    )
-
-
 def test_no_modulation_no_shift_of_attention(build: Build) -> None:
     assert build("mc-component").explain(TEXT, occlusion=False).attention is None
 
@@ -191,16 +181,3 @@ def test_it_is_about_the_predicted_class_also_where_the_pass_without_dropout_say
         encoded = clf.tokenizer([found.text], return_tensors="pt")
         direct = attribute(clf.model, encoded, clf.method.config, output=contrast(found))
         assert [layer.contribution for layer in found.layers] == pytest.approx(direct.contributions[0].tolist())
-
-
-def test_the_second_look_is_explained_where_it_decides(
-    build: Build, labelled: Labelled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("uatlite.methods.read_out.FLOOR", -9.0)  # any read-out serves
-    clf = build("distilled:second_look=true").calibrate(*labelled(150), false_alarm=0.99)
-    found, said = clf.explain(TEXT, attention=False), clf.predict([TEXT], check_shift=False)[0]
-    assert said.out_of_scope
-    assert found.prediction.probabilities == pytest.approx(said.probabilities)
-    assert found.method == "analytic"
-    assert found.band is not None
-    assert found.band.probabilities[3] == pytest.approx(found.prediction.confidence)

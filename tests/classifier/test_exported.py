@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,12 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
-from uatlite.classifier.exported import MANIFEST, Manifest, load_exported, multiplies_int8
+from uatlite.classifier.exported import MANIFEST, Manifest, load_exported
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.one_pass import BASE
-from uatlite.methods.registry import parse_method
 from uatlite.model.tokens import Batch
 
 Tiny = Callable[..., PreTrainedModel]
@@ -70,20 +68,6 @@ def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFac
     return directory
 
 
-@pytest.fixture(scope="module")
-def sampling(
-    build: Callable[..., UncertaintyClassifier], labelled: Callable[..., tuple[list[str], list[str]]]
-) -> Callable[[str], UncertaintyClassifier]:
-    """`sampling(method)`: calibrated, with a method of several passes."""
-
-    @cache
-    def make(method: str) -> UncertaintyClassifier:
-        texts, labels = labelled(300)
-        return build(method).calibrate(texts[:120], labels[:120], target_coverage=0.8, reference=texts[120:])
-
-    return make
-
-
 def test_probability_variance_scope_and_decision_are_the_same(
     calibrated: UncertaintyClassifier, fp32: Path, texts_of: Texts
 ) -> None:
@@ -127,52 +111,12 @@ def test_multiple_choice(build: Callable[..., UncertaintyClassifier], tmp_path: 
     np.testing.assert_allclose(ours.predict_proba(questions), clf.predict_proba(questions), atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["uat:samples=4,penalty=2.0", "fast", "mc", "distilled:of=fast"])
-def test_stochastic_passes_without_pytorch(
-    sampling: Callable[[str], UncertaintyClassifier], method: str, tmp_path: Path, texts_of: Texts
-) -> None:
-    """The passes are those of the engine, so the calibration is kept and every answer is the same."""
-    clf = sampling(method)
-    difference = export(clf, tmp_path / "out", passes=True)
-    assert difference.largest < 1e-4
-    ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
-    assert ours.method.to_dict() == clf.method.to_dict()
-    texts = [*texts_of(30, seed=5), "a1", " ".join(f"a{n}" for n in range(56))]
-    theirs, found = run(clf.runtime, texts, clf.settings), run(ours.runtime, texts, ours.settings)
-    assert len(found.logits) == clf.method.passes > 1
-    np.testing.assert_allclose(found.logits, theirs.logits, atol=1e-4)
-    expected, predicted = clf.predict(texts), ours.predict(texts)
-    np.testing.assert_allclose(predicted.probabilities, expected.probabilities, atol=1e-4)
-    np.testing.assert_allclose(predicted.mutual_information, expected.mutual_information, atol=1e-4)
-    np.testing.assert_allclose(predicted.scope, expected.scope, atol=0.01)  # type: ignore[arg-type]
-    assert list(predicted.labels) == list(expected.labels)
-    other = UncertaintyClassifier.from_pretrained(tmp_path / "out", calibrated=False, seed=5)
-    same = UncertaintyClassifier(clf.model, clf.tokenizer, clf.method, seed=5)
-    np.testing.assert_allclose(other.predict_proba(texts), same.predict_proba(texts), atol=1e-4)
-
-
-def test_a_second_look_runs_the_exported_passes(
-    calibrated: UncertaintyClassifier, build: Callable[..., UncertaintyClassifier], tmp_path: Path, texts_of: Texts
-) -> None:
-    read = calibrated.method.read_out  # type: ignore[attr-defined]
-    method = replace(parse_method("distilled:of=fast,second_look=true"), read_out=read)  # type: ignore[type-var]
-    clf = build(method)
-    with pytest.raises(ModelError, match="add --passes"):
-        export(clf, tmp_path / "out")
-    export(clf, tmp_path / "out", passes=True)
-    ours = load_exported(tmp_path / "out", method)
-    settings = replace(clf.settings, method=method.second_look)
-    expected, found = (run(one, texts_of(5), settings) for one in (clf.runtime, ours))
-    np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
-
-
-@pytest.mark.parametrize("method", ["base", "fast"])
 def test_one_text_has_one_answer_in_int8(
-    build: Callable[..., UncertaintyClassifier], method: str, tmp_path: Path, texts_of: Texts
+    build: Callable[..., UncertaintyClassifier], tmp_path: Path, texts_of: Texts
 ) -> None:
-    """Alone, among others and in another order; passes differ from fp32's but little."""
-    clf = build(method)
-    export(clf, tmp_path / "out", int8=True, passes=method == "fast")
+    """Alone, among others and in another order; they differ from fp32's but little."""
+    clf = build("base")
+    export(clf, tmp_path / "out", int8=True)
     ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
     ours.runtime._threads = 3  # type: ignore[attr-defined]
     texts = texts_of(12, seed=2)
@@ -212,7 +156,12 @@ def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_p
         UncertaintyClassifier.from_pretrained(mixed)
 
 
-def test_what_needs_pytorch_says_so(fp32: Path, build: Callable[..., UncertaintyClassifier], tmp_path: Path) -> None:
+def test_what_needs_pytorch_says_so(
+    fp32: Path,
+    build: Callable[..., UncertaintyClassifier],
+    labelled: Callable[..., tuple[list[str], list[str]]],
+    tmp_path: Path,
+) -> None:
     clf = UncertaintyClassifier.from_pretrained(fp32)
     with pytest.raises(ModelError, match="cannot be explained"):
         clf.explain("a1 a2")
@@ -226,13 +175,12 @@ def test_what_needs_pytorch_says_so(fp32: Path, build: Callable[..., Uncertainty
         clf.rename_classes(["x", "y", "z"])
     with pytest.raises(ModelError, match="until it is calibrated"):
         export(build(), tmp_path / "uncalibrated")
-    with pytest.raises(ModelError, match="the method fast needs its stochastic passes: add --passes"):
-        export(build("fast"), tmp_path / "no passes")
-    with pytest.raises(ModelError, match="has no stochastic ones"):
-        export(build("base"), tmp_path / "base", passes=True)
-    for method in ("analytic", "cascade:threshold=0.5", "adaptive:block=3,spread=0.1,weight=2.0"):
-        with pytest.raises(ModelError, match="is not exported: it takes gradients, weights of its own, or a decision"):
-            export(build(method), tmp_path / "no", passes=True)
+    for method in ("analytic", "fast"):
+        with pytest.raises(ModelError, match="needs more than one plain pass, and only that is exported"):
+            export(build(method), tmp_path / "no")
+    looks = build("base").calibrate(*labelled(150), threshold=0.6, second_look="uat:samples=2")
+    with pytest.raises(ModelError, match="the second look by uat:samples=2 needs PyTorch"):
+        export(looks, tmp_path / "no")
     assert not list(tmp_path.iterdir())
 
 
@@ -294,22 +242,6 @@ def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
         assert threads() == {2}
 
 
-def test_a_processor_without_int8_products_is_warned_of_once(
-    int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text("model name\t: old\nflags\t\t: fpu avx avx2\n")
-    assert multiplies_int8(info) is False
-    info.write_text("flags\t\t: fpu avx avx2 avx512_vnni\n")
-    assert multiplies_int8(info) is True
-    assert multiplies_int8(tmp_path / "nothing") is None
-    monkeypatch.setattr(onnx, "multiplies_int8", lambda: False)
-    monkeypatch.setattr(onnx, "_WARNED", set())
-    with pytest.warns(UserWarning, match="no instructions for int8"):
-        load_exported(int8)
-    load_exported(int8)  # a second warning would be an error here
-
-
 def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts_of: Texts) -> None:
     settings = replace(calibrated.settings, method=BASE)
     whole = run(calibrated.runtime, texts_of(8), settings)
@@ -320,13 +252,8 @@ def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts
     assert "25.00% of the labels" in found.describe()
 
 
-def test_without_torch_and_transformers(
-    fp32: Path, sampling: Callable[[str], UncertaintyClassifier], texts_of: Texts, tmp_path: Path
-) -> None:
+def test_without_torch_and_transformers(fp32: Path, texts_of: Texts, tmp_path: Path) -> None:
     """Predicting files, resuming, serving and the errors, where importing torch or transformers raises."""
-    fast = tmp_path / "fast"
-    export(sampling("fast"), fast, passes=True)
-    expected = sampling("fast").predict_proba(["a1 a2", "a3"]).tolist()
     source = tmp_path / "in.jsonl"
     rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts_of(40))]
     source.write_text("\n".join([*rows, "not json"]) + "\n")
@@ -338,8 +265,6 @@ from uatlite.cli import main
 
 clf = UncertaintyClassifier.from_pretrained({str(fp32)!r})
 assert len(clf.predict(["a1 a2", "a3"]).labels) == 2
-found = UncertaintyClassifier.from_pretrained({str(fast)!r}).predict_proba(["a1 a2", "a3"])
-assert abs(found - {expected}).max() < 1e-4
 
 import uatlite
 try:

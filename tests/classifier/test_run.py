@@ -11,7 +11,7 @@ from uatlite.classifier.run import run, run_tokens
 from uatlite.model.tokens import tokenize
 
 
-@pytest.mark.parametrize("method", ["base", "cascade:threshold=0.8"])
+@pytest.mark.parametrize("method", ["base", "distilled"])
 def test_one_pass_serves_prediction_and_shift(
     build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
 ) -> None:
@@ -28,7 +28,7 @@ def test_one_pass_serves_prediction_and_shift(
     np.testing.assert_array_equal(both.logits, plain.logits)
 
 
-@pytest.mark.parametrize("method", ["base", "fast", "adaptive:confidence=0.6", "analytic"])
+@pytest.mark.parametrize("method", ["base", "fast", "analytic"])
 def test_rows_come_in_the_order_asked_for(
     build: Callable[..., UncertaintyClassifier], texts_of: Callable[..., list[str]], method: str
 ) -> None:

@@ -12,7 +12,7 @@ from uatlite import UncertaintyTagger
 from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE, EntityPredictions
 from uatlite.classifier.products import load_product
 from uatlite.classifier.tagged_rows import Matches
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.values import Span, Words
 
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
@@ -283,5 +283,5 @@ def test_what_does_not_fit_is_said(made, rows, tiny, tokenizer):
     tagger.aggregation_strategy = "simple"
     with pytest.raises(CalibrationError, match="calibrated with aggregation_strategy=None, now 'simple'"):
         tagger.predict(texts[:2])
-    with pytest.raises(ModelError, match="several answers a text"):
+    with pytest.raises(ConfigurationError, match="'cascade' is gone: use 'distilled'"):
         made("cascade").predict(texts[:2])

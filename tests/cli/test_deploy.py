@@ -34,27 +34,7 @@ def test_export_then_predict_and_calibrate(saved: Path, tmp_path: Path, capsys: 
 
 def test_what_cannot_be_exported_is_refused(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("export", saved, "-o", tmp_path / "out") == 2
-    assert "the method uat:samples=2 needs its stochastic passes: add --passes" in capsys.readouterr().err
-    assert run("export", saved, "-o", tmp_path / "out", "--method", "base", "--passes") == 2
-    assert "has no stochastic ones" in capsys.readouterr().err
-    assert run("export", saved, "-o", tmp_path / "out", "--method", "analytic", "--passes") == 2
-    assert "the method analytic is not exported" in capsys.readouterr().err
+    assert "the method uat:samples=2 needs more than one plain pass" in capsys.readouterr().err
     assert run("export", saved, "-o", tmp_path / "out", "--texts", tmp_path / "nothing.csv") == 2
     assert run("export", tmp_path / "nothing", "-o", tmp_path / "out") == 2
     assert not (tmp_path / "out").exists()
-
-
-def test_export_with_passes(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The calibration of the sampling method is kept, and the decisions are those of the checkpoint."""
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"text": f"a{n % 50} a{n % 7}"}) + "\n" for n in range(30)))
-    assert run("export", saved, "-o", tmp_path / "out", "--passes", "--texts", rows) == 0
-    assert "Not calibrated" not in capsys.readouterr().err
-    for name, model in (("theirs", saved), ("ours", tmp_path / "out")):
-        assert run("predict", model, rows, "-o", tmp_path / f"{name}.jsonl") == 0
-    theirs, ours = (
-        [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
-        for name in ("theirs", "ours")
-    )
-    assert [row["label"] for row in ours] == [row["label"] for row in theirs]
-    assert [row["abstain"] for row in ours] == [row["abstain"] for row in theirs]

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import shutil
 import sys
 import warnings
@@ -244,21 +243,19 @@ def test_the_bar_says_speed_time_left_and_shares() -> None:
         bar.show(scored)
 
 
-def test_a_cascade_and_a_budget_say_what_was_learned_and_predict_counts_passes(
+def test_a_second_look_is_told_and_stands_in_the_rows(
     model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    columns = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
-    given = ("calibrate", model, data, *columns)
-    assert run(*given, "--method", "cascade:then=analytic", "--tolerance", "0.0", "-o", tmp_path / "cascade") == 0
-    assert "Cascade: " in capsys.readouterr().err
-    assert json.loads((tmp_path / "cascade/uatlite.json").read_text())["settings"]["method"]["method"] == "cascade"
-    assert run("predict", tmp_path / "cascade", data, "--text", "body", "-o", tmp_path / "scored.jsonl") == 0
+    given = ("calibrate", model, data, *COLUMNS, "--target-coverage", "0.6", "--second-look", "uat:samples=3")
+    assert run(*given, "-o", tmp_path / "twice") == 0
+    assert "get a second look by uat:samples=3 (calibrated on " in capsys.readouterr().err
+    assert run("predict", tmp_path / "twice", data, "-o", tmp_path / "scored.jsonl") == 0
     rows = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
-    assert {row["passes"] for row in rows} <= {1, 2}
-    assert run(*given, "--budget", "1.0", "-o", tmp_path / "cheap") == 0
-    assert re.search(r"Budget 1: (base|distilled), at 1\.00 deterministic passes", capsys.readouterr().err)
-    assert run(*given, "--budget", "2.0", "--method", "fast", "-o", tmp_path / "both") == 2
-    assert "leave one of them out" in capsys.readouterr().err
+    assert {row["abstain"] for row in rows} == {True, False}
+    for row in rows:
+        assert row["passes"] == (1 + 3 * row["abstain"] if row["abstain"] else 1)
+        assert (row["second_label"] in ("bad", "fair", "good")) == row["abstain"]
+        assert (row["second_confidence"] is None) == (row["second_mutual_information"] is None) == (not row["abstain"])
 
 
 COLUMNS = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")

@@ -54,7 +54,7 @@ def test_nobody_outside_methods_asks_for_the_class_of_a_method() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         concrete |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     concrete -= {"Method"}  # the Protocol itself
-    assert "Cascade" in concrete
+    assert "Distilled" in concrete
     asked = []
     for path in MODULES:
         if path.parent.name == "methods":

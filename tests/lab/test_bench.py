@@ -121,7 +121,7 @@ def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -
     ]
     done = CliRunner().invoke(app, [*arguments, "--passes", "2", "--rounds", "1", "--threads", "1"])
     assert done.exit_code == 0, done.output
-    assert "| cascade + analytic |" in done.output
+    assert "| analytic |" in done.output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.svg", "bench.png"}
 
 
@@ -129,16 +129,17 @@ def test_sequential_runs_every_pass_over_the_whole_batch(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from uatlite.lab import bench as contenders
+    from uatlite.passes import engine
 
     ran: list[tuple[int, ...]] = []
-    run_passes = contenders.run_passes
+    forward_folded = engine.forward_folded
 
     def noted(*arguments: object) -> object:
-        found = run_passes(*arguments)  # type: ignore[arg-type]
-        ran.append(tuple(found[0].shape))
-        return found
+        logits, read = forward_folded(*arguments)  # type: ignore[arg-type]
+        ran.append(tuple(logits.shape))
+        return logits, read
 
-    monkeypatch.setattr(contenders, "run_passes", noted)
+    monkeypatch.setattr(engine, "forward_folded", noted)
     encoded = checkpoint.tokenizer(["a1 a2", "a3 a4 a5"], padding=True, return_tensors="pt")
     contenders.sequential(checkpoint.model, [dict(encoded)], 3)
     assert ran == [(1, 2, 3)] * 3

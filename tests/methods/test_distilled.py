@@ -137,8 +137,8 @@ def test_reference_texts_take_part_in_the_fit() -> None:
 
 def test_it_is_stored_as_numbers_and_an_array() -> None:
     plain, variance = made(200, 6, 0.2)
-    method = parse_method("distilled:of=uat,gate=k,second_look=true")
-    assert method.name == "distilled:of=uat,gate=k,second_look=true"
+    method = parse_method("distilled:of=uat,gate=k")
+    assert method.name == "distilled:of=uat,gate=k"
     tuned = DISTILLED.tuned(rows_of(plain, variance)).method
     again = method_from_dict(tuned.to_dict()).with_arrays({**tuned.to_arrays(), "other": np.zeros(3)})
     assert again.to_dict() == tuned.to_dict()

@@ -12,12 +12,11 @@ from transformers import PreTrainedModel
 
 from uatlite.attribution.case import Case, LabelLogit
 from uatlite.attribution.first_order import first_order
-from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.distilled import DISTILLED, Distilled
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.one_pass import ANALYTIC
 from uatlite.methods.read_out import OFFSET, fit_read_out, label_features_of, sampling_noise
-from uatlite.methods.registry import METHODS, method_from_dict, parse_method
+from uatlite.methods.registry import method_from_dict, parse_method
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats
 
@@ -62,15 +61,6 @@ def test_first_order_variance_is_that_of_little_dropout(shared: Shared, texts: C
     sampled = parse_method(f"uat:{rates},samples=6000").run(model, batch).logits
     assert analytic is not None
     torch.testing.assert_close(sampled.var(dim=0), analytic, rtol=0.15, atol=0.0)
-
-
-@pytest.mark.parametrize("name", ["cascade:threshold=0.9", "adaptive"])
-def test_methods_that_settle_one_class_refuse(name: str, shared: Shared, texts: Callable[..., Encoded]) -> None:
-    with pytest.raises(ModelError, match="several answers a text"):
-        parse_method(name).run(shared("bert", **MANY), texts((4,)))
-    rows = CalibrationRows(np.zeros((50, 3), dtype=np.int64), lambda method: PassLogits(np.zeros((10, 50, 3))))
-    with pytest.raises(ConfigurationError, match="many labels"):
-        METHODS[name.split(":")[0]].tuned(rows)
 
 
 def made(rows: int, noise: float) -> tuple[PassLogits, Floats]:

@@ -10,7 +10,7 @@ from uatlite.attribution.layers import propagate
 from uatlite.model.plain import plain_pass
 from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
-from uatlite.passes.engine import run_passes, sample
+from uatlite.passes.engine import Chunk, run_chunk, sample
 
 QUIET = UATConfig(gate="none", rates=DropoutRates.uniform(0.0), samples=2)
 
@@ -81,7 +81,9 @@ def test_the_analytic_pass_reads_the_same(model: PreTrainedModel, encoded: dict[
 
 def test_it_is_the_mean_over_passes(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
     config, view = UATConfig(gate="none", rates=DropoutRates.uniform(0.2), samples=3), view_of(model)
-    each = [run_passes(view, encoded, config, range(number, number + 1), None, 2**30)[1] for number in range(3)]
-    mean = torch.stack([one for one in each if one is not None]).mean(dim=0)
+    texts, tokens = encoded["input_ids"].shape
+    chunks = [Chunk(torch.arange(texts), tokens, (range(number, number + 1),)) for number in range(3)]
+    each = [run_chunk(view, encoded, chunk, config).representation for chunk in chunks]
+    mean = torch.stack([read for read in each if read is not None]).mean(dim=0)
     torch.testing.assert_close(sample(model, encoded, config).representation, mean)
     assert not torch.allclose(mean, plain_pass(model, encoded)[1])  # type: ignore[arg-type]

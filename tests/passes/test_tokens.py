@@ -4,12 +4,8 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
-from uatlite.errors import ModelError
-from uatlite.methods.registry import METHODS
 from uatlite.model.plain import plain_pass
 from uatlite.model.view import view_of
-from uatlite.passes.engine import sample_adaptively
-from uatlite.passes.stopping import Stopping
 
 RATES = DropoutRates(embedding=0.15, attention=0.2, feed_forward=0.3, classifier=0.25)
 
@@ -71,13 +67,3 @@ def test_without_rates_the_passes_are_the_plain_one(tagger, encoded):
     plain, read = plain_pass(tagger, encoded)
     torch.testing.assert_close(out.logits[0, real], plain[real], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(out.representation[real], read[real], rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("architecture", ["bert"], indirect=True)
-def test_methods_of_one_answer_refuse(tagger, texts):
-    batch = texts((5, 4))
-    with pytest.raises(ModelError, match=r"several answers a text \(entities\).*Adaptive sampling.*use 'fast'"):
-        sample_adaptively(tagger, batch, UATConfig.fast(samples=4), Stopping())
-    for name in ("adaptive", "cascade"):
-        with pytest.raises(ModelError, match=r"several answers a text \(entities\)"):
-            METHODS[name].run(tagger, batch)

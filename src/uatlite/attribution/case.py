@@ -33,6 +33,7 @@ from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.engine import (
+    MEMORY_BUDGET,
     Chunk,
     check_fired,
     check_samples,
@@ -42,7 +43,6 @@ from uatlite.passes.engine import (
     place,
 )
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.graph import MEMORY_BUDGET
 
 
 @dataclass(frozen=True)

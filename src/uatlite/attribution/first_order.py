@@ -25,6 +25,7 @@ from uatlite.model.plain import forward_and_read
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.engine import (
+    MEMORY_BUDGET,
     Chunk,
     check_fired,
     chunks_of,
@@ -34,7 +35,6 @@ from uatlite.passes.engine import (
     position_rate,
 )
 from uatlite.passes.forward import FoldedPasses
-from uatlite.passes.graph import MEMORY_BUDGET
 
 BACKWARD_TOKENS = 256
 """Most tokens of the backward passes that run together; with more of them, one after the other is as fast."""

@@ -6,9 +6,9 @@ rule. Another score, label sets, and a calibrator that may change a prediction n
 them fits and the others decide.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from uatlite.classifier.evidence import (
     cross_validated,
     measure,
 )
+from uatlite.classifier.second_look import SecondLook
 from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
@@ -110,6 +111,8 @@ class Calibration(CalibrationRecord):
     """with plain temperature scaling; None where that was chosen, or where the rows are too few"""
     kept: KeptRows | None = None
     """the calibration rows, for a later update"""
+    second_look: SecondLook | None = None
+    """at the texts that are abstained on"""
 
     def _promises(self) -> list[str]:
         chosen = self.calibrator
@@ -123,10 +126,11 @@ class Calibration(CalibrationRecord):
                 f"Label sets hold the true label for {self.label_sets.coverage:.1%} of rows or more "
                 f"({low:.1%} to {high:.1%}, {self.label_sets.rows} calibration rows)."
             )
-        return lines
+        return lines if self.second_look is None else [*lines, self.second_look.describe()]
 
     def to_dict(self) -> dict[str, Any]:
         own: dict[str, Any] = {"label_sets": self.label_sets, "menu": self.menu, "comparison": self.comparison}
+        own["second_look"] = self.second_look
         return super().to_dict() | {name: None if value is None else value.to_dict() for name, value in own.items()}
 
     def to_arrays(self) -> dict[str, Floats]:
@@ -141,11 +145,8 @@ class Calibration(CalibrationRecord):
             "menu": Menu.from_dict(state["menu"]) if state.get("menu") else None,
             "comparison": Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
             "kept": KeptRows.from_arrays(arrays),
+            "second_look": SecondLook.from_dict(state["second_look"]) if state.get("second_look") else None,
         }
-
-
-Basis = Literal["nothing", "texts", "labels"]
-"""What a method learns from calibration rows; what rests on their texts or labels is fitted on them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +161,8 @@ class Learned:
     reference: ScopeFit | None = None
     """of the unlabelled texts, where there are some"""
     spending: tuple[str, ...] = ()
-    basis: Basis = "nothing"
-    """what the method learned from"""
+    learns: bool = False
+    """whether the method learned from the texts of these rows"""
 
 
 def calibrate(
@@ -175,7 +176,7 @@ def calibrate(
     """Learn from the outputs for labelled rows; labels (rows,)."""
     outputs = learned.outputs
     name = options.calibrator_of(learned.settings.method)
-    fitting, deciding = split(labels, options, name, learned.basis)
+    fitting, deciding = split(labels, options, name, learns=learned.learns)
     calibrator = _fit(name, outputs, labels, fitting)
     found = predictive(outputs, calibrator)
     scope = _scope(learned, options)
@@ -198,28 +199,28 @@ def calibrate(
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=learned.spending,
         scope=scope,
-        menu=_menu(learned.basis, found, labels, inside, name, options),
+        menu=_menu(found, labels, inside, name, options),
         comparison=_comparison(learned, calibrator, labels, options.seed),
         kept=KeptRows.of(outputs, labels),
     )
 
 
 def split(
-    labels: NDArray[np.int64], options: CalibrationOptions, calibrator: str, basis: Basis
+    labels: NDArray[np.int64], options: CalibrationOptions, calibrator: str, *, learns: bool
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which rows fit the calibrator of this name and which decide: (rows,) each, the same where nothing is fitted."""
     everything = np.ones(len(labels), dtype=np.bool_)
     decides = options.rule is not None or options.label_sets is not None
-    raw = options.label_sets is None and options.rule_score == RAW_SCORE and raw_score_is_free(calibrator, basis)
-    if not decides or raw or (calibrator == "none" and basis == "nothing"):
+    raw = options.label_sets is None and options.rule_score == RAW_SCORE and raw_score_is_free(calibrator)
+    if not decides or raw or (calibrator == "none" and not learns):
         return everything, everything
     fitting = fitting_rows(len(labels), options.seed)
     return fitting, ~fitting
 
 
-def raw_score_is_free(calibrator: str, basis: Basis) -> bool:
+def raw_score_is_free(calibrator: str) -> bool:
     """Whether neither the raw score of a row nor its prediction depends on the labels of the rows that fit."""
-    return basis != "labels" and CALIBRATORS[calibrator].keeps_argmax
+    return CALIBRATORS[calibrator].keeps_argmax
 
 
 def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDArray[np.bool_]) -> Calibrator:
@@ -288,7 +289,6 @@ def _rule(
 
 
 def _menu(
-    basis: Basis,
     found: Predictive,
     labels: NDArray[np.int64],
     inside: NDArray[np.bool_],
@@ -296,22 +296,10 @@ def _menu(
     options: CalibrationOptions,
 ) -> Menu | None:
     """The risks that can be promised by the raw score of all rows; None where their labels fitted it."""
-    if not raw_score_is_free(calibrator, basis) or inside.sum() < REFERENCE_ROWS:
+    if not raw_score_is_free(calibrator) or inside.sum() < REFERENCE_ROWS:
         return None
     scores, errors = trust(RAW_SCORE, found)[inside], (found.predicted != labels)[inside]
     return risk_menu(scores, errors, score=RAW_SCORE, confidence=options.confidence, seed=options.seed)
-
-
-def boundary_of(options: CalibrationOptions) -> Callable[[Floats, NDArray[np.bool_]], float] | None:
-    """Where answers begin, from confidences and errors (rows,); None where one does not abstain by them."""
-    if options.rule is None or options.rule_score not in ("confidence", RAW_SCORE):
-        return None
-    kind, target = options.rule
-
-    def threshold(confidences: Floats, errors: NDArray[np.bool_]) -> float:
-        return RULES[kind](confidences, errors, target, score="confidence", confidence=options.confidence).threshold
-
-    return threshold
 
 
 def _figures(

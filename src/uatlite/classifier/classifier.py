@@ -17,8 +17,8 @@ from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.classifier.run import run
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.methods.method import TOLERANCE
+from uatlite.classifier.second_look import learn_second_look
+from uatlite.errors import CalibrationError, InputError
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.distribution import probabilities
@@ -63,8 +63,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
         label_sets: float | None = None,
         reference: Iterable[Any] | None = None,
         false_alarm: float = 0.01,
-        tolerance: float = TOLERANCE,
-        budget: float | None = None,
+        second_look: str | None = None,
         seed: int = 0,
         report: Report | None = None,
     ) -> Self:
@@ -81,9 +80,8 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
         that may be refused, and of runs without a shift that may be called shifted. `report` is called with the number
         of texts read after each step.
 
-        Of the methods 'cascade' and 'adaptive' it also learns where to spend passes; a cascade keeps AURC and ECE of
-        its second stage on all texts within the `tolerance`. With a `budget`, 2.0 say, it chooses among all methods
-        that cost at most so many deterministic passes, as measured on these texts, and `config` becomes that one.
+        `second_look` names a further method, 'uat' say, for the texts that will be abstained on. What it says stands
+        beside the prediction (`Predictions.second_labels`); it turns no abstention into an answer.
         """
         options = CalibrationOptions(
             calibrator=calibrator,
@@ -104,19 +102,16 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
             )
         names = option_names(len(checked[0].options)) if self.chooses else self.class_names  # type: ignore[union-attr]
         columns = _paired(checked, class_indices(labels, names))
-        if budget is not None and self.config is not None:
-            raise ConfigurationError(
-                f"budget={budget} chooses the method, and config={self.method.name!r} was given; leave one of them out."
-            )
         settings = replace(self.settings, method=self._asked())
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         given = [] if reference is None else check_texts(reference, chooses=self.chooses)
         others = [text for text in given if text not in known]
         data = CalibrationTexts(self.runtime, settings, checked, columns, others, report)
-        learned = data.learn(options, tolerance, budget)
+        learned = data.learn(options)
         calibration = calibrating.calibrate(learned, columns, options, model_hash=self.runtime.hash, classes=names)
-        if budget is not None:
-            self.config = learned.settings.method
+        if second_look is not None:
+            look = learn_second_look(second_look, data, learned, calibration, options)
+            calibration = replace(calibration, second_look=look)
         self.calibration_ = calibration
         if calibration.rule is not None and not calibration.rule.promised:
             warnings.warn(calibration.rule.describe(), stacklevel=2)

@@ -1,9 +1,8 @@
-"""An exported classifier: a directory with ONNX graphs, and ONNX Runtime to compute it. It needs no torch.
+"""An exported classifier: a directory with an ONNX graph, and ONNX Runtime to compute it. It needs no torch.
 
 model.onnx          the plain pass: logits and representations
-passes.onnx         the stochastic passes of one method, where they were exported
 tokenizer.json      the tokenizer
-uatlite-onnx.json   what the graphs are of, and how they differ from the PyTorch model
+uatlite-onnx.json   what the graph is of, and how it differs from the PyTorch model
 uatlite.json, uatlite.safetensors, README.md    as in every saved classifier
 """
 
@@ -14,24 +13,21 @@ import json
 import os
 import shutil
 import threading
-import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.classifier.run import gather
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
-from uatlite.passes.graph import GraphMasks, PassesGraph, alone, run_passes
 from uatlite.values import Integers
 
 if TYPE_CHECKING:
@@ -41,13 +37,9 @@ if TYPE_CHECKING:
 
 MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
-PASSES = "passes.onnx"
-FORMAT = 1
+FORMAT = 2
 PADDING = 16
 """Most tokens of padding in a batch: a forward of its own costs about as much as 10 more tokens."""
-PROCESSOR = Path("/proc/cpuinfo")
-INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
-"""Flags of processors with fast and safe products of int8 numbers: VNNI and AMX of x86, dot products of ARM."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the graphs of a directory are of."""
+    """What the graph of a directory is of."""
 
     architecture: str
     classes: tuple[str, ...]
@@ -84,14 +76,10 @@ class Manifest:
     source: str
     """the hash of the checkpoint"""
     difference: Difference | None = None
-    passes: PassesGraph | None = None
-    """of the stochastic passes, where they were exported"""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        own = {"format": FORMAT, **asdict(self), "tokenizer": self.tokenizer.to_dict()}
-        del own["passes"]
-        return own if self.passes is None else {**own, "passes": self.passes.to_dict()}
+        return {"format": FORMAT, **asdict(self), "tokenizer": self.tokenizer.to_dict()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
@@ -100,7 +88,6 @@ class Manifest:
         difference = own["difference"]
         own["difference"] = None if difference is None else Difference(**difference)
         own["tokenizer"] = TokenizerSettings.from_dict(own["tokenizer"])
-        own["passes"] = PassesGraph.from_dict(own["passes"]) if "passes" in own else None
         return cls(**{**own, "classes": tuple(own["classes"])})
 
 
@@ -128,11 +115,8 @@ def load_exported(name: str | Path, method: Method | str | None = None) -> OnnxR
         manifest = Manifest.from_dict(values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{directory}/{MANIFEST} is broken ({error!r}); export again.") from error
-    for graph in (PLAIN,) if manifest.passes is None else (PLAIN, PASSES):
-        if not (directory / graph).is_file():
-            raise ModelError(f"{directory} holds no {graph}; copy the whole directory, or export again.")
-    if manifest.precision == "int8":
-        _warn_of_slow_int8()
+    if not (directory / PLAIN).is_file():
+        raise ModelError(f"{directory} holds no {PLAIN}; copy the whole directory, or export again.")
     return OnnxRuntime(directory, manifest, FastTokenizer(directory, manifest.tokenizer), method)
 
 
@@ -155,7 +139,7 @@ class OnnxRuntime:
     tokenizer: FastTokenizer
     method: Method | str | None = None
     _threads: int = field(default_factory=available_threads)
-    _sessions: dict[tuple[str, int], InferenceSession] = field(default_factory=dict)
+    _sessions: dict[int, InferenceSession] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -183,14 +167,12 @@ class OnnxRuntime:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 of the graphs and of what says how to feed and to read them."""
+        """SHA-256 of the graph and of what says how to feed and to read it."""
         own = self.manifest.to_dict()
         del own["difference"], own["source"]
         digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode())
-        for path in self._files():
-            if path.suffix == ".onnx":
-                with path.open("rb") as stream:
-                    digest.update(hashlib.file_digest(stream, "sha256").digest())
+        with (self.directory / PLAIN).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
         return digest.hexdigest()
 
     @contextmanager
@@ -221,22 +203,16 @@ class OnnxRuntime:
 
     def _outputs(self, method: Method, arrays: Mapping[str, Integers], threads: int) -> Outputs:
         """What the method says about texts that share their forwards."""
-        if method.sampled is not None and self._masks is not None:
-            logits, read = run_passes(self._masks, partial(self._run, PASSES, threads), arrays, method.sampled)
-            return Outputs(logits, representations=read)
-        logits, read = (values.astype(np.float64) for values in self._run(PLAIN, threads, arrays))
+        session = self._session(threads)
+        found = session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()})
+        logits, read = (values.astype(np.float64) for values in found)
         said = method.read_from(Outputs(logits[None], representations=read))
         if isinstance(said, Outputs):
             return said
-        kept = "" if self.manifest.passes is None else f" and the passes of {self.manifest.passes.config.to_json()}"
         raise ModelError(
-            f"{self.directory} holds one plain pass{kept}, for the methods base and distilled once it is calibrated; "
-            f"{method.name} needs others. Run it with the PyTorch checkpoint, or export that with its --passes."
+            f"{self.directory} holds one plain pass, for the methods base and distilled once it is calibrated; "
+            f"{method.name} needs others. Run it with the PyTorch checkpoint."
         )
-
-    @cached_property
-    def _masks(self) -> GraphMasks | None:
-        return None if self.manifest.passes is None else GraphMasks(self.manifest.passes)
 
     def save(self, directory: Path) -> None:
         for path in self._files():
@@ -244,17 +220,22 @@ class OnnxRuntime:
                 shutil.copyfile(path, directory / path.name)
 
     def _files(self) -> list[Path]:
-        return [*sorted(self.directory.glob("*.onnx")), self.directory / FILE, self.directory / MANIFEST]
+        return [self.directory / name for name in (PLAIN, FILE, MANIFEST)]
 
-    def _run(self, graph: str, threads: int, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
-        session = self._session(graph, threads)
-        return list(session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()}))
-
-    def _session(self, graph: str, threads: int) -> InferenceSession:
+    def _session(self, threads: int) -> InferenceSession:
         with _OPENING:
-            if (graph, threads) not in self._sessions:
-                self._sessions[graph, threads] = _session_of(self.directory / graph, threads)
-            return self._sessions[graph, threads]
+            if threads not in self._sessions:
+                self._sessions[threads] = _session_of(self.directory / PLAIN, threads)
+            return self._sessions[threads]
+
+
+def alone(encoded: Mapping[str, Integers]) -> Iterator[dict[str, Integers]]:
+    """Each text of a batch by itself, without padding."""
+    for row in range(len(encoded["input_ids"])):
+        text = {name: value[row : row + 1] for name, value in encoded.items()}
+        mask = text["attention_mask"]
+        columns = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(axis=0))
+        yield {name: np.ascontiguousarray(value[..., columns[0] : columns[-1] + 1]) for name, value in text.items()}
 
 
 def _session_of(path: Path, threads: int) -> InferenceSession:
@@ -268,26 +249,3 @@ def _session_of(path: Path, threads: int) -> InferenceSession:
     # Idle threads that spin take the cores from everything else in the process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return InferenceSession(path, options, providers=["CPUExecutionProvider"])
-
-
-def multiplies_int8(processor: Path = PROCESSOR) -> bool | None:
-    """Whether the processor has instructions for products of int8 numbers; None where that is not known."""
-    try:
-        text = processor.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    flags = next((line for line in text.splitlines() if line.lower().startswith(("flags", "features"))), "")
-    return bool(set(flags.split()) & set(INTEGER_PRODUCTS)) if flags else None
-
-
-_WARNED: set[str] = set()
-
-
-def _warn_of_slow_int8() -> None:
-    if multiplies_int8() is False and "int8" not in _WARNED:
-        _WARNED.add("int8")
-        warnings.warn(
-            "this processor has no instructions for int8 products (VNNI): int8 may be no faster than fp32, and sums "
-            "may saturate. Calibrate on this machine, or export without --int8.",
-            stacklevel=4,
-        )

@@ -24,7 +24,6 @@ from uatlite.classifier.several import (
     sigmoid,
 )
 from uatlite.errors import CalibrationError, InputError
-from uatlite.methods.method import TOLERANCE
 from uatlite.metrics.answers import LabelRows, text_bootstrap
 from uatlite.model.architectures import Answering
 from uatlite.predictive import PassLogits
@@ -106,7 +105,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         others = [] if reference is None else [one for one in check_texts(reference, chooses=False) if one not in known]
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
-        learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed), TOLERANCE, None)
+        learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed))
         answers = label_answers(learned.outputs)
         calibration = calibrate_answers(
             learned,

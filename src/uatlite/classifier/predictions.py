@@ -187,7 +187,7 @@ class Predictions(TextPredictions["Prediction"]):
     As an array it is its labels, which is what scikit-learn's tools ask for.
     """
 
-    by_text = (*TextPredictions.by_text, "sets")
+    by_text = (*TextPredictions.by_text, "sets", "second_probabilities", "second_mutual_information")
 
     predictive: Predictive
     rule: AbstentionRule | None = None
@@ -196,6 +196,10 @@ class Predictions(TextPredictions["Prediction"]):
     """(rows, classes): True where the class is in the row's label set"""
     indices: bool = False
     """whether labels are columns rather than names"""
+    second_probabilities: Floats | None = None
+    """(rows, classes): by a second look, NaN where a text had none; None where none was asked for at calibration"""
+    second_mutual_information: Floats | None = None
+    """(rows,): what the passes of a second look disagree about, as `mutual_information`"""
 
     @cached_property
     def labels(self) -> NDArray[Any]:
@@ -260,6 +264,21 @@ class Predictions(TextPredictions["Prediction"]):
             )
         unsure = ~self.rule.answers(trust(self.rule.score, self.predictive), self.predicted)
         return unsure if self.out_of_scope is None else unsure | self.out_of_scope
+
+    @property
+    def doubted(self) -> NDArray[np.bool_]:
+        """(rows,): what gets a second look: where not to answer, or without a rule what is out of scope."""
+        if self.rule is not None:
+            return self.abstain
+        return np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
+
+    @cached_property
+    def second_labels(self) -> list[str | int | None]:
+        """For each text the class by a second look; None where it had none."""
+        if self.second_probabilities is None:
+            return [None] * len(self)
+        names = range(len(self.classes)) if self.indices else self.classes
+        return [None if np.isnan(row).any() else names[int(row.argmax())] for row in self.second_probabilities]
 
     @cached_property
     def reasons(self) -> list[str]:
@@ -359,10 +378,10 @@ class Prediction(TextPrediction[Predictions]):
         return self.among.label_sets[self.row]
 
     def as_row(self) -> dict[str, object]:
-        """label, abstain, reason, above_threshold, label_set, the measures, passes, cut_tokens, scope, ..., p_<class>.
+        """label, abstain, reason, above_threshold, label_set, the measures, second_label, ..., passes, ..., p_<class>.
 
-        What was not asked for at calibration (abstain and above_threshold, label_set) is left out, and so is a scope
-        that is not known. A measure that the method cannot know is None.
+        What was not asked for at calibration (abstain and above_threshold, label_set, a second look) is left out, and
+        so is a scope that is not known. A measure that the method cannot know is None.
         """
         among = self.among
         row: dict[str, object] = {"label": self.label}
@@ -374,6 +393,10 @@ class Prediction(TextPrediction[Predictions]):
         if among.sets is not None:
             row["label_set"] = list(self.label_set)
         row |= {name: _known(getattr(among.predictive, name)[self.row]) for name in MEASURES}
+        if among.second_probabilities is not None and among.second_mutual_information is not None:
+            row["second_label"] = among.second_labels[self.row]
+            row["second_confidence"] = _known(among.second_probabilities[self.row].max())
+            row["second_mutual_information"] = _known(among.second_mutual_information[self.row])
         row |= self._reading()
         return row | {f"p_{name}": value for name, value in self.probabilities.items()}
 

@@ -12,7 +12,7 @@ from uatlite.classifier.product import CheckedPredictor
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, TorchRuntime
 from uatlite.errors import ModelError
-from uatlite.predictive import Predictive, replaced, summarise
+from uatlite.predictive import Predictive, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
@@ -48,24 +48,11 @@ class Predictor(CheckedPredictor[Calibration]):
         """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
         if not texts:
             return self._without_texts()
-        predictions = self.predictions(texts, run(self.runtime, texts, self.settings))
-        return self._look_again(predictions)
+        return self._look_again(self.predictions(texts, run(self.runtime, texts, self.settings)))
 
     def _look_again(self, predictions: Predictions) -> Predictions:
-        """The same predictions, those out of scope with the passes of the method's second look."""
-        method, outside = self.settings.method.second_look, predictions.out_of_scope
-        if method is None or outside is None or not outside.any():
-            return predictions
-        rows = np.flatnonzero(outside)
-        texts = [predictions.texts[row] for row in rows.tolist()]
-        outputs = run(self.runtime, texts, replace(self.settings, method=method))
-        passes = predictions.passes.copy()
-        passes[rows] += outputs.passes
-        return replace(
-            predictions,
-            predictive=replaced(predictions.predictive, rows, predictive(outputs, self.calibrator)),
-            passes=passes,
-        )
+        second = None if self.calibration is None else self.calibration.second_look
+        return predictions if second is None else second.look(predictions, self.runtime, self.settings)
 
     def representations(self, texts: Sequence[Text]) -> Floats:
         """What the head reads of checked texts: (texts, units). Near texts are alike to the model."""
@@ -85,11 +72,7 @@ class Predictor(CheckedPredictor[Calibration]):
 
         asked = explainer.ExplanationOptions(**options)
         reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
-        first = self.predictions([text], reading.outputs)
-        predictions, second = self._look_again(first), self.settings.method.second_look
-        if second is not None and predictions is not first:
-            again = replace(self.settings, method=second)
-            reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, again)
+        predictions = self._look_again(self.predictions([text], reading.outputs))
         return explainer.explain(reading, predictions[0], asked, self.calibrator)
 
     def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:

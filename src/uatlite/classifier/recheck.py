@@ -215,7 +215,7 @@ def _split(
     deciding = now.drawn & thinned(now.inclusion, now.drawn, seed)
     if now.predictions.out_of_scope is not None:
         deciding &= ~now.predictions.out_of_scope
-    if rule.score == RAW_SCORE and raw_score_is_free(calibration.calibrator.name, "nothing"):
+    if rule.score == RAW_SCORE and raw_score_is_free(calibration.calibrator.name):
         return everything, deciding
     fitting = fitting_rows(len(now.labels), seed)
     return fitting, deciding & ~fitting

@@ -53,16 +53,14 @@ def gather(parts: Sequence[Outputs], batches: Sequence[Batch], rows: Sequence[in
 
 
 def over_windows(outputs: Outputs, windows: Windows) -> Outputs:
-    """The outputs of texts from those of their windows: means, and the most passes of a window."""
+    """The outputs of texts from those of their windows: means."""
     cut = replace(outputs, cut=np.array(windows.tokens.cut, dtype=np.int64))
     if len(windows.counts) == len(windows.tokens):
         return cut
-    counts, spent, variance, read = outputs.counts, outputs.spent, outputs.given_variance, outputs.representations
+    variance, read = outputs.given_variance, outputs.representations
     return replace(
         cut,
-        logits=windows.mean(outputs.logits, axis=1) if counts is None else windows.mean_passes(outputs.logits, counts),
-        counts=None if counts is None else windows.most(counts),
-        spent=None if spent is None else windows.most(spent),
+        logits=windows.mean(outputs.logits, axis=1),
         given_variance=None if variance is None else windows.mean(variance),
         representations=None if read is None else windows.mean(read),
     )

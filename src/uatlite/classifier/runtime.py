@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method, Passes
 from uatlite.methods.registry import METHODS
 from uatlite.model.architectures import is_multiple_choice, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch
-from uatlite.predictive import Counts, PassLogits
+from uatlite.predictive import PassLogits
+from uatlite.values import Integers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,17 +33,13 @@ if TYPE_CHECKING:
 class Outputs(PassLogits):
     """What a method says about some texts, averaged over the windows of a text; rows are texts."""
 
-    cut: Counts | None = None
+    cut: Integers | None = None
     """(rows,): tokens that were cut off each row; None where that was not counted"""
-    spent: Counts | None = None
-    """(rows,): passes run for each row, where that differs from the number of its logits"""
 
     @property
-    def passes(self) -> Counts:
+    def passes(self) -> Integers:
         """(rows,): passes run for each row."""
-        if self.spent is not None:
-            return self.spent
-        return np.full(self.logits.shape[1], len(self.logits)) if self.counts is None else self.counts
+        return np.full(self.logits.shape[1], len(self.logits))
 
 
 class Runtime(Protocol):
@@ -190,7 +186,7 @@ class TorchRuntime:
 def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:
     """The method's passes over one batch, off the model's device; `sources` stay where they are."""
     moved = method.run(model, inputs)
-    for name in ("logits", "margin_variance", "counts", "spent", "representation"):
+    for name in ("logits", "margin_variance", "representation"):
         value = getattr(moved, name)
         moved = moved if value is None else replace(moved, **{name: value.detach().cpu()})
     return moved
@@ -199,15 +195,7 @@ def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tenso
 def outputs_of(passes: Passes) -> Outputs:
     """The passes of a batch as arrays."""
 
-    def array(value: Tensor | None, kind: type) -> NDArray[Any] | None:
-        return None if value is None else value.numpy().astype(kind)
-
-    logits = array(passes.logits, np.float64)
+    values = (passes.logits, passes.margin_variance, passes.representation)
+    logits, variance, read = (None if value is None else value.numpy().astype(np.float64) for value in values)
     assert logits is not None
-    return Outputs(
-        logits=logits,
-        given_variance=array(passes.margin_variance, np.float64),
-        counts=array(passes.counts, np.int64),
-        representations=array(passes.representation, np.float64),
-        spent=array(passes.spent, np.int64),
-    )
+    return Outputs(logits=logits, given_variance=variance, representations=read)

@@ -1,4 +1,4 @@
-"""The commands that put a classifier to work: as ONNX graphs without PyTorch, and as a service."""
+"""The commands that put a classifier to work: as an ONNX graph without PyTorch, and as a service."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +16,6 @@ def export(
     int8: Annotated[
         bool, Option("--int8", help="Quantise to int8: half the time, and to be calibrated again.")
     ] = False,
-    passes: Annotated[
-        bool, Option("--passes", help="Also the stochastic passes of the method: uat, fast and mc-* need them.")
-    ] = False,
     texts: Annotated[
         str | None, Option(help="Texts of the task to compare with PyTorch on; a few sentences by default.")
     ] = None,
@@ -29,7 +26,7 @@ def export(
     options: shared.Options = None,
     format: shared.Format = None,
 ) -> None:
-    """Write a classifier as ONNX graphs, which predict and serve run without PyTorch."""
+    """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.export import export as export_classifier
     from uatlite.classifier.saving import check_target
@@ -42,7 +39,7 @@ def export(
     rows = None if texts is None else read_texts(texts, layout, format=format)
     with console.status(f"Exporting {model} …"):
         classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=method is None)
-        difference = export_classifier(classifier, output, int8=int8, passes=passes, texts=rows, overwrite=overwrite)
+        difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)
     console.print(difference.describe())
     if int8 or classifier.calibration_ is None:
         shared.not_calibrated(console, str(output))

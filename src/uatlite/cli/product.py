@@ -160,12 +160,9 @@ def calibrate(
     method: Annotated[
         str | None, Option(help="Method, as in analytic, fast, base or uat:gate=k; distilled by default.")
     ] = None,
-    budget: Annotated[
-        float | None, Option(help="Choose the best method that costs at most this many plain passes, as in 2.0.")
+    second_look: Annotated[
+        str | None, Option(help="Method for a second look at the texts that are abstained on, as in uat.")
     ] = None,
-    tolerance: Annotated[
-        float, Option(help="How much worse a cascade's AURC and ECE may be than its second stage on all rows.")
-    ] = 0.005,
     seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
     max_length: shared.MaxLength = None,
     windows: Annotated[
@@ -203,7 +200,7 @@ def calibrate(
         "threshold": threshold,
         "calibrator": calibrator,
         "label_sets": label_sets,
-        "budget": budget,
+        "second_look": second_look,
     }
     of_labels = {"target_precision": target_precision, "target_wrong": target_wrong}
     risk, recall = {"target_risk": target_risk}, {"target_recall": target_recall}
@@ -212,7 +209,7 @@ def calibrate(
     arguments: dict[str, Any] = shared.given(score=score)
     if isinstance(classifier, UncertaintyClassifier):
         shared.refuse({**of_labels, **recall}, "a model of one class a text; use --target-risk")
-        arguments |= {**of_one, **risk, "per_class": per_class, "tolerance": tolerance}
+        arguments |= {**of_one, **risk, "per_class": per_class}
     elif isinstance(classifier, UncertaintyTagger):
         shared.refuse({**of_one, **of_labels, **classwise}, "a model of entities; use --target-risk or --target-recall")
         layout = entity_layout(data, layout, format=format)

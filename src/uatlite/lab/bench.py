@@ -29,8 +29,7 @@ from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
-from uatlite.passes.engine import run_passes, sample
-from uatlite.passes.graph import MEMORY_BUDGET
+from uatlite.passes.engine import Chunk, run_chunk, sample
 from uatlite.predictive import PassLogits
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Text
@@ -65,8 +64,9 @@ def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     view, config = view_of(model), UATConfig(samples=passes)
     for batch in batches:
         inputs = check_encoded(batch, model)
-        for number in range(passes):
-            run_passes(view, inputs, config, range(number, number + 1), len(batch["input_ids"]), MEMORY_BUDGET)
+        texts, tokens = inputs["input_ids"].shape
+        one_by_one = tuple(range(number, number + 1) for number in range(passes))
+        run_chunk(view, inputs, Chunk(torch.arange(texts), tokens, one_by_one), config)
 
 
 def folded(model: PreTrainedModel, batches: Batches, passes: int) -> None:
@@ -106,11 +106,8 @@ CONTENDERS: dict[str, Contender] = {
     "UAT sequential": sequential,
     "UAT folded": folded,
     "fast": method("fast"),
-    "adaptive": method("adaptive"),
     "analytic": method("analytic"),
     "distilled": distilled,
-    "cascade + fast": method("cascade"),
-    "cascade + analytic": method("cascade:then=analytic"),
 }
 GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
 """These run the number of passes of the plan; the others have their own."""

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.methods.cascade import SECONDS, Second
 from uatlite.methods.method import CalibrationRows, Method, MethodDefaults, Passes, Tuned
-from uatlite.methods.one_pass import ANALYTIC, BASE
+from uatlite.methods.one_pass import ANALYTIC, BASE, Analytic
 from uatlite.methods.read_out import (
     FEWEST_TEXTS,
     FLOOR,
@@ -30,6 +29,7 @@ from uatlite.methods.read_out import (
     label_features_of,
     sampling_noise,
 )
+from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Sampling
 from uatlite.passes.config import UATConfig, spelling
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats
@@ -40,6 +40,18 @@ if TYPE_CHECKING:
 
     from uatlite.attribution.first_order import Candidates
 
+Teacher = Sampling | Analytic
+
+TEACHERS: dict[str, Teacher] = {
+    "fast": FAST,
+    "analytic": ANALYTIC,
+    "uat": UAT,
+    "mc-uniform": MC_UNIFORM,
+    "mc-component": MC_COMPONENT,
+    "mc-global": MC_GLOBAL,
+}
+"""Whose variance may be read off."""
+
 ARRAY = "read_out"
 """The name under which its numbers are stored."""
 
@@ -48,24 +60,22 @@ ARRAY = "read_out"
 class Distilled(MethodDefaults):
     """One plain pass, and the variance that `teacher` would find, by a read-out that calibrating fits.
 
-    Before it is fitted, or where the read-out is poor, the teacher itself runs. With `second_look` it also runs for
-    the texts that a calibrated classifier finds out of scope, where the read-out knows nothing. Of many labels the
-    teacher samples: where the read-out is poor the plain pass runs instead, and there are no variances.
+    Before it is fitted, or where the read-out is poor, the teacher itself runs. Of many labels the teacher samples:
+    where the read-out is poor the plain pass runs instead, and there are no variances.
 
     Of a token classifier the variances are those of candidate tokens, and what the head reads is that of the token.
     Before the read-out is fitted the plain model runs alone, so that its entities are those of the model as it is.
     """
 
-    teacher: Second = ANALYTIC
+    teacher: Teacher = ANALYTIC
     read_out: ReadOut | None = None
-    look_again: bool = False
     summary: str = "UAT-Lite read off one plain pass, fitted when calibrating (of=analytic, uat, ...); for +its"
     knows_variance: bool = True
 
     @property
     def name(self) -> str:
         parts = [] if self.teacher == ANALYTIC else [f"of={self.teacher.name.replace(':', ',')}"]
-        return spelling("distilled", [*parts, *(["second_look=true"] if self.look_again else [])])
+        return spelling("distilled", parts)
 
     @property
     def reads(self) -> bool:
@@ -76,10 +86,6 @@ class Distilled(MethodDefaults):
     def instead(self) -> Method:
         """What runs where the read-out is not used."""
         return BASE if self.read_out is not None and self.read_out.of_labels else self.teacher
-
-    @property
-    def second_look(self) -> Second | None:
-        return self.teacher if self.look_again and self.reads else None
 
     @property
     def stochastic(self) -> bool:
@@ -110,16 +116,11 @@ class Distilled(MethodDefaults):
         return self.read_out is None or not self.read_out.loaded
 
     def changed(self, **settings: str) -> Self:
-        look_again = self.look_again
-        if "second_look" in settings:
-            value = settings.pop("second_look").lower()
-            check_choice("second_look", value, ("true", "false"))
-            look_again = value == "true"
         key = settings.pop("of", None)
         if key is not None:
-            check_choice("of", key, SECONDS)
-        teacher = self.teacher if key is None else SECONDS[key]
-        return replace(self, teacher=teacher.changed(**settings) if settings else teacher, look_again=look_again)
+            check_choice("of", key, TEACHERS)
+        teacher = self.teacher if key is None else TEACHERS[key]
+        return replace(self, teacher=teacher.changed(**settings) if settings else teacher)
 
     def seeded(self, seed: int) -> Self:
         return replace(self, teacher=self.teacher.seeded(seed))
@@ -134,15 +135,14 @@ class Distilled(MethodDefaults):
 
     def to_dict(self) -> dict[str, Any]:
         read_out = None if self.read_out is None else self.read_out.to_dict()
-        own = {"method": "distilled", "second_look": self.look_again, "read_out": read_out}
-        return {**own, "teacher": self.teacher.to_dict()}
+        return {"method": "distilled", "read_out": read_out, "teacher": self.teacher.to_dict()}
 
     def from_dict(self, values: Mapping[str, Any]) -> Self:
         described = values["teacher"]
-        teacher = SECONDS[described["method"]].from_dict(described)
+        teacher = TEACHERS[described["method"]].from_dict(described)
         state = values["read_out"]
         read_out = None if state is None else ReadOut.empty(**state)
-        return replace(self, teacher=teacher, look_again=bool(values["second_look"]), read_out=read_out)
+        return replace(self, teacher=teacher, read_out=read_out)
 
     def to_arrays(self) -> dict[str, Floats]:
         return {} if self.read_out is None else {ARRAY: self.read_out.to_array()}

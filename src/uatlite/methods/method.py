@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.errors import CalibrationError, ConfigurationError
+from uatlite.errors import ConfigurationError
 from uatlite.passes.config import UATConfig
 from uatlite.predictive import PassLogits
 from uatlite.values import Floats
@@ -26,26 +26,18 @@ if TYPE_CHECKING:
     from uatlite.attribution.layers import Propagation
     from uatlite.model.weights import MethodWeights
 
-TOLERANCE = 0.005
-"""By how much AURC and ECE may rise for a lower cost."""
-FEWEST_ROWS = 40
-
 
 @dataclass(frozen=True, eq=False)
 class Passes:
     """What a method says about a batch of texts; of a token classifier, batch is (batch, tokens) in every shape."""
 
     logits: Tensor
-    """(passes, batch, classes), float32; NaN after the last valid pass of a text"""
+    """(passes, batch, classes), float32"""
     margin_variance: Tensor | None = None
     """(batch,): variance of the top-1 minus the top-2 logit, from a method that knows it without sampling; of a model
     of many labels that of each label's logit, (batch, labels)"""
     sources: Propagation | None = None
     """that variance by layer, component and token, from a method that finds it on the way"""
-    counts: Tensor | None = None
-    """(batch,): valid passes per text; None where all are valid"""
-    spent: Tensor | None = None
-    """(batch,): passes run for each text, where that differs from the number of its logits"""
     representation: Tensor | None = None
     """(batch, units): what the head reads, the mean over passes; None where it cannot be seen"""
 
@@ -56,26 +48,18 @@ TAUGHT = 2000
 
 @dataclass(frozen=True, eq=False)
 class CalibrationRows:
-    """Labelled rows that a method learns its free settings from."""
+    """Rows whose texts a method learns its free settings from."""
 
     labels: NDArray[np.int64]
     """(rows,), or (rows, labels) of 0 and 1 for a model of many labels"""
     run: Callable[[Method], PassLogits]
     """what a method says about these rows"""
-    tolerance: float = TOLERANCE
-    """by how much AURC and ECE may rise for a lower cost"""
-    boundary: Callable[[Floats, NDArray[np.bool_]], float] | None = None
-    """the threshold to answer above, from confidences and errors (rows,) each; None without such a rule"""
     run_reference: Callable[[Method], PassLogits] | None = None
     """what a method says about unlabelled texts of the task, where there are some"""
     unit: str = "texts"
     """what rows are, for a sentence"""
     run_some: Callable[[Method, NDArray[np.int64]], PassLogits] | None = None
     """what a method says about some of these rows, by their places; None where they can only be run together"""
-
-    def __post_init__(self) -> None:
-        if not self.tolerance >= 0:
-            raise ConfigurationError(f"tolerance={self.tolerance!r} is not a number from 0 on, as in {TOLERANCE}.")
 
     @property
     def many(self) -> bool:
@@ -89,20 +73,6 @@ class CalibrationRows:
             return places, self.run(teacher)
         places = np.sort(np.random.default_rng(seed).permutation(len(places))[:TAUGHT])
         return places, self.run_some(teacher, places)
-
-    def check_labels(self) -> None:
-        """Raise unless the labels are enough to learn where to spend passes."""
-        if self.many:
-            raise ConfigurationError(
-                "where to spend passes is learned from one class a text, and these rows have many labels; use a method "
-                "that treats all texts alike, such as 'distilled', 'fast' or 'base'."
-            )
-        classes = len(np.unique(self.labels))
-        if len(self.labels) < FEWEST_ROWS or classes < 2:
-            raise CalibrationError(
-                f"{len(self.labels)} rows with {classes} classes are too few to learn where to spend passes: at least "
-                f"{FEWEST_ROWS} rows of two classes are needed. Label more rows, or set it: cascade:threshold=0.9."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,12 +117,12 @@ class Method(Protocol):
 
     @property
     def passes(self) -> int:
-        """Passes per text; the most, where texts differ."""
+        """Passes per text."""
         ...
 
     @property
     def cost(self) -> int:
-        """Passes per text, a backward pass counted as one more; the most, where texts differ."""
+        """Passes per text, a backward pass counted as one more."""
         ...
 
     @property
@@ -167,7 +137,7 @@ class Method(Protocol):
 
     @property
     def config(self) -> UATConfig | None:
-        """The dropout that its passes, or those of its second stage, run under; None without dropout."""
+        """The dropout that its passes run under; None without dropout."""
         ...
 
     @property
@@ -176,23 +146,8 @@ class Method(Protocol):
         ...
 
     @property
-    def then(self) -> Method | None:
-        """The method of its second stage; None where every text gets the same treatment."""
-        ...
-
-    @property
-    def second_look(self) -> Method | None:
-        """The method for texts that turn out to be out of scope; None where they get nothing more."""
-        ...
-
-    @property
     def tunable(self) -> bool:
         """Whether it has free settings that calibration rows decide."""
-        ...
-
-    @property
-    def learns_from_labels(self) -> bool:
-        """Whether its free settings come from the labels of calibration rows, and not from their texts alone."""
         ...
 
     def changed(self, **settings: str) -> Self:
@@ -253,7 +208,7 @@ class Method(Protocol):
 
 
 class MethodDefaults:
-    """What holds for a method that says nothing else: no seed, no dropout, one stage, nothing to learn.
+    """What holds for a method that says nothing else: no seed, no dropout, nothing to learn.
 
     A dataclass that overrides one of the properties by a field gives the field a default.
     """
@@ -291,19 +246,7 @@ class MethodDefaults:
         return None
 
     @property
-    def then(self) -> Method | None:
-        return None
-
-    @property
-    def second_look(self) -> Method | None:
-        return None
-
-    @property
     def tunable(self) -> bool:
-        return False
-
-    @property
-    def learns_from_labels(self) -> bool:
         return False
 
     def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:

@@ -5,8 +5,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import ConfigurationError, nearest
-from uatlite.methods.adaptive import ADAPTIVE
-from uatlite.methods.cascade import CASCADE
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.last_layer import LAPLACE, SNGP, VI_LAST_LAYER
 from uatlite.methods.method import Method
@@ -33,9 +31,14 @@ METHODS: dict[str, Method] = {
     "laplace": LAPLACE,
     "sngp": SNGP,
     "vi-last-layer": VI_LAST_LAYER,
-    "adaptive": ADAPTIVE,
-    "cascade": CASCADE,
 }
+
+# what is gone -> what to use instead
+GONE_METHODS: dict[str, str] = dict.fromkeys(
+    ("cascade", "adaptive"),
+    "use 'distilled', which costs one pass; more passes for the texts that are abstained on are a second look: "
+    "calibrate(..., second_look='uat'), --second-look uat.",
+)
 
 # short name -> name
 METHOD_ALIASES: dict[str, str] = {"mc": "mc-uniform"}
@@ -85,6 +88,8 @@ def split_spelling(text: str) -> tuple[str, dict[str, str]]:
     """The key in `METHODS` of a spelling 'name:setting=value,...', and its settings as they are spelt."""
     name, colon, rest = (part.strip() for part in text.partition(":"))
     key = METHOD_ALIASES.get(name, name)
+    if key in GONE_METHODS:
+        raise ConfigurationError(f"The method {key!r} is gone: {GONE_METHODS[key]}")
     if key not in METHODS:
         allowed = [*METHODS, *METHOD_ALIASES]
         raise ConfigurationError(

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.model.architectures import longest_input
-from uatlite.predictive import mean_logits
 from uatlite.values import Choices, Integers, Text, Words, strings
 
 if TYPE_CHECKING:
@@ -238,31 +237,12 @@ class Windows:
     counts: NDArray[np.int64]
     """(texts,): windows per text, 1 or more"""
 
-    @property
-    def _starts(self) -> NDArray[np.int64]:
-        """(texts,): the first window of each text."""
-        return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
-
-    def most(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The largest over the windows of each text: (windows,) to (texts,)."""
-        return np.asarray(np.maximum.reduceat(values, self._starts))
-
-    def mean_passes(self, logits: NDArray[np.floating], counts: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The mean over windows of logits (passes, windows, classes) with `counts` valid passes per window.
-
-        A text has as many passes as its window with the most; later entries are NaN. A window with fewer passes
-        enters the others with its mean, so that the mean over passes is the mean over windows of their means.
-        """
-        whole = np.where(np.isnan(logits), mean_logits(logits.astype(np.float64), counts), logits)
-        result = self.mean(whole, axis=1)
-        result[np.arange(len(logits))[:, None] >= self.most(counts)] = np.nan
-        return result
-
     def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
         """The mean over the windows of each text: the axis (windows) becomes (texts)."""
         if len(self.counts) == len(self.tokens):
             return np.array(values, dtype=np.float64)
-        sums = np.add.reduceat(values.astype(np.float64), self._starts, axis=axis)
+        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+        sums = np.add.reduceat(values.astype(np.float64), starts, axis=axis)
         shape = [1] * values.ndim
         shape[axis] = len(self.counts)
         return np.asarray(sums / self.counts.reshape(shape))

@@ -1,8 +1,6 @@
 """The engine: stochastic passes over a batch of texts, folded into chunks that fit the caches and a memory budget.
 
-`sample` runs all passes of a configuration. `sample_adaptively` runs them in blocks, and a text whose decision is
-settled leaves the batch. A mask depends on pass, site and position, never on the other texts of the batch, so the
-first k passes of a text are the same in both.
+A mask depends on pass, site and position, never on the other texts of the batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.model.architectures import check_encoded, check_one_answer, unwrap
+from uatlite.model.architectures import check_encoded, unwrap
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
@@ -21,9 +19,11 @@ from uatlite.passes.config import COMPONENTS, UATConfig
 from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
-from uatlite.passes.graph import CACHED_BYTES, MEMORY_BUDGET, Sizes
-from uatlite.passes.stopping import Stopping
 
+CACHED_BYTES = 64 * 2**20
+"""Most bytes of activations of a folded batch that stays in the caches and in memory that the C library keeps."""
+MEMORY_BUDGET = 2**30
+"""Most bytes of activations of a chunk."""
 MOST_PADDING = 256
 """Most tokens of padding over all passes of a chunk; with more, a separate forward is cheaper."""
 _LARGEST_KEPT = 2**25 - 2**16
@@ -115,15 +115,10 @@ def _blocks(tokens: int, mask: Tensor, view: View, config: UATConfig, budget: in
 
 def token_bytes(view: View, tokens: int) -> int:
     """About how many bytes of activations one token of one pass takes at the peak of a layer."""
-    return sizes_of(view).token_bytes(tokens)
-
-
-def sizes_of(view: View) -> Sizes:
-    """What the memory of a forward depends on."""
     config = view.model.config
     hidden = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
-    return Sizes(hidden, inner, int(config.num_attention_heads))
+    return 4 * (2 * inner + 8 * hidden + 3 * int(config.num_attention_heads) * tokens)
 
 
 def keep_freed_memory() -> None:
@@ -319,67 +314,3 @@ def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
             f"{view.layers} attentions: its row in the architecture table does not fit this checkpoint. "
             "Please report it with the output of uatlite.dropout_sites(model)."
         )
-
-
-@dataclass(frozen=True)
-class AdaptiveSamples:
-    """The results of as many passes as each text needed."""
-
-    logits: Tensor
-    """(passes of the configuration, batch, classes); NaN in passes that a text did not run"""
-    counts: Tensor
-    """(batch,): valid passes per text; later entries are NaN"""
-    representation: Tensor | None = None
-    """what the head reads, the mean over the passes of a text: (batch, units); None where it cannot be seen"""
-
-
-def sample_adaptively(
-    model: PreTrainedModel,
-    encoded: Mapping[str, Tensor],
-    config: UATConfig,
-    stopping: Stopping,
-    *,
-    chunk: int | None = None,
-    memory_budget: int = MEMORY_BUDGET,
-) -> AdaptiveSamples:
-    """Run passes in blocks, each over the texts that are not settled yet, up to `config.samples`."""
-    check_one_answer(model, "Adaptive sampling stops where the one answer of a text is settled; use 'fast'.")
-    if config.estimate == "layerwise" and config.modulates:
-        raise ConfigurationError(
-            "estimate='layerwise' needs all passes of a text in one batch, and adaptive sampling runs them in blocks. "
-            "Use estimate='lagged' or 'closed-form'."
-        )
-    view, inputs = _prepare(model, encoded, config)
-    cap, batch = config.samples, len(inputs["input_ids"])
-    ends = (*stopping.looks(cap), cap)
-    active = torch.arange(batch, device=inputs["input_ids"].device)
-    counts = torch.full_like(active, cap)
-    logits: Tensor | None = None
-    summed: Tensor | None = None
-    for start, end in zip((0, *ends), ends, strict=False):
-        compact = {name: value[active] for name, value in inputs.items()}
-        found, read = run_passes(view, compact, config, range(start, end), chunk, memory_budget)
-        if logits is None:
-            logits = found.new_full((cap, batch, found.shape[-1]), torch.nan)
-            summed = None if read is None else torch.zeros_like(read)
-        logits[start:end, active] = found
-        if summed is not None and read is not None:
-            summed[active] += read * (end - start)
-        if end == cap:
-            break
-        done = stopping.settled(logits[:end, active].double().cpu().numpy(), cap)
-        stops = torch.from_numpy(done).to(active.device)
-        counts[active[stops]] = end
-        active = active[~stops]
-        if len(active) == 0:
-            break
-    assert logits is not None
-    return AdaptiveSamples(logits, counts, None if summed is None else summed / counts[:, None])
-
-
-def run_passes(
-    view: View, inputs: Mapping[str, Tensor], config: UATConfig, passes: range, chunk: int | None, memory_budget: int
-) -> tuple[Tensor, Tensor | None]:
-    """Logits (passes, batch, classes) of some of the configuration's passes, and what the head reads (batch, units)."""
-    parts = chunks_of(inputs, view, config, passes, chunk, memory_budget)
-    return _joined([(part, run_chunk(view, inputs, part, config)) for part in parts], view, inputs, len(passes))

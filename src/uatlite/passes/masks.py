@@ -1,4 +1,4 @@
-"""Counter-based dropout masks. They need no torch: exported graphs draw the same ones.
+"""Counter-based dropout masks.
 
 A mask bit is a pure function of (seed, pass, site, token position, unit). There is no generator state, so a text gets
 the same answer in any batch, order, padding, chunk, thread and on any device. A unit's 32 random bits are

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from uatlite.predictive import (
     PassLogits,
     Predictive,
-    by_count,
     margin_direction,
     predict,
     softmax,
@@ -53,13 +52,9 @@ def probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
 
 
 def pass_probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
-    """The same calibrator applied to each pass: (passes, rows, classes), NaN where a row has no such pass."""
-    apply, found = _calibration(passes, calibrator), np.full(passes.logits.shape, np.nan)
-    for number, logits in enumerate(passes.logits):
-        rows = np.flatnonzero(np.full(len(logits), True) if passes.counts is None else passes.counts > number)
-        if len(rows):
-            found[number, rows] = apply(logits[rows], rows)
-    return found
+    """The same calibrator applied to each pass: (passes, rows, classes)."""
+    apply, rows = _calibration(passes, calibrator), np.arange(passes.logits.shape[1])
+    return np.stack([apply(logits, rows) for logits in passes.logits])
 
 
 def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
@@ -70,12 +65,9 @@ def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
     if passes.given_variance is not None:
         return summarise_gaussian(passes.mean_logits, passes.given_variance, _calibration(passes, calibrator))
     if calibrator is None:
-        return predict(passes.logits, counts=passes.counts)
-    own, each = probabilities(passes, calibrator), pass_probabilities(passes, calibrator)
-    if passes.counts is None:
-        return summarise(own, each, passes.mean_logits)
-    means = passes.mean_logits
-    return by_count(passes.counts, lambda count, rows: summarise(own[rows], each[:count, rows], means[rows]))
+        return predict(passes.logits)
+    each = pass_probabilities(passes, calibrator)
+    return summarise(probabilities(passes, calibrator), each, passes.mean_logits)
 
 
 def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, shares: Sequence[float]) -> Floats | None:

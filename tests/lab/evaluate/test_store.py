@@ -217,7 +217,7 @@ def test_all_runs_are_one_table_for_arrow(tmp_path: Path, order: list[int]) -> N
         fill(store.begin(make_provenance(seed=seed)), order)
     table = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table()
     assert table.num_rows == 2 * ROWS
-    assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance", "passes"}
+    assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance"}
 
 
 def test_reading_needs_no_torch(tmp_path: Path, order: list[int]) -> None:
@@ -236,43 +236,3 @@ def test_a_piece_keeps_every_bit(tmp_path: Path) -> None:
     with path.open("wb") as file:
         write_piece(file, piece)
     assert read_piece(path).checksum == piece.checksum
-
-
-def ragged_piece(rows: list[int]) -> Piece:
-    """Row r has 1 + r % 3 of the passes, where 3 are the most of this run."""
-    whole = make_piece(rows)
-    counts = 1 + whole.rows.astype(np.int64) % 3
-    own = np.arange(PASSES)[:, None] < counts
-    logits = np.where(own[..., None], whole.logits, np.nan).astype(np.float32)
-    return replace(whole, logits=logits, counts=counts, spent=(counts + 1).astype(np.int32))
-
-
-def test_rows_with_different_numbers_of_passes_come_back_as_they_were(tmp_path: Path, order: list[int]) -> None:
-    run = Store(tmp_path).begin(make_provenance())
-    # the last piece has rows with a single pass only, the others are mixed
-    order.sort(key=lambda row: row % 3 == 0)
-    for number, rows in enumerate(run.plan(order)):
-        run.write(number, ragged_piece(rows.tolist()))
-    run.finish()
-    found, expected = run.read(), ragged_piece(list(range(ROWS)))
-    assert found.counts is not None
-    np.testing.assert_array_equal(found.counts, expected.counts)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(found.spent, expected.spent)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(found.logits, expected.logits[:3])
-    some = found.take(np.array([4, 0]))
-    assert some.ids == ("id-4", "id-0")
-    assert some.counts is not None
-    assert some.counts.tolist() == [2, 1]
-    np.testing.assert_array_equal(some.logits, expected.logits[:3, [4, 0]])
-
-
-def test_rows_that_all_stopped_at_one_pass_are_a_run_of_one(tmp_path: Path, order: list[int]) -> None:
-    run = Store(tmp_path).begin(make_provenance())
-    for number, rows in enumerate(run.plan(order)):
-        whole = make_piece(rows.tolist())
-        logits = np.where(np.arange(PASSES)[:, None, None] < 1, whole.logits, np.nan).astype(np.float32)
-        run.write(number, replace(whole, logits=logits, counts=np.ones(len(rows), dtype=np.int64)))
-    run.finish()
-    found = run.read()
-    assert found.counts is None
-    np.testing.assert_array_equal(found.logits, make_piece(list(range(ROWS))).logits[:1])

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics, suggestion
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import cost_of, evaluate
-from uatlite.methods.registry import parse_method
+from uatlite.lab.evaluate.suite import evaluate
 from uatlite.metrics.bootstrap import METRICS
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
@@ -163,20 +161,6 @@ def test_a_plan_is_checked_before_anything_runs(plan: Plan, changes: dict[str, o
 def test_calibrating_and_testing_on_the_same_rows_is_refused(rows: Path) -> None:
     with pytest.raises(ConfigurationError, match="fitted and tested on the same rows"):
         Plan(parse_contenders("ts"), SetChoice(task_from_file(rows), "calibration"))
-
-
-@pytest.mark.parametrize(
-    ("method", "spent", "cost"),
-    [
-        ("base", None, 1), ("analytic", None, 2), ("uat", None, 10), ("adaptive", [2, 4, 10, 10], 6.5),
-        ("cascade", [1, 1, 1, 6], 9 / 4), ("cascade:then=analytic", [1, 1, 1, 2], (3 * 1 + 3) / 4),
-    ],
-)  # fmt: skip
-def test_a_cost_counts_the_passes_that_were_run_forward_and_back(
-    method: str, spent: list[int] | None, cost: float
-) -> None:
-    run = SimpleNamespace(spent=None if spent is None else np.array(spent))
-    assert cost_of(parse_method(method), run) == cost  # type: ignore[arg-type]
 
 
 def test_a_method_without_its_own_calibrator_suggests_it(plan: Plan, rows: Path) -> None:

@@ -48,13 +48,13 @@ def test_one_that_nothing_beats_is_used_at_every_cost() -> None:
 
 
 def test_a_dearer_one_is_used_from_the_cost_on_at_which_it_beats_the_cheap_one() -> None:
-    costs = {"base": 1, "analytic": 2, "adaptive": 2.8, "uat": 10, "more": 20}
-    found = verdict({"base": 0.4, "analytic": 0.34, "adaptive": 0.33, "uat": 0.3, "more": 0.31}, costs, width=0.035)
+    costs = {"base": 1, "analytic": 2, "fast": 2.8, "uat": 10, "more": 20}
+    found = verdict({"base": 0.4, "analytic": 0.34, "fast": 0.33, "uat": 0.3, "more": 0.31}, costs, width=0.035)
     assert {choice.passes: choice.contender for choice in found.choices} == {
-        1: "base", 2: "analytic", 5: "analytic", 10: "adaptive", 20: "adaptive"
+        1: "base", 2: "analytic", 5: "analytic", 10: "fast", 20: "fast"
     }  # fmt: skip
-    assert found.choices[2].level == ("adaptive",)
-    assert found.distinct == ("base", "analytic", "adaptive")
+    assert found.choices[2].level == ("fast",)
+    assert found.distinct == ("base", "analytic", "fast")
 
 
 def test_a_cost_that_none_meets_has_no_choice() -> None:

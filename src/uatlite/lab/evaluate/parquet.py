@@ -13,7 +13,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,25 +35,13 @@ class Piece:
     labels: NDArray[np.int32]
     """(rows,); NO_LABEL where there is none"""
     logits: NDArray[np.float32]
-    """(passes, rows, classes); NaN where a row has fewer passes"""
+    """(passes, rows, classes)"""
     margin_variance: NDArray[np.float32] | None
     """(rows,), or None where the method does not give it"""
     seconds: float
     """how long the method ran"""
-    counts: NDArray[np.int64] | None = None
-    """(rows,): valid passes per row, where rows differ"""
-    spent: NDArray[np.int32] | None = None
-    """(rows,): passes that were run per row, where the method decides row by row"""
     representations: NDArray[np.float32] | None = None
     """(rows, units): what the head reads, from methods with one pass"""
-
-    def trimmed(self) -> "Piece":
-        """Without passes that no row has, and without counts where all rows have the same number."""
-        if self.counts is None:
-            return self
-        most = int(self.counts.max())
-        differ = bool((self.counts != most).any())
-        return replace(self, logits=self.logits[:most], counts=self.counts.astype(np.int64) if differ else None)
 
     @property
     def checksum(self) -> str:
@@ -62,23 +50,21 @@ class Piece:
         for values in (self.rows, self.labels, self.logits, self.margin_variance):
             digest.update(b"none" if values is None else str(values.shape).encode())
             digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
-        for numbers in (self.counts, self.spent, self.representations):  # absent ones add nothing, as in older pieces
-            digest.update(b"" if numbers is None else np.ascontiguousarray(numbers).tobytes())
+        read = self.representations
+        digest.update(b"" if read is None else np.ascontiguousarray(read).tobytes())
         return digest.hexdigest()
 
 
 def write_piece(file: IO[bytes], piece: Piece) -> None:
     """Write a piece as Parquet."""
     pa, pq = _arrow()
-    piece = piece.trimmed()
     table = pa.table(
         {
             "row": pa.array(piece.rows, pa.int32()),
             "id": pa.array(piece.ids, pa.string()),
             "label": pa.array(piece.labels, pa.int32(), mask=piece.labels == NO_LABEL),
-            "logits": _nested(pa, piece.logits.transpose(1, 0, 2), piece.counts),
+            "logits": _nested(pa, piece.logits.transpose(1, 0, 2)),
             "margin_variance": _column(pa, piece.margin_variance, len(piece.ids), pa.float32()),
-            "passes": _column(pa, piece.spent, len(piece.ids), pa.int32()),
         }
     )
     if piece.representations is not None:
@@ -107,16 +93,13 @@ _WAY_OUT = "Delete it and run the same command again: only its rows are computed
 
 
 def _piece(table: Any) -> Piece:
-    logits, counts = _array(table["logits"])
     return Piece(
         rows=table["row"].to_numpy(),
         ids=tuple(table["id"].to_pylist()),
         labels=table["label"].fill_null(NO_LABEL).to_numpy(),
-        logits=logits.transpose(1, 0, 2),
+        logits=_array(table["logits"]).transpose(1, 0, 2),
         margin_variance=_values(table, "margin_variance"),
         seconds=float(table.schema.metadata[b"uatlite.seconds"]),
-        counts=counts,
-        spent=_values(table, "passes"),
         representations=_representations(table),
     )
 
@@ -129,30 +112,22 @@ def _representations(table: Any) -> NDArray[np.float32] | None:
     return units
 
 
-def _nested(pa: Any, values: NDArray[np.float32], counts: NDArray[np.int64] | None) -> Any:
-    """(rows, passes, classes) as a column of lists of lists, each row with the passes that it has."""
+def _nested(pa: Any, values: NDArray[np.float32]) -> Any:
+    """(rows, passes, classes) as a column of lists of lists."""
     rows, passes, classes = values.shape
-    each = np.full(rows, passes) if counts is None else counts
-    own = np.arange(passes) < each[:, None]
-    flat = pa.array(np.ascontiguousarray(values[own]).reshape(-1), pa.float32())
-    inner = pa.ListArray.from_arrays(pa.array(np.arange(each.sum() + 1, dtype=np.int32) * classes), flat)
-    ends = np.concatenate([[0], np.cumsum(each)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), inner)
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1), pa.float32())
+    inner = pa.ListArray.from_arrays(pa.array(np.arange(rows * passes + 1, dtype=np.int32) * classes), flat)
+    return pa.ListArray.from_arrays(pa.array(np.arange(rows + 1, dtype=np.int32) * passes), inner)
 
 
-def _array(column: Any) -> tuple[NDArray[np.float32], NDArray[np.int64] | None]:
-    """The inverse of `_nested`: (rows, passes, classes), and counts (rows,) where rows differ in their passes."""
+def _array(column: Any) -> NDArray[np.float32]:
+    """The inverse of `_nested`: (rows, passes, classes)."""
     outer = column.combine_chunks()
     inner = outer.flatten()
-    counts = outer.value_lengths().to_numpy().astype(np.int64)
-    classes = {*inner.value_lengths().to_pylist()}
-    if len(classes) != 1 or counts.min() < 1:
-        raise ValueError(f"passes of {sorted(classes)} classes")
-    flat = np.asarray(inner.flatten().to_numpy()).reshape(-1, classes.pop())
-    own = np.arange(counts.max()) < counts[:, None]
-    values = np.full((*own.shape, flat.shape[1]), np.nan, dtype=np.float32)
-    values[own] = flat
-    return values, None if own.all() else counts
+    sizes = {*outer.value_lengths().to_pylist()}, {*inner.value_lengths().to_pylist()}
+    if any(len(size) != 1 for size in sizes):
+        raise ValueError(f"rows of {sorted(sizes[0])} passes of {sorted(sizes[1])} classes")
+    return np.asarray(inner.flatten().to_numpy()).reshape(len(outer), sizes[0].pop(), sizes[1].pop())
 
 
 def _column(pa: Any, values: NDArray[Any] | None, rows: int, kind: Any) -> Any:

@@ -61,7 +61,7 @@ class Contender:
     @property
     def fitted(self) -> bool:
         """Whether it needs calibration rows: for its calibrator, or because its method learns from their texts."""
-        return self.calibrated or (self.method.tunable and not self.method.learns_from_labels)
+        return self.calibrated or self.method.tunable
 
 
 def parse_contender(text: str) -> Contender:

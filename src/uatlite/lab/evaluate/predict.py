@@ -124,7 +124,7 @@ def learn(
 
     `run` gives what another method says of those texts, for instance from a store; without it the model runs.
     """
-    if not method.tunable or method.learns_from_labels:
+    if not method.tunable:
         return method, calibration
     tokens = calibration.tokens
     run = run or partial(run_tokens, calibration.checkpoint.model, tokens=tokens)
@@ -203,7 +203,6 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     started = time.perf_counter()
     found = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
     seconds = time.perf_counter() - started
-    spent = found.counts if found.spent is None else found.spent
     variance = prepared.left_out[method.name][rows] if method.name in prepared.left_out else found.given_variance
     read = found.representations if method.passes == 1 else None
     examples = [prepared.dataset.examples[row] for row in rows]
@@ -215,7 +214,5 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
         logits=found.logits.astype(np.float32),
         margin_variance=None if variance is None else variance.astype(np.float32),
         seconds=seconds,
-        counts=found.counts,
-        spent=None if spent is None else spent.astype(np.int32),
         representations=None if read is None else read.astype(np.float32),
     )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from uatlite.errors import StoreError
 from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
-from uatlite.predictive import Counts, PassLogits
+from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
 from uatlite.text.pieces import Pieces
 
@@ -130,15 +130,11 @@ class StoredPredictions:
     labels: NDArray[np.int64]
     """(rows,): indices into `provenance.labels`, NO_LABEL where there is none"""
     logits: NDArray[np.float32]
-    """(passes, rows, classes of the model); NaN where a row has fewer passes"""
+    """(passes, rows, classes of the model)"""
     margin_variance: NDArray[np.float32] | None
     """(rows,); None unless the method gives it without sampling"""
     seconds: float
     """how long the method ran, all pieces together"""
-    counts: Counts | None = None
-    """(rows,): valid passes per row, where rows differ"""
-    spent: NDArray[np.int64] | None = None
-    """(rows,): passes that were run per row, where the method decides row by row"""
     representations: NDArray[np.float32] | None = None
     """(rows, units): what the head reads; None unless the method has one pass"""
 
@@ -147,7 +143,7 @@ class StoredPredictions:
         """The logits as calibrators take them, in double precision."""
         variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)
         read = None if self.representations is None else self.representations.astype(np.float64)
-        return PassLogits(self.logits.astype(np.float64), variance, self.counts, read)
+        return PassLogits(self.logits.astype(np.float64), variance, read)
 
     def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
         """Only the rows at these places."""
@@ -161,8 +157,6 @@ class StoredPredictions:
             labels=self.labels[places],
             logits=self.logits[:, places],
             margin_variance=taken(self.margin_variance),
-            counts=taken(self.counts),
-            spent=taken(self.spent),
             representations=taken(self.representations),
         )
 
@@ -221,16 +215,13 @@ class StoredRun:
         order = np.argsort(rows, kind="stable")
         if not np.array_equal(rows[order], np.arange(self.provenance.rows)):
             raise StoreError(f"{self.directory} does not hold each row exactly once; delete it and run again.")
-        logits, counts = _join_passes(pieces)
         joined = StoredPredictions(
             provenance=self.provenance,
             ids=tuple(name for piece in pieces for name in piece.ids),
             labels=np.concatenate([piece.labels for piece in pieces]).astype(np.int64),
-            logits=logits,
+            logits=np.concatenate([piece.logits for piece in pieces], axis=1),
             margin_variance=_join([piece.margin_variance for piece in pieces]),
             seconds=sum(piece.seconds for piece in pieces),
-            counts=counts,
-            spent=_join([piece.spent for piece in pieces]),
             representations=_join([piece.representations for piece in pieces]),
         )
         return joined.take(order)
@@ -288,12 +279,3 @@ def _join(values: list[NDArray[Any] | None]) -> NDArray[Any] | None:
     """A column of all pieces; None unless every piece has it."""
     known = [value for value in values if value is not None]
     return np.concatenate(known) if len(known) == len(values) else None
-
-
-def _join_passes(pieces: list[Piece]) -> tuple[NDArray[np.float32], Counts | None]:
-    """Logits (passes, rows, classes) of all pieces; counts (rows,) where rows have different numbers of passes."""
-    counts = [np.full(len(p.ids), len(p.logits)) if p.counts is None else p.counts for p in pieces]
-    most = max(len(piece.logits) for piece in pieces)
-    padded = [np.pad(p.logits, ((0, most - len(p.logits)), (0, 0), (0, 0)), constant_values=np.nan) for p in pieces]
-    joined = np.concatenate(counts)
-    return np.concatenate(padded, axis=1), None if (joined == most).all() else joined

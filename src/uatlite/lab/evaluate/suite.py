@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from uatlite.errors import CalibrationError
 from uatlite.lab.evaluate.out_of_scope import (
     PlainReader,
@@ -273,15 +271,7 @@ def _about(contender: Contender, method: Method, runs: Sequence[StoredPrediction
         "method": contender.method.to_dict(),
         "model": runs[0].provenance.model,
         "calibrator": contender.calibrator,
-        "cost": sum(cost_of(method, run) for run in runs) / len(runs),
+        "cost": float(method.cost),
         "seeds": len(runs),
         "seconds_per_text": sum(run.seconds for run in runs) / rows,
     }
-
-
-def cost_of(method: Method, run: StoredPredictions) -> float:
-    """Passes of a text on average, a backward pass counted as one more."""
-    if run.spent is None:
-        return float(method.cost)
-    backward = (method.cost - method.passes) * np.mean(run.spent == method.passes)  # of texts that go all the way
-    return float(run.spent.mean() + backward)

@@ -203,7 +203,7 @@ class Artifacts:
     def _learned(self, job: PredictionJob) -> tuple[Method, Prepared | None]:
         """The method of a job and, if it learned from the calibration texts of its model, those."""
         method = parse_method(job.method)
-        if not method.tunable or method.learns_from_labels:
+        if not method.tunable:
             return method, None
         if (job.fit, job.method) not in self._lessons:
             home = PredictionJob(job.fit, job.method, f"{job.fit.task}/{CALIBRATION}")
@@ -221,7 +221,7 @@ class Artifacts:
             return {name: value for name, value in values.items() if value is not None}
 
         said = self.cached("said", fit, [method.to_dict(), prepared.dataset.fingerprint], compute)
-        return PassLogits(**said)  # type: ignore[arg-type]
+        return PassLogits(**said)
 
     def predict(self, job: PredictionJob, advance: Callable[[float], None]) -> None:
         """Compute what the store does not have of a job; `advance` gets the finished work, stored rows included."""
