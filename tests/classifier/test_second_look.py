@@ -67,7 +67,7 @@ def test_without_a_rule_it_is_for_texts_out_of_scope(build: Build, labelled: Lab
 
 def test_it_is_saved_sliced_and_explained(build: Build, labelled: Labelled, tmp_path: Path) -> None:
     texts, labels = labelled(300)
-    clf = build("fast:samples=2").calibrate(texts, labels, target_risk=0.5, second_look=SECOND)
+    clf = build("fast:samples=2").calibrate(texts, labels, target_coverage=0.6, second_look=SECOND)
     clf.save_pretrained(tmp_path / "saved")
     again = UncertaintyClassifier.from_pretrained(tmp_path / "saved")
     new = labelled(40, seed=2)[0]
