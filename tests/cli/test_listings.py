@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from uatlite.cli import main
+from uatlite.cli.app import app
+from uatlite.cli.gone import GONE, check_gone
+from uatlite.errors import ConfigurationError
 from uatlite.methods.registry import METHODS
 from uatlite.text.catalogue import TASKS
 
@@ -61,3 +65,26 @@ def test_without_the_extra_the_way_out_is_named(
         main(["methods"])
     assert ended.value.code == 2
     assert "typer is not installed; this needs it: pip install 'uatlite[data]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_what_is_gone_says_what_to_use_instead(gone: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*gone.split(), "something"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"Error: '{gone}' is gone: {GONE[gone]}\n"
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_what_is_gone_is_gone(gone: str) -> None:
+    name, *option = gone.split()
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    if len(option) < 2:  # else one value of an option is gone, and the option stays
+        assert name not in commands or (option and option[0] not in [n for p in commands[name].params for n in p.opts])
+
+
+def test_a_text_is_not_an_option_that_is_gone() -> None:
+    check_gone(["explain", "pick", "--", "--as"])
+    check_gone(["predict", "--as", "pick"])
+    with pytest.raises(ConfigurationError, match="Label Studio"):
+        check_gone(["--debug", "pick", "rows.csv", "--as=argilla"])

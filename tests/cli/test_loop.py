@@ -69,19 +69,14 @@ def test_from_scored_rows_to_a_new_version_and_back(
     assert "at most 95.00% of the answers are wrong" in capsys.readouterr().err
 
 
-def test_files_for_tools_and_suspects(
-    calibrated_dir: Path, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tasks = tmp_path / "tasks.json"
+def test_rows_to_label_and_suspects(scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spread = tmp_path / "spread.jsonl"
-    assert call("pick", scored, "--text", "body", "--budget", 40, "--model", calibrated_dir, "-o", spread) == 0
+    assert call("pick", scored, "--text", "body", "--budget", 40, "-o", spread) == 0
     assert len(spread.read_text().splitlines()) == 40
     capsys.readouterr()
-    assert call("pick", scored, "--text", "body", "--budget", 10, "--as", "label-studio", "-o", tasks) == 0
-    assert len(json.loads(tasks.read_text())) == 10
     assert call("pick", scored, "--errors", "--label", "stars", "-o", tmp_path / "suspects.csv") == 0
     assert "rows are probably mislabelled" in capsys.readouterr().err
-    assert call("pick", scored, "--budget", 40, "--model", calibrated_dir, "-o", tmp_path / "known.jsonl") == 0
+    assert call("pick", scored, "--budget", 40, "-o", tmp_path / "known.jsonl") == 0
     assert (tmp_path / "known.jsonl").read_bytes() == spread.read_bytes()  # its summary knows the column
     capsys.readouterr()
     assert call("pick", scored, "--text", "words", "-o", tmp_path / "x.jsonl") == 2

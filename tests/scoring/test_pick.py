@@ -1,9 +1,8 @@
-"""Which rows are picked, with which probabilities, and the files that labelling tools import."""
+"""Which rows are picked, with which probabilities, and the files that people label."""
 
 import csv
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from uatlite.scoring.pick import (
     write_picked,
 )
 from uatlite.text.schema import Layout
-from uatlite.values import Choices, Floats, Text
+from uatlite.values import Choices
 
 
 def scored(rows: int = 200) -> list[ScoredRow]:
@@ -71,24 +70,6 @@ def test_helpful_rows_are_doubtful_spread_and_no_near_duplicates() -> None:
     assert Counter(one.reason for one in pick(same, 40)) == {RANDOM: 38, DOUBTFUL: 1, OUTSIDE: 1}
 
 
-def test_helpful_rows_are_spread_over_representations_where_these_are_known() -> None:
-    rows = scored()
-    vectors = {row.text: np.random.default_rng(place).normal(size=3) for place, row in enumerate(rows)}
-
-    def represent(texts: Sequence[Text]) -> Floats:
-        return np.array([vectors[str(text)] for text in texts])
-
-    picked = [one.row.text for one in pick(rows, 40, represent=represent) if one.reason == DOUBTFUL]
-    pool = [row.text for row in rows[20:45]]  # the 25 least confident
-    expected = [pool[0]]
-    while len(expected) < 5:
-        nearest = {text: min(float(np.sum((vectors[text] - vectors[one]) ** 2)) for one in expected) for text in pool}
-        expected.append(max(pool, key=lambda text: nearest[text]))
-    assert picked == expected
-    one_place = pick(rows, 40, represent=lambda texts: np.zeros((len(texts), 3)))
-    assert Counter(one.reason for one in one_place) == {RANDOM: 30, DOUBTFUL: 5, OUTSIDE: 5}
-
-
 def test_few_rows_all_rows_and_no_decisions() -> None:
     everything = pick(scored(), 500)
     assert {one.inclusion for one in everything} == {1.0}
@@ -117,7 +98,7 @@ def test_vectors_of_the_same_words_are_the_same() -> None:
 FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
 
 
-def test_files_for_people_and_for_tools(tmp_path: Path) -> None:
+def test_files_for_people(tmp_path: Path) -> None:
     picked = pick(scored(), 8)
     for name in ("rows.jsonl", "rows.csv"):
         write_picked(tmp_path / name, picked)
@@ -126,19 +107,6 @@ def test_files_for_people_and_for_tools(tmp_path: Path) -> None:
     assert all(line["label"] == "" for line in lines)
     with open(tmp_path / "rows.csv", newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == [line["id"] for line in lines]
-    write_picked(tmp_path / "tasks.json", picked, "label-studio")
-    tasks = json.loads((tmp_path / "tasks.json").read_text())
-    # Label Studio: a list of tasks, each with the object `data`; no prediction, which annotators would follow
-    assert [set(task) for task in tasks] == [{"data"}] * 8
-    assert set(tasks[0]["data"]) == {"id", "text", "reason", "inclusion"}
-    write_picked(tmp_path / "records.json", picked, "argilla")
-    records = json.loads((tmp_path / "records.json").read_text())
-    # Argilla, Dataset.records.from_json: fields and metadata are objects, suggestions and responses by question
-    assert set(records[0]) == {"id", "fields", "metadata", "suggestions", "responses", "vectors"}
-    assert records[0]["fields"] == {"text": lines[0]["text"]}
-    assert records[0]["metadata"] == {"reason": lines[0]["reason"], "inclusion": lines[0]["inclusion"]}
-    with pytest.raises(ConfigurationError, match="format='prodigy' is not one of: label-studio, argilla"):
-        write_picked(tmp_path / "x.json", picked, "prodigy")
 
 
 def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:

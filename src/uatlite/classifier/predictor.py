@@ -1,6 +1,5 @@
 """A classifier that is ready to run: settings and calibration are built and checked once, for any number of texts."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +52,6 @@ class Predictor(CheckedPredictor[Calibration]):
     def _look_again(self, predictions: Predictions) -> Predictions:
         second = None if self.calibration is None else self.calibration.second_look
         return predictions if second is None else second.look(predictions, self.runtime, self.settings)
-
-    def representations(self, texts: Sequence[Text]) -> Floats:
-        """What the head reads of checked texts: (texts, units). Near texts are alike to the model."""
-        found = run(self.runtime, list(texts), self.settings).representations
-        if found is None:
-            raise ModelError(f"the method {self.settings.method.name!r} gives no representations of texts.")
-        return found
 
     def explain(self, text: Text, **options: Any) -> "Explanation":
         """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from uatlite.cli.gone import check_gone
 from uatlite.errors import MissingDependency, UATLiteError
 
 DEBUG = "--debug"
@@ -23,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = DEBUG in given
     _quieten_transformers()
     try:
+        check_gone(given)
         _app()(args=[argument for argument in given if argument != DEBUG], prog_name="uatlite")
     except (UATLiteError, ModuleNotFoundError) as error:
         extra = EXTRAS.get(str(getattr(error, "name", "")).partition(".")[0])

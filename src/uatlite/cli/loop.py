@@ -161,19 +161,15 @@ def _print(console: Console, state: "WatchState", *, new: int | None) -> None:
 
 def pick(
     scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep-text).")],
-    output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV, Parquet, or JSON by --as.")],
+    output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV or Parquet, by extension.")],
     budget: Annotated[int, Option(help="How many rows to label.")] = 100,
     random_share: Annotated[
         float, Option(help="Share drawn at random from the answers; the others are doubtful or out of scope.")
     ] = 0.75,
     of: Annotated[str, Option(help="What is drawn from at random: answers, or all rows.")] = "answers",
-    as_: Annotated[str | None, Option("--as", help="label-studio or argilla: the JSON that these import.")] = None,
     errors: Annotated[
         bool, Option("--errors", help="Instead: rows of a labelled file that are probably mislabelled.")
     ] = False,
-    model: Annotated[
-        str | None, Option(help="The classifier that scored the rows: spread them as it sees them, not by their words.")
-    ] = None,
     label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
     seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
     text: shared.KnownText = None,
@@ -200,19 +196,11 @@ def pick(
     asked = {"text": text, "pair": text_pair, "options": options}
     layout = remembered_layout(scored, Layout(label=None, id=id), asked, columns_of_input(scored), format=format)
     rows = picking.read_scored(scored, layout, format=format)
-    represent = None
-    if model is not None:
-        from uatlite.classifier.classifier import UncertaintyClassifier
-
-        represent = UncertaintyClassifier.from_pretrained(model).predictor().representations
-    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed, represent=represent)
-    picking.write_picked(output, picked, as_)
+    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
+    picking.write_picked(output, picked)
     for line in picking.describe(picked, len(rows)):
         console.print(line)
-    if as_ is None:
-        console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
-    else:
-        console.print(f"Wrote {output}. Import it and label; export it as CSV, then: uatlite recheck DIR labelled.csv")
+    console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
 
 
 def recheck(

@@ -9,9 +9,8 @@ as a member of another class where the probability of that class reaches its thr
 class whose rows the model is rarely sure of so has a low threshold, and one that it favours a high one.
 """
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +25,7 @@ from uatlite.text.examples import example_of, require_columns
 from uatlite.text.labels import class_indices
 from uatlite.text.rows import Reject, read_rows
 from uatlite.text.schema import Layout
-from uatlite.text.write import row_writer, write_text
+from uatlite.text.write import row_writer
 from uatlite.trust.rule import Uncertainties, trust
 from uatlite.values import Choices, Floats, Integers, Text, check_array, check_labels, check_share, strings
 
@@ -40,8 +39,6 @@ SAME = 0.9
 MOST_OFF = 1e-3
 """How far the probabilities of a row may be from a sum of 1, for rounding in files."""
 POPULATIONS = ("answers", "all")
-Represent = Callable[[Sequence[Text]], Floats]
-"""The vectors of some texts: (texts, units)."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +132,12 @@ def pick(
     random_share: float = RANDOM_SHARE,
     of: str = "answers",
     seed: int = 0,
-    represent: Represent | None = None,
 ) -> list[Picked]:
     """At most `budget` rows: `random_share` of them drawn from the answers, or from `all`, the others the helpful ones.
 
     The helpful ones are chosen first, doubtful and out of scope in equal parts, and the random ones from what is left:
     n of N rows without replacement, so that each has the inclusion probability n/N. Where there are few of a kind, the
-    random ones get their share. `represent` gives the vectors that the helpful ones are spread over.
+    random ones get their share.
     """
     check_choice("of", of, POPULATIONS)
     if budget < 1:
@@ -151,11 +147,11 @@ def pick(
     helpful = budget - math.ceil(random_share * budget)
     outside = [place for place, row in enumerate(rows) if row.outside]
     outside.sort(key=lambda place: rows[place].scope)
-    chosen = dict.fromkeys(spread(rows, outside, helpful // 2, represent), OUTSIDE)
+    chosen = dict.fromkeys(spread(rows, outside, helpful // 2), OUTSIDE)
     withheld = any(not row.answered for row in rows)
     doubtful = [p for p, row in enumerate(rows) if not row.outside and not (withheld and row.answered)]
     doubtful.sort(key=lambda place: rows[place].confidence)
-    chosen |= dict.fromkeys(spread(rows, doubtful, helpful - len(chosen), represent), DOUBTFUL)
+    chosen |= dict.fromkeys(spread(rows, doubtful, helpful - len(chosen)), DOUBTFUL)
     population = [p for p, row in enumerate(rows) if p not in chosen and (of == "all" or row.answered)]
     size = min(budget - len(chosen), len(population))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(population))[:size]).tolist()
@@ -164,25 +160,20 @@ def pick(
     return picked + [Picked(rows[place], reason, 1.0) for place, reason in chosen.items()]
 
 
-def spread(
-    rows: Sequence[ScoredRow], ranked: Sequence[int], count: int, represent: Represent | None = None
-) -> list[int]:
-    """At most `count` of the ranked places, far from each other and without near-duplicates.
+def spread(rows: Sequence[ScoredRow], ranked: Sequence[int], count: int) -> list[int]:
+    """At most `count` of the ranked places, far from each other by their words and without near-duplicates.
 
-    Among the first `POOL` times `count` the first is taken, then always the one that is farthest from those taken: by
-    the vectors of `represent`, or else by the words.
+    Among the first `POOL` times `count` the first is taken, then always the one that is farthest from those taken.
     """
     pool = list(ranked[: POOL * count])
     if not pool or count < 1:
         return []
-    texts = [rows[place].text for place in pool]
-    words = text_vectors(texts)
-    vectors = words if represent is None else represent(texts)
+    vectors = text_vectors([rows[place].text for place in pool])
     taken, left = [0], np.arange(len(pool)) > 0
     distance = np.full(len(pool), np.inf)
     while len(taken) < count:
         last = taken[-1]
-        left &= words @ words[last] < SAME
+        left &= vectors @ vectors[last] < SAME
         distance = np.minimum(distance, np.sum((vectors - vectors[last]) ** 2, axis=1))
         if not left.any():
             break
@@ -198,37 +189,11 @@ def text_vectors(texts: Sequence[Text]) -> Floats:
     return np.asarray(hashing.transform([" ".join(strings(text)) for text in texts]).toarray())
 
 
-def write_picked(path: Path, picked: Iterable[Picked], format: str | None = None) -> None:
-    """Write rows to label: JSONL, CSV or Parquet by extension, or as JSON for Label Studio or Argilla."""
-    rows = [one.as_row() for one in picked]
-    if format is None:
-        with row_writer(path) as write:
-            for row in rows:
-                write(row)
-        return
-    check_choice("format", format, FORMATS)
-    write_text(path, json.dumps([FORMATS[format](row) for row in rows], indent=1, ensure_ascii=False) + "\n")
-
-
-def label_studio_task(row: Mapping[str, object]) -> dict[str, object]:
-    """A task of Label Studio: all columns under `data`, so that its CSV and JSON exports bring them back.
-
-    The prediction is left out: annotators who see it agree with it too often.
-    """
-    return {"data": {name: value for name, value in row.items() if name not in HIDDEN}}
-
-
-def argilla_record(row: Mapping[str, object]) -> dict[str, object]:
-    """A record of Argilla, as its own JSON has it: the text under `fields`, the design under `metadata`."""
-    fields = {name: row[name] for name in ("text", "text_pair") if name in row}
-    if "options" in row:
-        fields["options"] = "\n".join(map(str, row["options"]))  # type: ignore[call-overload]
-    metadata = {name: row[name] for name in ("reason", "inclusion")}
-    return {"id": row["id"], "fields": fields, "metadata": metadata, "suggestions": {}, "responses": {}, "vectors": {}}
-
-
-HIDDEN = ("label", "predicted", "confidence")
-FORMATS = {"label-studio": label_studio_task, "argilla": argilla_record}
+def write_picked(path: Path, picked: Iterable[Picked]) -> None:
+    """Write rows to label: JSONL, CSV or Parquet by extension."""
+    with row_writer(path) as write:
+        for row in picked:
+            write(row.as_row())
 
 
 def describe(picked: Sequence[Picked], rows: int) -> list[str]:
