@@ -138,21 +138,6 @@ def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestCl
     assert client.post("/predict", json={"texts": ["a1 a2 a3"]}).json()["method"] == "fast:samples=4"
 
 
-def test_the_curve_is_the_one_of_the_metrics(client: TestClient) -> None:
-    from uatlite.metrics.accuracy import accuracy
-    from uatlite.metrics.selective import aurc
-
-    confidence = [0.9, 0.8, 0.8, 0.7, 0.6, 0.55]
-    right = [True, False, True, True, False, True]
-    reply = client.post("/curve", json={"scores": confidence, "right": right}).json()
-    probabilities = [[p, 1 - p] for p in confidence]
-    labels = [0 if is_right else 1 for is_right in right]
-    assert reply["aurc"] == pytest.approx(aurc(probabilities, labels))
-    assert reply["accuracy"] == pytest.approx(accuracy(probabilities, labels))
-    assert reply["coverage"] == pytest.approx([k / 6 for k in range(1, 7)])
-    assert reply["risk"] == pytest.approx([0, 0.5 / 2, 1 / 3, 1 / 4, 2 / 5, 2 / 6])
-
-
 @pytest.mark.parametrize(
     ("path", "body", "field"),
     [
@@ -175,7 +160,6 @@ def test_the_curve_is_the_one_of_the_metrics(client: TestClient) -> None:
         ("/explain", {"text": "a1", "settings": {"penalty": -1}}, "settings.penalty"),
         ("/explain", {"text": "a1", "settings": {"samples": 65}}, "settings.samples"),
         ("/explain", {"text": "a1", "settings": {"gate": "x"}}, "settings.gate"),
-        ("/curve", {"scores": [1.0], "right": [True, False]}, "right"),
     ],
 )
 def test_a_refusal_names_the_field(client: TestClient, path: str, body: object, field: str) -> None:
@@ -200,7 +184,7 @@ def test_a_refusal_names_the_field(client: TestClient, path: str, body: object, 
     ],
     ids=["empty", "cut", "null", "string", "binary", "latin", "nested", "nested-objects", "digits", "nan"],
 )
-@pytest.mark.parametrize("path", ["/predict", "/explain", "/curve"])
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
 def test_bodies_that_are_no_requests(client: TestClient, path: str, body: bytes) -> None:
     reply = client.post(path, content=body, headers=JSON)
     assert reply.status_code == 422

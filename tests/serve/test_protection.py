@@ -28,7 +28,7 @@ def locked(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
     "given", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"]
 )
 def test_a_wrong_token_is_refused(locked: TestClient, given: str) -> None:
-    for path in ("/predict", "/explain", "/curve"):
+    for path in ("/predict", "/explain"):
         reply = locked.post(path, json=TEXTS, headers={"authorization": given.encode("latin-1")})  # type: ignore[dict-item]
         assert reply.status_code == 401
         assert reply.headers["www-authenticate"] == "Bearer"

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 
 EXAMPLES = 30
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-ADDRESSES = {"/predict", "/explain", "/curve", "/health", "/ready", "/model", "/metrics"}
+ADDRESSES = {"/predict", "/explain", "/health", "/ready", "/model", "/metrics"}
 
 
 @pytest.mark.parametrize("mode", [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE])

@@ -157,7 +157,7 @@ def test_the_traffic_is_compared_with_the_calibration_rows(
     odd = labels.post("/predict", json={"texts": ["a3 a3 a3"] * 100}).json()["shift"]
     assert (same["shifted"], odd["shifted"]) == (False, True)
     told = labels.get("/model").json()
-    assert told["traffic"]["texts"] == 200
+    assert told["watch"]["texts"] == 200
     assert told["watch"]["texts"] == 200
 
 
@@ -209,7 +209,7 @@ def test_concurrent_clients_get_the_offline_entities(
         same_entities(answer, expected)
     places = [one for answer in replies for one in answer["entities"] if (one["label"], one["decision"]) == PLACE]
     assert f'uatlite_reported_total{{label="place"}} {len(places):.1f}' in metrics
-    assert (told["kind"], told["classes"], told["traffic"]["texts"]) == ("tokens", ["person", "place"], 48)
+    assert (told["kind"], told["classes"], told["watch"]["texts"]) == ("tokens", ["person", "place"], 48)
 
 
 def test_one_entity_is_explained(

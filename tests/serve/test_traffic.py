@@ -1,10 +1,9 @@
-"""The served traffic: the window and the monitor over texts that come one by one, in /metrics and /model."""
+"""The served traffic: the monitor over texts that come one by one, in /metrics and /model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -13,7 +12,7 @@ from uatlite.errors import CalibrationError
 from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
-from uatlite.serve.traffic import SERVED, Readings, TrafficMonitor, TrafficWindow
+from uatlite.serve.traffic import SERVED, Readings, TrafficMonitor
 from uatlite.trust.monitor import Monitor
 
 
@@ -25,52 +24,16 @@ def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
 
 def gauges(client: TestClient) -> dict[str, float]:
     lines = client.get("/metrics").text.splitlines()
-    found = [line.split() for line in lines if line.startswith(("uatlite_shift", "uatlite_window", "uatlite_watch"))]
+    found = [line.split() for line in lines if line.startswith("uatlite_watch")]
     return {name: float(value) for name, value in found}
-
-
-def test_texts_that_come_one_by_one_are_compared_together(client: TestClient) -> None:
-    assert client.get("/model").json()["traffic"]["shifted"] is None
-    assert np.isnan(gauges(client)["uatlite_shift"])
-    for _ in range(24):
-        one = client.post("/predict", json={"texts": ["a3 a3 a3"]}).json()
-        assert one["shift"]["shifted"] is None  # one text alone is too few
-    traffic = client.get("/model").json()["traffic"]
-    assert (traffic["texts"], traffic["shifted"]) == (24, True)
-    assert "the promises are off" in traffic["verdict"]
-    found = gauges(client)
-    assert (found["uatlite_window_texts"], found["uatlite_shift"]) == (24, 1)
-    assert found["uatlite_shift_p_value"] == pytest.approx(traffic["p_value"])
-    assert found["uatlite_window_out_of_scope"] == pytest.approx(traffic["out_of_scope"])
 
 
 def test_an_uncalibrated_service_has_nothing_to_compare_with(classifier: UncertaintyClassifier) -> None:
     plain = UncertaintyClassifier(classifier.model, classifier.tokenizer, "base")
     with TestClient(create_app(Service(plain))) as client:
         client.post("/predict", json={"texts": ["a1"]})
-        assert client.get("/model").json()["traffic"] is None
-        assert gauges(client)["uatlite_window_texts"] == 0
-
-
-def test_the_window_is_the_check_of_the_latest_texts(
-    classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
-) -> None:
-    assert classifier.calibration_ is not None
-    reference = classifier.calibration_.shift
-    assert reference is not None
-    rows = list(classifier.predict([*["a3 a3"] * 30, *made_texts(40, seed=9)], check_shift=False).rows())
-    window = TrafficWindow(reference, size=40)
-    readings = [Readings.of(reference.score, part) for part in (rows[:7], rows[7:30], rows[30:])]
-    window.add(readings[0])
-    assert window.report() == reference.check(readings[0].scores, readings[0].scope)
-    window.add(readings[1])
-    before = window.report()
-    assert before is not None
-    assert before.shifted is True
-    assert window.report() is before  # nothing new, nothing computed
-    window.add(readings[2])
-    assert window.report() == reference.check(readings[2].scores, readings[2].scope)
-    assert TrafficWindow(None).report() is None
+        assert client.get("/model").json()["watch"] is None
+        assert gauges(client)["uatlite_watch_texts"] == 0
 
 
 def test_a_body_without_its_content_type_is_told_about_it(client: TestClient) -> None:

@@ -1,13 +1,11 @@
 """The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,7 +14,6 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
-from uatlite.serve.counters import RequestCounter
 from uatlite.serve.http import (
     OPEN,
     WORDS,
@@ -28,10 +25,8 @@ from uatlite.serve.http import (
     overloaded,
 )
 from uatlite.serve.inspector import Inspection, inspect
-from uatlite.serve.predict import ShortPath, predict_classes, predict_entities, predict_labels, until_disconnect
+from uatlite.serve.predict import as_json, predict_classes, predict_entities, predict_labels, until_disconnect
 from uatlite.serve.schema import (
-    CurveRequest,
-    CurveResponse,
     ExplainRequest,
     ExplainResponse,
     PredictRequest,
@@ -40,7 +35,7 @@ from uatlite.serve.schema import (
     Status,
     text_of,
 )
-from uatlite.serve.service import Limits, Service, checked_text, risk_coverage
+from uatlite.serve.service import Limits, Service, checked_text
 from uatlite.serve.text_answers import (
     EntitiesResponse,
     ExplainedEntity,
@@ -53,6 +48,7 @@ from uatlite.serve.text_answers import (
     explain_label,
     tagged_of,
 )
+from uatlite.serve.traffic import RequestCounter
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
 REFUSED: dict[int | str, dict[str, Any]] = {
@@ -64,8 +60,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
     """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
     api = build_api(service, secured=token is not None)
-    short = ShortPath(api, service)
-    bounded = BoundedBodies(short, most=service.limits.body, seconds=service.limits.deadline)
+    bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
     protected = Protection(bounded, token=token, hosts=hosts, most=service.limits.requests)
     paths = [str(getattr(route, "path", "")) for route in api.routes]
     return RequestCounter(protected, counters=service.counters, paths=paths)
@@ -90,7 +85,6 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
     )
     add_handlers(api)
     ANSWERS[service.kind](api, service)
-    _add_curve(api)
     _add_probes(api, service)
     _add_pages(api)
     _describe(api, service.limits, secured=secured)
@@ -98,10 +92,10 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
 
 
 def _add_classes(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Classify texts", tags=["classify"])
-    async def predict(body: PredictRequest, request: Request) -> PredictResponse:
+    @api.post("/predict", summary="Classify texts", tags=["classify"], response_model=PredictResponse)
+    async def predict(body: PredictRequest, request: Request) -> Response:
         """Each text gets the same prediction as if it were sent alone."""
-        return await predict_classes(service, body, request.receive)
+        return as_json(await predict_classes(service, body, request.receive))
 
     @api.post("/explain", summary="Explain one text", tags=["classify"])
     async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
@@ -114,10 +108,10 @@ def _add_classes(api: FastAPI, service: Service) -> None:
 
 
 def _add_labels(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Label texts", tags=["classify"])
-    async def predict(body: PredictRequest, request: Request) -> LabelsResponse:
+    @api.post("/predict", summary="Label texts", tags=["classify"], response_model=LabelsResponse)
+    async def predict(body: PredictRequest, request: Request) -> Response:
         """Each text gets the same labels as if it were sent alone."""
-        return await predict_labels(service, body, request.receive)
+        return as_json(await predict_labels(service, body, request.receive))
 
     @api.post("/explain", summary="Explain one label of a text", tags=["classify"])
     async def explain(body: ExplainLabelRequest, request: Request) -> ExplainedLabel:
@@ -130,10 +124,10 @@ def _add_labels(api: FastAPI, service: Service) -> None:
 
 
 def _add_entities(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Find entities in texts", tags=["classify"])
-    async def predict(body: TagRequest, request: Request) -> EntitiesResponse:
+    @api.post("/predict", summary="Find entities in texts", tags=["classify"], response_model=EntitiesResponse)
+    async def predict(body: TagRequest, request: Request) -> Response:
         """Each text gets the same entities as if it were sent alone."""
-        return await predict_entities(service, body, request.receive)
+        return as_json(await predict_entities(service, body, request.receive))
 
     @api.post("/explain", summary="Explain one entity of a text", tags=["classify"])
     async def explain(body: ExplainEntityRequest, request: Request) -> ExplainedEntity:
@@ -145,15 +139,6 @@ def _add_entities(api: FastAPI, service: Service) -> None:
 
 ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels, "tokens": _add_entities}
 """What a model says about a text -> the addresses that ask it."""
-
-
-def _add_curve(api: FastAPI) -> None:
-    @api.post("/curve", summary="Risk–coverage curve", tags=["classify"])
-    async def curve(body: CurveRequest) -> CurveResponse:
-        """The share of wrong answers at every share of answered rows."""
-        if len(body.scores) != len(body.right):
-            raise invalid("right", f"{len(body.right)} rows, but scores has {len(body.scores)}")
-        return await asyncio.to_thread(risk_coverage, np.array(body.scores), np.array(body.right))
 
 
 def _add_probes(api: FastAPI, service: Service) -> None:
@@ -172,12 +157,11 @@ def _add_probes(api: FastAPI, service: Service) -> None:
     @api.get("/model", tags=["operate"])
     async def model() -> ServedModel:
         """What is served: classes, method, what calibration promises, whether the traffic has changed, limits."""
-        return service.about(await service.traffic(), await service.watched())
+        return service.about(await service.watched())
 
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counters, and the verdicts on the traffic, in Prometheus's text format."""
-        await service.traffic()
+        """Counters, and the verdict on the traffic, in Prometheus's text format."""
         await service.watched()
         return Response(service.counters.text(), media_type=CONTENT_TYPE_LATEST)
 

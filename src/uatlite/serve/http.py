@@ -130,12 +130,7 @@ async def _malformed(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
-    return failed(request.method, request.url.path)
-
-
-def failed(method: str, path: str) -> JSONResponse:
-    """The response to a request on which the service failed; raise the error again, so that uvicorn logs its trace."""
-    LOG.error("%s %s failed", method, path)
+    LOG.error("%s %s failed", request.method, request.url.path)
     return answer(Refusal(500))
 
 
@@ -175,7 +170,7 @@ class BoundedBodies:
             await answer(refusal)(scope, receive, send)
             return
         if body is not None:
-            await self._app(scope, replay(body, receive), send)
+            await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None where the client has left."""
@@ -198,7 +193,7 @@ class BoundedBodies:
         return Refusal(413, message, headers={"Connection": "close"})
 
 
-def replay(body: bytes, receive: Receive) -> Receive:
+def _replay(body: bytes, receive: Receive) -> Receive:
     """A channel that gives the body once, and then what the client sends next, which is its disconnect."""
     given = False
 

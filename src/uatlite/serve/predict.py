@@ -1,21 +1,14 @@
-"""POST /predict: what a service of each kind answers, and the short path of a request that is valid.
-
-FastAPI describes the address, words the refusals and answers whatever the short path hands on to it. With a small model
-its general path (middleware, routes, dependencies) would cost a good part of what the model does.
-"""
+"""POST /predict: what a service of each kind answers."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive
 
-from uatlite.model.architectures import Answering
-from uatlite.serve.http import Refusal, answer, failed, replay
+from uatlite.serve.http import Refusal
 from uatlite.serve.schema import Answer, PredictRequest, PredictResponse, Shift, text_of
 from uatlite.serve.service import Service, checked_texts
 from uatlite.serve.text_answers import (
@@ -30,8 +23,12 @@ from uatlite.values import Text
 
 Result = TypeVar("Result")
 
-PATH = "/predict"
 TYPE = "application/json"
+
+
+def as_json(answer: BaseModel) -> Response:
+    """The response of an answer that is known to be valid: FastAPI would validate it again and encode it slowly."""
+    return Response(answer.__pydantic_serializer__.to_json(answer), media_type=TYPE)
 
 
 async def predict_classes(service: Service, body: PredictRequest, receive: Receive) -> PredictResponse:
@@ -56,16 +53,6 @@ async def predict_entities(service: Service, body: TagRequest, receive: Receive)
     answers = [EntitiesAnswer.of(one) for one in predictions]
     service.counters.predictions(answers)
     return EntitiesResponse(predictions=answers, **common)
-
-
-Predict = Callable[[Service, Any, Receive], Awaitable[BaseModel]]
-PREDICT: dict[Answering, tuple[type[BaseModel], Predict]] = {
-    "one": (PredictRequest, predict_classes),
-    "choice": (PredictRequest, predict_classes),
-    "many": (PredictRequest, predict_labels),
-    "tokens": (TagRequest, predict_entities),
-}
-"""What a model says about a text -> the body of a request, and what answers it."""
 
 
 async def _predicted(
@@ -108,38 +95,3 @@ async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) 
         raise
     finally:
         leaving.cancel()
-
-
-class ShortPath:
-    """Answers valid requests to /predict itself and hands all others on; below a layer that gives the body at once."""
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app = app
-        self._service = service
-        self._body, self._answer = PREDICT[service.kind]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not _is_short(scope):
-            await self._app(scope, receive, send)
-            return
-        body = (await receive())["body"]
-        try:
-            asked = self._body.model_validate(json.loads(body))
-        except (ValueError, RecursionError):  # of JSON, of UTF-8, or of pydantic; FastAPI says what is wrong
-            await self._app(scope, replay(body, receive), send)
-            return
-        try:
-            found = await self._answer(self._service, asked, receive)
-            response = Response(found.__pydantic_serializer__.to_json(found), media_type=TYPE)
-        except HTTPException as refusal:
-            response = answer(refusal)
-        except Exception:
-            await failed(scope["method"], scope["path"])(scope, receive, send)
-            raise
-        await response(scope, receive, send)
-
-
-def _is_short(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
-        return False
-    return [value for name, value in scope["headers"] if name == b"content-type"] == [TYPE.encode()]

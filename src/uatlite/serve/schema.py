@@ -20,8 +20,6 @@ from uatlite.values import Choices, Text
 MOST_SAMPLES = 64
 """The most passes that a client may ask for."""
 MOST_PENALTY = 10.0
-MOST_ROWS = 20_000
-"""Rows of a risk–coverage curve."""
 
 
 class Question(BaseModel):
@@ -125,19 +123,6 @@ class Shift(BaseModel):
     def of(cls, report: ShiftReport) -> "Shift":
         """The JSON of a shift report."""
         return cls(shifted=report.shifted, p_value=report.p_value, verdict=report.describe())
-
-
-class Traffic(Shift):
-    """Whether the latest texts of all requests, all together, are like the calibration rows."""
-
-    texts: int = Field(description="texts that were compared, the latest ones")
-    out_of_scope: float | None = Field(description="the share of them that is out of scope; null where not known")
-
-    @classmethod
-    def of(cls, report: ShiftReport) -> "Traffic":
-        """The JSON of the report on the latest texts."""
-        common = Shift.of(report).model_dump()
-        return cls(**common, texts=report.rows, out_of_scope=report.out_of_scope)
 
 
 class Watched(BaseModel):
@@ -369,27 +354,9 @@ class ServedModel(BaseModel):
     rule: Rule | None = Field(description="when it answers; null where calibration was not asked for a rule")
     menu: RiskMenu | None = Field(description="null where the calibration rows are too few")
     comparison: str | None = Field(description="with plain temperature scaling; null where that was not compared")
-    traffic: Traffic | None = Field(description="the latest texts served; null where there is nothing to compare with")
     watch: Watched | None = Field(description="all texts served; null where there is nothing to compare with")
     limits: dict[str, int | float]
     version: str
-
-
-class CurveRequest(BaseModel):
-    """Labelled rows: the score of each, and whether its label was right."""
-
-    model_config = ConfigDict(extra="forbid")
-    scores: list[Annotated[float, Field(allow_inf_nan=False)]] = Field(min_length=1, max_length=MOST_ROWS)
-    right: list[bool] = Field(min_length=1, max_length=MOST_ROWS)
-
-
-class CurveResponse(BaseModel):
-    """The risk–coverage curve: the share of wrong answers among the rows with the highest scores."""
-
-    coverage: list[float]
-    risk: list[float]
-    aurc: float = Field(description="area under it: mean risk over all coverages")
-    accuracy: float
 
 
 class Status(BaseModel):

@@ -9,34 +9,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from uatlite import __version__
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.product import Product
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
-from uatlite.metrics import selective
-from uatlite.metrics.ranking import Ranking
 from uatlite.model.architectures import Answering
 from uatlite.passes.config import GATES
 from uatlite.scoring.blocks import TextShape
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
-from uatlite.serve.counters import Counters
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import used_settings
-from uatlite.serve.schema import (
-    CurveResponse,
-    RiskMenu,
-    Rule,
-    ServedModel,
-    Traffic,
-    Watched,
-)
-from uatlite.serve.traffic import Readings, TrafficMonitor, TrafficWindow
+from uatlite.serve.schema import RiskMenu, Rule, ServedModel, Watched
+from uatlite.serve.traffic import Counters, Readings, TrafficMonitor
 from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 from uatlite.values import Choices, Text, strings
@@ -47,8 +34,6 @@ COUNTING = 5.0
 """Seconds between two countings of the traffic; a kill loses at most these."""
 PATIENCE = 2.0
 """Seconds to wait for another process that holds the state of the traffic."""
-MOST_POINTS = 500
-"""Points of a risk–coverage curve; a screen shows no more."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -109,7 +94,6 @@ class Service:
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         calibration = self.predictor.calibration
-        self.window = TrafficWindow(None if calibration is None else calibration.shift)
         self.monitor = traffic_monitor(calibration, watch)
         self._open = False
         self._workers = self.predictor.runtime.workers
@@ -177,18 +161,11 @@ class Service:
         if calibration is None or calibration.shift is None:
             return None
         readings = Readings.of(calibration.shift.score, rows)
-        self.window.add(readings)
         if self.monitor is not None:
             self.monitor.add(readings)
         check = partial(calibration.shift.check, readings.scores, readings.scope)
         # An exact test takes milliseconds, which would block the event loop; so few texts are not tested.
         return check() if len(rows) < CHECKED_ROWS else await asyncio.to_thread(check)
-
-    async def traffic(self) -> ShiftReport | None:
-        """Whether the latest texts of all requests are like the calibration rows; None where these are unknown."""
-        report = await asyncio.to_thread(self.window.report)
-        self.counters.traffic(report)
-        return report
 
     async def watched(self) -> WatchState | None:
         """What is known of all texts over the whole life; None where there are no rows to compare with."""
@@ -203,8 +180,8 @@ class Service:
             await asyncio.sleep(COUNTING)
             await self.watched()
 
-    def about(self, traffic: ShiftReport | None = None, watched: WatchState | None = None) -> ServedModel:
-        """What is served: model, classes, method, calibration, the verdicts on the traffic, and limits."""
+    def about(self, watched: WatchState | None = None) -> ServedModel:
+        """What is served: model, classes, method, calibration, the verdict on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
         rule = None if calibration is None else calibration.rule
         menu, comparison = None, None
@@ -223,7 +200,6 @@ class Service:
             rule=None if rule is None else Rule.of(rule),
             menu=None if menu is None else RiskMenu.of(menu),
             comparison=None if comparison is None else comparison.describe(),
-            traffic=None if traffic is None else Traffic.of(traffic),
             watch=None if watched is None else Watched.of(watched),
             limits=asdict(self.limits),
             version=__version__,
@@ -310,18 +286,3 @@ def _is_unicode(part: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def risk_coverage(scores: NDArray[np.float64], right: NDArray[np.bool_]) -> CurveResponse:
-    """The curve over the rows from the highest score down, (rows,) each; ties share their errors evenly.
-
-    The area is the mean over k = 1..n of E_k / k, as `uatlite.metrics.aurc` defines it for the confidence.
-    """
-    risks = selective.risk_coverage(Ranking.of(scores), (~right).astype(np.float64))
-    shown = selective.evenly_spaced(len(risks), MOST_POINTS)
-    return CurveResponse(
-        coverage=((shown + 1) / len(risks)).tolist(),
-        risk=risks[shown].tolist(),
-        aurc=float(risks.mean()),
-        accuracy=float(right.mean()),
-    )

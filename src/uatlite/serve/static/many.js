@@ -7,6 +7,7 @@ import { byId, el, measured, number, options, percent, settled, show } from "./d
 import { answers, onThreshold, threshold } from "./threshold.js";
 
 const MOST_ROWS = 20000;
+const MOST_POINTS = 500; // of a curve; a screen shows no more
 const MOST_BYTES = 32 * 2 ** 20;
 const PIECE = 32;
 const AT_ONCE = 2;
@@ -139,7 +140,7 @@ async function run() {
     mine.abort();
   }
   if (mine !== stopping) return;
-  await finish(labelled, skipped);
+  finish(labelled, skipped);
 }
 
 function advance(done, all, begun) {
@@ -148,10 +149,10 @@ function advance(done, all, begun) {
   byId("done-text").textContent = `${done} of ${all}, ${speed.toFixed(0)} a second`;
 }
 
-async function finish(labelled, skipped) {
+function finish(labelled, skipped) {
   for (const one of scored) one.right = one.truth ? String(one.answer.label) === one.truth : null;
   const known = scored.filter((one) => one.right !== null);
-  curve = known.length ? await post("curve", { scores: known.map((one) => one.answer.score), right: known.map((one) => one.right) }) : null;
+  curve = known.length ? riskCoverage(known) : null;
   const unknown = labelled ? scored.length - known.length : 0;
   const notes = [skipped ? `${skipped} rows without a usable text were left out` : "", unknown ? `${unknown} labels are none of ${model.classes.join(", ")}` : ""].filter(Boolean);
   byId("done-text").textContent += notes.length ? ` · ${notes.join(" · ")}` : "";
@@ -163,6 +164,23 @@ async function finish(labelled, skipped) {
   turn(1);
   draw();
   byId("scored").scrollIntoView({ block: "nearest" });
+}
+
+// The share of wrong answers at every share of answered rows, from the highest score down; rows of one score share
+// their errors evenly. The area under it is the mean risk over all coverages.
+function riskCoverage(known) {
+  const ranked = [...known].sort((a, b) => b.answer.score - a.answer.score);
+  const risks = [];
+  let wrong = 0;
+  for (let start = 0, end = 0; start < ranked.length; start = end) {
+    while (end < ranked.length && ranked[end].answer.score === ranked[start].answer.score) end += 1;
+    const errors = ranked.slice(start, end).filter((one) => !one.right).length;
+    for (let k = start + 1; k <= end; k += 1) risks.push((wrong + (errors * (k - start)) / (end - start)) / k);
+    wrong += errors;
+  }
+  const step = Math.max(1, (risks.length - 1) / (MOST_POINTS - 1));
+  const shown = Array.from({ length: Math.min(risks.length, MOST_POINTS) }, (_, i) => Math.round(i * step));
+  return { coverage: shown.map((k) => (k + 1) / risks.length), risk: shown.map((k) => risks[k]), aurc: risks.reduce((sum, risk) => sum + risk, 0) / risks.length, accuracy: 1 - wrong / risks.length };
 }
 
 // What comes of the threshold: rows answered, and of the labelled ones how many wrongly.
