@@ -14,7 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.cli import main
+from uatlite.serve.batching import FEW
 
 
 def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
@@ -34,13 +36,14 @@ def started(*arguments: str, **environment: str) -> tuple[subprocess.Popen[str],
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_answered(
-    number: signal.Signals, saved: Path, ask: Callable[..., httpx.Response]
+    number: signal.Signals, saved: Path, classifier: UncertaintyClassifier, ask: Callable[..., httpx.Response]
 ) -> None:
+    several = ["a1"] * FEW * classifier.runtime.workers  # each worker takes the same number of them, at once
     process, address = started(str(saved), "--gather", "20000", UATLITE_TOKEN="correct-horse-battery")
     allowed = {"authorization": "Bearer correct-horse-battery"}
     with process, ThreadPoolExecutor(3) as clients:
         assert ask(address, ["a1"]).status_code == 401
-        assert ask(address, ["a1"] * 128, headers=allowed).status_code == 200  # a worker now waits for as many again
+        assert ask(address, several, headers=allowed).status_code == 200  # a worker now waits for as many again
         asked = [clients.submit(ask, address, [f"a{i}"], headers=allowed) for i in range(3)]
         while "uatlite_waiting_texts 3.0" not in httpx.get(f"{address}/metrics", headers=allowed, trust_env=False).text:
             time.sleep(0.02)  # until each of them waits for more texts

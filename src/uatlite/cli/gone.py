@@ -1,6 +1,9 @@
 """What was taken away from the command line, and what to use instead: the one place that answers for it.
 
-A row is a command, a command and its option, or these and a value of the option, as one would write them.
+A row is a command, a command and its option, or these and a value of the option, as one would write them:
+
+    "pick --as"                       no such option any longer
+    "calibrate --calibrator platt"    the option is there, this value of it is not
 """
 
 from collections.abc import Iterator, Sequence
