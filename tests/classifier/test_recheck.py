@@ -135,19 +135,20 @@ def test_an_update_is_a_version_beside_the_old_one(
     assert new.rule is not None
     assert new.rule.rows < 200  # a few give the start, or are out of scope
     assert len(new.kept.labels) == len(old.kept.labels) + 200
-    event = write_version(calibrated, directory, "risk 40%")
-    assert (event.version, event.parent) == (2, 1)
+    made = write_version(calibrated, directory, "risk 40%")
+    assert (made.number, made.parent) == (2, 1)
     assert {name: (directory / name).read_bytes() for name in files} == files
     again = UncertaintyClassifier.from_pretrained(directory)
     assert again.calibration_.rule == new.rule
     some = texts_of(20, seed=9)
     assert (again.predict_proba(some) == calibrated.predict_proba(some)).all()
-    versions.go_back(directory, 1)
+    versions.use(directory, 1)
     back = UncertaintyClassifier.from_pretrained(directory)
     assert back.calibration_.rule == old.rule
     assert back.calibration_.kept.logits == pytest.approx(old.kept.logits, abs=1e-5)
-    assert write_version(calibrated, directory, "").version == 3
-    assert [one.version for one in versions.history(directory)] == [1, 2, 1, 3]
+    third = write_version(calibrated, directory, "")
+    assert (third.number, third.parent) == (3, 1)
+    assert [version.number for version in versions.history(directory)] == [1, 2, 3]
     with pytest.raises(DataError, match="has versions, which are not overwritten"):
         calibrated.save_pretrained(directory, overwrite=True)
 
@@ -171,29 +172,41 @@ def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClas
         update(replace(old, rule=replace(old.rule, kind="coverage")), now)
 
 
-def test_the_history_survives_a_kill_and_says_what_is_wrong(tmp_path: Path) -> None:
+def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a saved classifier"):
         versions.history(tmp_path)
     (tmp_path / "uatlite.json").write_text("{}")
-    assert [one.version for one in versions.history(tmp_path)] == [1]
+    assert [version.number for version in versions.history(tmp_path)] == [1]
+    assert versions.current_home(tmp_path) == tmp_path
     with pytest.raises(DataError, match=r"no version 4; there are 1\."):
-        versions.go_back(tmp_path, 4)
+        versions.use(tmp_path, 4)
     with pytest.raises(DataError, match="in use already"):
-        versions.go_back(tmp_path, 1)
-    versions.append(tmp_path, versions.Event(2, "2026-01-01", "update", 1))
-    path = tmp_path / versions.HISTORY
-    path.write_text(path.read_text() + '{"version": 3, "at"')  # a process was killed while it wrote
+        versions.use(tmp_path, 1)
+    made = versions.add(tmp_path, lambda files: (files / "uatlite.json").touch(), "why")
+    assert versions.history(tmp_path)[1] == made
     assert versions.current_home(tmp_path) == tmp_path / "versions" / "2"
-    with pytest.raises(StoreError, match="cut off"):
-        versions.append(tmp_path, versions.Event(3, "", "update", 2))
-    path.write_text("nonsense\n")
-    with pytest.raises(StoreError, match="is broken"):
+    (tmp_path / "versions" / "current").write_text("x")
+    with pytest.raises(StoreError, match="does not name the version in use"):
+        versions.current(tmp_path)
+    (tmp_path / "versions" / "2" / "version.json").unlink()
+    with pytest.raises(StoreError, match="missing or broken"):
         versions.history(tmp_path)
 
 
-def test_two_processes_get_two_numbers(tmp_path: Path) -> None:
-    with versions.new_version(tmp_path) as (first, one), versions.new_version(tmp_path) as (second, two):
-        (first / "a").write_text("1")
-        (second / "a").write_text("2")
-    assert sorted(one + two) == [2, 3]
-    assert sorted(path.name for path in (tmp_path / versions.VERSIONS).iterdir()) == ["2", "3"]
+def test_a_version_that_is_not_finished_is_none(tmp_path: Path) -> None:
+    (tmp_path / "uatlite.json").touch()
+
+    def stop(files: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        versions.add(tmp_path, stop, "")
+    assert versions.current(tmp_path) == 1
+    assert len(versions.history(tmp_path)) == 1
+
+    def another(files: Path) -> None:
+        versions.add(tmp_path, lambda files: None, "faster")
+
+    with pytest.raises(StoreError, match="if another process made it meanwhile"):
+        versions.add(tmp_path, another, "")
+    assert [version.note for version in versions.history(tmp_path)] == ["", "faster"]

@@ -5,7 +5,7 @@ uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
 uatlite.safetensors    the summary of the calibration rows, their logits and labels, the scope, the method's read-out
 README.md              the model card: what it is, how to use it, what was measured, what is promised
-history.jsonl, versions/      later versions that recheck made (versions.py)
+versions/              later versions that recheck made (versions.py)
 """
 
 import json
@@ -24,7 +24,7 @@ from uatlite.classifier.evidence import CONFIDENCE, CalibrationRecord, Figures
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
 from uatlite.classifier.several import AnswerCalibration
-from uatlite.classifier.versions import HISTORY, Event, append, current_home, history, new_version, now
+from uatlite.classifier.versions import VERSIONS, Version, add, current_home
 from uatlite.errors import CalibrationError, DataError, ModelError
 from uatlite.text.files import file_beside
 
@@ -61,7 +61,7 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
     """Raise where something is there already that may not be written over."""
     if directory.is_file():
         raise ModelError(f"{directory} is a file; give a directory.")
-    if (directory / HISTORY).exists():
+    if (directory / VERSIONS).exists():
         raise DataError(f"{directory} has versions, which are not overwritten; give another directory.")
     if directory.is_dir() and any(directory.iterdir()) and not overwrite:
         raise DataError(
@@ -120,12 +120,9 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
     (directory / CARD).write_text(model_card(classifier, evaluation), encoding="utf-8")
 
 
-def write_version(classifier: "UncertaintyClassifier", directory: Path, note: str) -> Event:
+def write_version(classifier: "UncertaintyClassifier", directory: Path, note: str) -> Version:
     """Write the calibration as a new version beside those of a directory, and use it from now on."""
-    parent = history(directory)[-1].version
-    with new_version(directory) as (place, number):
-        _write_state(classifier, place, None)
-    return append(directory, Event(number[0], now(), "update", parent, note))
+    return add(directory, lambda files: _write_state(classifier, files, None), note)
 
 
 def read(name: str | Path) -> Stored:

@@ -1,121 +1,123 @@
 """The versions of a saved classifier, side by side: nothing is overwritten, and one can go back.
 
-    DIR/uatlite.json, uatlite.safetensors      version 1, as calibration wrote it
-        versions/2/uatlite.json, …             a later one, which appears under its number when it is whole
-        history.jsonl                          one line for each event; the version of the last line is in use
+    DIR/uatlite.json, uatlite.safetensors    version 1, as calibration wrote it
+        versions/2/uatlite.json, …           a later one, which appears under its number when it is complete
+        versions/2/version.json              when it was made, from which version, and why
+        versions/current                     the number of the version in use
 
 The model itself is the same in all of them.
 """
 
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uatlite.errors import DataError, StoreError
-from uatlite.text.write import make_directory
+from uatlite.text.pieces import read_record, write_record
+from uatlite.text.write import make_directory, write_text
 
-HISTORY, VERSIONS = "history.jsonl", "versions"
+VERSIONS, CURRENT, FACTS = "versions", "current", "version.json"
 
 
 @dataclass(frozen=True)
-class Event:
-    """A line of the history: which version is in use since when, and why."""
+class Version:
+    """One version of a classifier: when it was made, from which other one, and why."""
 
-    version: int
-    at: str
-    action: str
-    """calibrate, update or go back"""
+    number: int
+    made: str
     parent: int | None = None
-    """the version that an update was made from"""
     note: str = ""
 
     def describe(self) -> str:
         """One line for a person."""
-        made = f" from version {self.parent}" if self.parent is not None else ""
-        return f"{self.at}  version {self.version}  {self.action}{made}  {self.note}".rstrip()
+        how = "calibrate" if self.parent is None else f"update from version {self.parent}"
+        return f"{self.made}  version {self.number}  {how}  {self.note}".rstrip()
 
 
-def history(directory: str | Path) -> list[Event]:
-    """The events, oldest first; without a history there is version 1. A last line that was cut off does not count."""
-    place = Path(directory)
-    first = place / "uatlite.json"
+def history(directory: str | Path) -> list[Version]:
+    """All versions, oldest first."""
+    first = Path(directory) / "uatlite.json"
     if not first.is_file():
-        raise DataError(f"{place} is not a saved classifier; give a directory that uatlite calibrate wrote.")
-    made = datetime.fromtimestamp(first.stat().st_mtime, UTC).isoformat(timespec="seconds")
-    events = [Event(1, made, "calibrate")]
-    if not (place / HISTORY).is_file():
-        return events
-    *lines, _ = (place / HISTORY).read_text(encoding="utf-8").split("\n")
+        raise DataError(f"{directory} is not a saved classifier; give a directory that uatlite calibrate wrote.")
+    return [Version(1, _spelt(datetime.fromtimestamp(first.stat().st_mtime, UTC))), *_later(directory)]
+
+
+def current(directory: str | Path) -> int:
+    """The number of the version in use."""
+    versions = Path(directory) / VERSIONS
+    if not versions.is_dir():
+        return 1
     try:
-        return events + [Event(**json.loads(line)) for line in lines if line]
-    except (ValueError, TypeError) as error:
-        raise StoreError(f"{place / HISTORY} is broken ({error}); remove the line that is not JSON.") from error
-
-
-def home(directory: str | Path, version: int) -> Path:
-    """Where the files of a version are."""
-    return Path(directory) if version == 1 else Path(directory) / VERSIONS / str(version)
+        return int((versions / CURRENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        if not _numbers(directory):  # the first update was interrupted
+            return 1
+        raise StoreError(
+            f"{versions / CURRENT} does not name the version in use ({error}); calibrate again."
+        ) from error
 
 
 def current_home(name: str | Path) -> str | Path:
-    """Where the files of the version in use are; the name itself where there is no history, as on the hub."""
-    if not (Path(name) / HISTORY).is_file():
-        return name
-    return home(name, history(name)[-1].version)
+    """Where the files of the version in use are; the name itself where there is one version, as on the hub."""
+    number = current(name)
+    return name if number == 1 else Path(name) / VERSIONS / str(number)
 
 
-def go_back(directory: str | Path, version: int) -> Event:
-    """Use a version again; raises where there is none of that number."""
-    events = history(directory)
-    there = sorted({event.version for event in events})
-    if version not in there:
-        raise DataError(f"{directory} has no version {version}; there are {', '.join(map(str, there))}.")
-    if version == events[-1].version:
-        raise DataError(f"version {version} of {directory} is in use already.")
-    return append(directory, Event(version, now(), "go back"))
+def use(directory: str | Path, number: int) -> None:
+    """Use a version from now on; raises where there is none of that number."""
+    known = [version.number for version in history(directory)]
+    if number not in known:
+        raise DataError(f"{directory} has no version {number}; there are {', '.join(map(str, known))}.")
+    if number == current(directory):
+        raise DataError(f"version {number} of {directory} is in use already.")
+    _point(directory, number)
 
 
-def append(directory: str | Path, event: Event) -> Event:
-    """Add a line to the history, in one write, and wait until it is on disk."""
-    path = Path(directory) / HISTORY
-    whole = path.read_bytes() if path.is_file() else b""
-    cut = b"\n" if whole and not whole.endswith(b"\n") else b""  # the end of a line that a killed process left
-    if cut:
-        raise StoreError(f"{path} ends in a line that was cut off; remove it and run the command again.")
-    with open(path, "ab") as file:
-        file.write(json.dumps(asdict(event), ensure_ascii=False).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return event
-
-
-@contextmanager
-def new_version(directory: Path) -> Iterator[tuple[Path, list[int]]]:
-    """A directory to write a version into, and a list that gets its number when the block ends without an error."""
+def add(directory: Path, write: Callable[[Path], None], note: str) -> Version:
+    """Make a version of the files that `write` puts into a directory, and use it from now on."""
     versions = directory / VERSIONS
+    version = Version(history(directory)[-1].number + 1, _spelt(datetime.now(UTC)), current(directory), note)
     make_directory(versions)
-    number: list[int] = []
     with TemporaryDirectory(dir=versions, prefix=".new.") as made:
-        whole = Path(made) / "whole"
-        whole.mkdir()
-        yield whole, number
-        taken = max([1, *(int(path.name) for path in versions.iterdir() if path.name.isdecimal())])
-        while not number:
-            taken += 1
-            try:
-                whole.rename(versions / str(taken))
-            except OSError:  # another process took the number
-                if not (versions / str(taken)).exists():
-                    raise
-                continue
-            number.append(taken)
+        files = Path(made) / "files"
+        files.mkdir()
+        write(files)
+        write_record(files / FACTS, asdict(version))
+        try:
+            files.rename(versions / str(version.number))
+        except OSError as error:
+            raise StoreError(
+                f"version {version.number} of {directory} cannot be written ({error.strerror}); if another process "
+                "made it meanwhile, run the command again."
+            ) from error
+    _point(directory, version.number)
+    return version
 
 
-def now() -> str:
-    """The time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def _point(directory: str | Path, number: int) -> None:
+    versions = Path(directory) / VERSIONS
+    make_directory(versions)
+    write_text(versions / CURRENT, f"{number}\n")
+
+
+def _numbers(directory: str | Path) -> list[int]:
+    versions = Path(directory) / VERSIONS
+    names = [path.name for path in versions.iterdir()] if versions.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _later(directory: str | Path) -> list[Version]:
+    found = []
+    for number in _numbers(directory):
+        path = Path(directory) / VERSIONS / str(number) / FACTS
+        try:
+            found.append(Version(**(read_record(path) or {})))
+        except TypeError as error:
+            raise StoreError(f"{path} is missing or broken; remove that version, or calibrate again.") from error
+    return found
+
+
+def _spelt(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")

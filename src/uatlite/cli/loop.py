@@ -252,10 +252,10 @@ def recheck(
         return
     others = None if scored is None else current_scores(scored, calibration.rule.score)
     classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=others, seed=seed)
-    event = write_version(classifier, directory, found[1])
-    for line in (*classifier.calibration_.describe(), event.describe()):
+    made = write_version(classifier, directory, found[1])
+    for line in (*classifier.calibration_.describe(), made.describe()):
         console.print(line)
-    console.print(f"Version {event.version} is in use; go back with: uatlite history {directory} --use {event.parent}")
+    console.print(f"Version {made.number} is in use; go back with: uatlite history {directory} --use {made.parent}")
 
 
 def history(
@@ -266,8 +266,7 @@ def history(
     from uatlite.classifier import versions
 
     if use is not None:
-        versions.go_back(directory, use)
-    events = versions.history(directory)
-    for event in events:
-        echo(event.describe())
-    echo(f"Version {events[-1].version} is in use.")
+        versions.use(directory, use)
+    for version in versions.history(directory):
+        echo(version.describe())
+    echo(f"Version {versions.current(directory)} is in use.")
