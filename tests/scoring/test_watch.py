@@ -119,16 +119,6 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
         watch.acknowledge()
 
 
-def test_rows_of_a_rotated_log_are_found_under_its_new_name(watch: Watch, scored: Path) -> None:
-    write(scored / "log.jsonl", rows(0, 30))
-    watch.look(str(scored))
-    (scored / "log.jsonl").rename(scored / "log.old.jsonl")
-    write(scored / "log.jsonl", rows(100, 20))
-    state = watch.look(str(scored))
-    ids = sorted(row.values["id"] for _, row, _ in rows_since(watch, state, str(scored), 0))  # type: ignore[type-var]
-    assert ids == [*range(30), *range(100, 120)]
-
-
 def test_rows_that_cannot_be_used_are_counted_apart(watch: Watch, scored: Path) -> None:
     broken = [{**rows(0, 1)[0], "confidence": None}, {**rows(0, 1)[0], "at": "yesterday"}]
     write(scored / "a.jsonl", [*rows(0, 5), *broken, *rows(5, 5)])

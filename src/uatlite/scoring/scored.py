@@ -1,12 +1,12 @@
 """The rows that `uatlite predict` wrote, read back: which files are new or have grown, and the outcome of each row.
 
-A file is known by its bytes: the hash of those that were counted. So it may grow, be renamed or be copied, and no row
-is counted twice. A line without a line end is still being written, and waits.
+A file is known by its name and the hash of the bytes that were counted: it may grow, and a file that was rewritten or
+has got another name is an error. A line without a line end is still being written, and waits.
 """
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,15 +96,11 @@ class CountedFile:
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """A file to read on, from the row after `known.line`; `lines` are complete, None where all are.
-
-    `continues` is the counted file that it begins with, under this or another name.
-    """
+    """A file to read on, from the row after `known.line`; `lines` are complete, None where all are."""
 
     path: Path
     known: CountedFile
     lines: int | None
-    continues: CountedFile | None
 
     def rows(self) -> Iterator[Row | Reject]:
         """The complete rows that are not counted yet."""
@@ -129,19 +125,7 @@ def scored_files(source: str, counted: Sequence[CountedFile]) -> list[ScoredFile
     """The files with rows that are not counted, in the order of their names."""
     if is_remote(source):
         raise DataError(f"{source} is remote: watching takes files on this machine, whose bytes it can compare.")
-    files = _files(source)
-    by_name = {one.name: one for one in counted}
-    found = [scored for path in files if (scored := _look(path, by_name, counted)) is not None]
-    kept = {scored.continues.digest for scored in found if scored.continues}
-    kept |= {one.digest for path in files if (one := by_name.get(path.name)) and _unchanged(path, one)}
-    for scored in found:
-        before = by_name.get(scored.path.name)
-        if before and before.line and scored.continues is None and before.digest not in kept:
-            raise DataError(
-                f"{scored.path} was counted up to line {before.line:,} and has other rows there now. A counted file "
-                "may grow or be renamed, but not be rewritten: give new rows a new file."
-            )
-    return found
+    return [scored for path in _files(source) if (scored := _look(path, counted)) is not None]
 
 
 def first_row(source: str) -> Row | None:
@@ -155,35 +139,39 @@ def _files(source: str) -> list[Path]:
     return [path for path in files if not path.name.endswith(BESIDE)]
 
 
-def _unchanged(path: Path, known: CountedFile) -> bool:
+def _look(path: Path, counted: Sequence[CountedFile]) -> ScoredFile | None:
+    """The file as it is now; None where nothing is new. Raises where counted rows changed, or their file's name."""
+    before = next((file for file in counted if file.name == path.name), None)
     stat = path.stat()
-    return known.done and (stat.st_size, stat.st_mtime_ns) == (known.size, known.modified)
-
-
-def _look(path: Path, by_name: Mapping[str, CountedFile], counted: Iterable[CountedFile]) -> ScoredFile | None:
-    """The file as it is now; None where nothing is new. `known.line` is 0 where its bytes were never counted."""
-    own = by_name.get(path.name)
-    if own is not None and _unchanged(path, own):
+    if before is not None and before.done and (stat.st_size, stat.st_mtime_ns) == (before.size, before.modified):
         return None
-    stat = path.stat()
-    sizes = {one.size for one in counted if 0 < one.size <= stat.st_size}
-    digests, lines = _digests(path, {*sizes, stat.st_size})
-    same = [one for one in counted if one.size in sizes and digests.get(one.size) == one.digest]
-    longest = max(same, key=lambda one: one.line, default=None)
-    line = 0 if longest is None else longest.line
+    line = 0 if before is None else before.line
+    sizes = {stat.st_size} if before is None else {stat.st_size, before.size}
+    digests, lines = _digests(path, sizes)
+    if before is not None and line and digests[before.size] != before.digest:
+        raise DataError(
+            f"{path} was counted up to line {line:,} and has other rows there now. A counted file may grow, but not be "
+            "rewritten: give new rows a new file."
+        )
+    same = [file.name for file in counted if file.line and file.digest == digests[stat.st_size]]
+    if before is None and same:
+        raise DataError(
+            f"{path} has the rows of {same[0]}, which are counted. A counted file keeps its name: rename it back, or "
+            "take the copy away."
+        )
     known = CountedFile(path.name, stat.st_size, digests[stat.st_size], stat.st_mtime_ns, line)
     packed = path.suffix.lower() in (".parquet", ".gz")
-    return ScoredFile(path, known, None if packed else lines, longest)
+    return ScoredFile(path, known, None if packed else lines)
 
 
 def _digests(path: Path, sizes: set[int]) -> tuple[dict[int, str], int]:
     """SHA-256 of the first bytes of a file, for each number of bytes; and the line ends in the longest of them."""
     digest, read, lines = hashlib.sha256(), 0, 0
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     with path.open("rb") as file:
         for size in sorted(sizes):
             while read < size and (chunk := file.read(min(CHUNK, size - read))):
                 digest.update(chunk)
                 read, lines = read + len(chunk), lines + chunk.count(b"\n")
-            found[size] = digest.hexdigest()
-    return found, lines
+            digests[size] = digest.hexdigest()
+    return digests, lines

@@ -112,9 +112,6 @@ class Watch:
             if (row := first_row(source)) is not None:  # a wrong name is an error even where nothing is new
                 columns.check(row)
             for file in files:
-                if file.continues is not None:
-                    state = state.renamed(file.continues.name, file.path.name)
-            for file in files:
                 for block in blocks(file, columns):
                     state = state.after(reference, block.outcomes, block.places)
                     state = state.counting(replace(file.known, line=block.line), block.rejected)

@@ -106,13 +106,6 @@ class WatchState:
         others = [one for one in self.files if one.name != file.name]
         return replace(self, files=(*others, file)[-FILES:], rejected=self.rejected + rejected)
 
-    def renamed(self, old: str, new: str) -> "WatchState":
-        """The state with the rows of a file under its new name."""
-        if old == new:
-            return self
-        stretches = (replace(one, file=new) if one.file == old else one for one in self.stretches)
-        return replace(self, stretches=tuple(stretches))
-
     def _with_alarm(self, alarm: Alarm, raised: str) -> "WatchState":
         change = self.begun + alarm.change
         since = self.stretch_of(change)
