@@ -39,13 +39,14 @@ def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_an
     number: signal.Signals, saved: Path, classifier: UncertaintyClassifier, ask: Callable[..., httpx.Response]
 ) -> None:
     several = ["a1"] * FEW * classifier.runtime.workers  # each worker takes the same number of them, at once
-    process, address = started(str(saved), "--gather", "20000", UATLITE_TOKEN="correct-horse-battery")
+    process, address = started(str(saved), "--gather", "5000", UATLITE_TOKEN="correct-horse-battery")
     allowed = {"authorization": "Bearer correct-horse-battery"}
     with process, ThreadPoolExecutor(3) as clients:
         assert ask(address, ["a1"]).status_code == 401
         assert ask(address, several, headers=allowed).status_code == 200  # a worker now waits for as many again
         asked = [clients.submit(ask, address, [f"a{i}"], headers=allowed) for i in range(3)]
         while "uatlite_waiting_texts 3.0" not in httpx.get(f"{address}/metrics", headers=allowed, trust_env=False).text:
+            assert not any(one.done() for one in asked)
             time.sleep(0.02)  # until each of them waits for more texts
         process.send_signal(number)
         assert [one.result().status_code for one in asked] == [200, 200, 200]
