@@ -43,6 +43,7 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
     ((_, interval),) = found.now
     assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & now.wrong).sum())
     assert found.coverage == pytest.approx(now.answered.mean())
+    assert interval.exact
     assert recheck(now, rule, target=0.99).verdict == "holds"
     assert recheck(now, rule, target=0.01).verdict == "broken"
     assert "The promise is broken" in recheck(now, rule, target=0.01).describe()[-1]
