@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from uatlite.classifier.run import run_tokens
-from uatlite.errors import CalibrationError
+from uatlite.errors import CalibrationError, InputError
+from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import CalibrationRows, Method, Tuned
 from uatlite.methods.registry import METHODS
@@ -34,10 +35,8 @@ from uatlite.predictive import PassLogits, predict
 from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.tasks import load
-from uatlite.trust.auto import CALIBRATORS, Auto, make_calibrator
-from uatlite.trust.calibrators import Temperature
+from uatlite.trust.calibrators import InputTemperature, Temperature
 from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.input_temperature import InputTemperature
 from uatlite.trust.promise import target_risk
 from uatlite.trust.scope import fit_scope
 from uatlite.values import Dataset
@@ -349,20 +348,15 @@ def auto_lines(bench: Bench, name: str, seeds: list[int]) -> Iterator[str]:
             said = outputs(bench, setting, seed, method)
             calibration, test = said("calibration"), said("test")
             losses = {}
-            for kind in CALIBRATORS:
-                if CALIBRATORS[kind].uses_variance and calibration.passes.margin_variance is None:
-                    continue
+            for kind, fit in EVALUATED.items():
                 try:
-                    fitted = make_calibrator(kind).fit(
-                        calibration.passes.mean_logits, calibration.labels, calibration.passes.margin_variance
-                    )
-                except CalibrationError:  # a class without rows
+                    fitted = fit(calibration.passes.mean_logits, calibration.labels, calibration.passes.margin_variance)
+                except (CalibrationError, InputError):  # a class without rows, no variance
                     continue
                 found = fitted.probabilities(test.passes.mean_logits, test.passes.margin_variance)
                 losses[kind] = METRICS["NLL"](found, test.labels)
-                if isinstance(fitted, Auto):
-                    chosen = fitted.chosen_.name
             auto = losses.pop("auto")
+            chosen = min(losses, key=lambda kind: abs(losses[kind] - auto))
             best = min(losses, key=lambda one: losses[one])
             cells = [f"{name}-{seed}", method, chosen, f"{auto:.4f}", best, f"{losses[best]:.4f}"]
             yield "| " + " | ".join([*cells, f"{auto - losses[best]:.4f}"]) + " |"

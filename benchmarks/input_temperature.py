@@ -15,9 +15,8 @@ import numpy as np
 from evidence import METRICS, SETTINGS, Bench, Setting, outputs
 from uatlite.errors import CalibrationError
 from uatlite.predictive import PassLogits
-from uatlite.trust import input_temperature
-from uatlite.trust.calibrators import Temperature
-from uatlite.trust.input_temperature import SHARES, InputTemperature
+from uatlite.trust import calibrators
+from uatlite.trust.calibrators import SHARES, InputTemperature, Temperature
 
 FIXED = (0.0, 0.5, 1.0)
 ROWS = (30, 60, 200, 500)
@@ -26,11 +25,11 @@ DRAWS = 40
 
 def fitted(passes: PassLogits, labels: np.ndarray, shares: tuple[float, ...]) -> InputTemperature:
     """An input temperature that may choose among these shares only."""
-    input_temperature.SHARES = shares
+    calibrators.SHARES = shares
     try:
-        return InputTemperature().fit(passes.mean_logits, labels, passes.margin_variance)
+        return InputTemperature.fit(passes.mean_logits, labels, passes.margin_variance)
     finally:
-        input_temperature.SHARES = SHARES
+        calibrators.SHARES = SHARES
 
 
 def loss(calibrator: InputTemperature | Temperature, passes: PassLogits, labels: np.ndarray) -> float:
@@ -45,10 +44,10 @@ def share_lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -
         for seed in (seed for seed in seeds if bench.has(setting.task, seed)):
             said = outputs(bench, setting, seed, method)
             home = said("calibration")
-            plain = Temperature().fit(home.passes.mean_logits, home.labels)
+            plain = Temperature.fit(home.passes.mean_logits, home.labels)
             kinds = {f"{share:g}": fitted(home.passes, home.labels, (share,)) for share in FIXED}
             kinds["learned"] = fitted(home.passes, home.labels, SHARES)
-            chosen.append(f"{kinds['learned'].share_:g}" if kinds["learned"].widening_ else "–")
+            chosen.append(f"{kinds['learned'].share:g}" if kinds["learned"].widening else "–")
             for which in ("test", "shift"):
                 if getattr(setting, which) is None:
                     continue
@@ -75,8 +74,8 @@ def few_rows_lines(bench: Bench, setting: Setting, seed: int, method: str) -> li
             rows = rng.permutation(len(home.labels))[:count]
             logits, labels = home.passes.mean_logits[rows], home.labels[rows]
             try:
-                plain = Temperature().fit(logits, labels)
-                ours = InputTemperature().fit(logits, labels, variance[rows])
+                plain = Temperature.fit(logits, labels)
+                ours = InputTemperature.fit(logits, labels, variance[rows])
             except CalibrationError:  # rows of one class
                 continue
             gaps.append(loss(ours, away.passes, away.labels) - loss(plain, away.passes, away.labels))

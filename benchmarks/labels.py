@@ -102,7 +102,7 @@ def measure(directory: Path, data: Path | None, cache: Path, rows: int | None) -
 
 def calibrated(before: PassLogits, gold: Gold, after: PassLogits) -> Floats:
     """Probabilities (texts, labels) of new texts by a calibrator that was fitted on others."""
-    calibrator = AnswerCalibrator().fit(label_answers(before), gold.ravel())
+    calibrator = AnswerCalibrator.fit(label_answers(before), gold.ravel())
     return calibrator.confidence(label_answers(after)).reshape(after.logits.shape[1:])
 
 

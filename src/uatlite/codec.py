@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,22 @@ NOT_STORED: Mapping[str, bool] = {"stored": False}
 """Metadata of a dataclass field that is not stored; such a field has a default."""
 
 
-def dump(value: Any, arrays: Arrays | None = None) -> Any:
-    """A value as plain JSON values. Its arrays go into `arrays` under their paths; without it they are lists."""
-    return _plain(value, Any, arrays, "")
+def dump(value: Any, arrays: Arrays | None = None, *, kind: Any = Any) -> Any:
+    """A value as plain JSON values. Its arrays go into `arrays` under their paths; without it they are lists.
+
+    A value that is read as one of several classes names its own: `kind` is their union.
+    """
+    return _plain(value, kind, arrays, "")
 
 
-def load(kind: type[T], state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> T:
+@overload
+def load(kind: type[T], state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> T: ...
+@overload
+def load(kind: UnionType, state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> Any: ...
+def load(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> Any:
     """The value of type `kind` that `dump` described; an error names the first fault, and ends in `advice`."""
     try:
-        return cast(T, _read(kind, state, arrays or {}, ""))
+        return _read(kind, state, arrays or {}, "")
     except _Fault as fault:
         raise StoreError(f"the stored {_name(kind)} is broken ({fault}); {advice}") from fault
 

@@ -168,6 +168,7 @@ class WordAttribution:
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Marks = NDArray[np.bool_]
 
 SUM_TOLERANCE = 1e-3
 """How far the probabilities of a row may sum from 1: users give probabilities rounded to four or five decimals."""

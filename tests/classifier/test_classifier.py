@@ -53,7 +53,7 @@ def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: 
     texts, labels = labelled(60)
     clf = build(UATConfig(samples=3)).calibrate(texts, labels, calibrator="temperature")
     assert clf.calibration_ is not None
-    temperature = clf.calibration_.calibrator.temperature_  # type: ignore[attr-defined]
+    temperature = clf.calibration_.calibrator.temperature  # type: ignore[union-attr]
     encoded = clf.tokenizer(texts[:5], padding=True, return_tensors="pt")
     expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy() / temperature)
     pred = clf.predict(texts[:5])

@@ -111,7 +111,7 @@ def test_old_rows_count_as_far_as_they_fit() -> None:
         return KeptRows(overconfidence * true, labels, None)
 
     old, everything = kept(2000, 0, 2.0), np.ones(400, dtype=bool)
-    before = Temperature().fit(old.logits, old.labels)
+    before = Temperature.fit(old.logits, old.labels)
     same, far = kept(400, 1, 2.0), kept(400, 2, 8.0)
     stays, _ = blended(before, old, PassLogits(same.logits[None]), same.labels, everything, 0)
     moves, said = blended(before, old, PassLogits(far.logits[None]), far.labels, everything, 0)

@@ -49,7 +49,7 @@ def test_its_probabilities_are_calibrated_on_the_rows_that_were_abstained_on(bui
     assert clf.calibration_.scope.inside is not None
     doubted = (pred.confidence <= 0.6) | ~clf.calibration_.scope.inside
     logits = np.log(passes.probabilities)  # up to a constant a text
-    expected = Temperature().fit(logits[doubted], columns[doubted])
+    expected = Temperature.fit(logits[doubted], columns[doubted])
     assert look.rows == doubted.sum()
     where = pred.abstain & doubted
     assert pred.second_probabilities is not None

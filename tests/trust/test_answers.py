@@ -30,7 +30,7 @@ def nll(confidence, right):
 
 def test_it_learns_the_slope_the_biases_and_the_widening():
     rng = np.random.default_rng(0)
-    calibrator = AnswerCalibrator().fit(*draw(4000, rng, widening=1.0))
+    calibrator = AnswerCalibrator.fit(*draw(4000, rng, widening=1.0))
     assert set(calibrator.choices_[:2] + calibrator.choices_[4:6]) == {"own"}
     np.testing.assert_allclose(calibrator.slopes_[:-1], 1 / 1.6, atol=0.12)
     np.testing.assert_allclose(calibrator.biases_[:-1], np.linspace(-0.6, 0.6, 6), atol=0.25)
@@ -46,7 +46,7 @@ def test_no_kind_is_worse_than_without_a_calibrator(sharpness, spread):
     plain = losses(test.log_odds, right)
     ours = np.mean(
         [
-            -np.log(np.where(right, p := AnswerCalibrator().fit(*sample).confidence(test), 1 - p))
+            -np.log(np.where(right, p := AnswerCalibrator.fit(*sample).confidence(test), 1 - p))
             for sample in (draw(150, rng, rare=0.1, sharpness=sharpness, spread=spread) for _ in range(25))
         ],
         axis=0,
@@ -56,7 +56,7 @@ def test_no_kind_is_worse_than_without_a_calibrator(sharpness, spread):
         assert ours[of_kind].mean() < plain[of_kind].mean() + 0.012
     if sharpness > 1:
         assert ours.mean() < plain.mean() - 0.1
-    assert AnswerCalibrator().fit(*draw(60, rng)).choices_[0] in CHOICES
+    assert AnswerCalibrator.fit(*draw(60, rng)).choices_[0] in CHOICES
 
 
 def test_features_and_shrinkage_help_where_they_should():
@@ -64,11 +64,11 @@ def test_features_and_shrinkage_help_where_they_should():
     answers, right = draw(1500, rng, spread=0.0)
     length = rng.integers(1, 5, len(answers)).astype(float)
     right &= rng.random(len(answers)) < 1 / length
-    plain = AnswerCalibrator().fit(answers, right)
+    plain = AnswerCalibrator.fit(answers, right)
     with_length = Answers(
         answers.text, answers.kind, answers.log_odds, answers.variance, answers.texts, length[:, None]
     )
-    better = AnswerCalibrator().fit(with_length, right)
+    better = AnswerCalibrator.fit(with_length, right)
     assert (better.weights_[:, 0] < -0.3).all()
     assert nll(better.confidence(with_length), right) < nll(plain.confidence(answers), right) - 0.02
     with pytest.raises(InputError, match="1 features, the calibrator was fitted on 0"):
@@ -79,7 +79,7 @@ def test_confidence_rises_with_the_log_odds_also_where_they_mislead():
     rng = np.random.default_rng(3)
     answers, right = draw(400, rng)
     for labels in (right, ~right):
-        calibrator = AnswerCalibrator().fit(answers, labels)
+        calibrator = AnswerCalibrator.fit(answers, labels)
         higher = Answers(answers.text, answers.kind, answers.log_odds + 1.0, answers.variance, answers.texts)
         assert (calibrator.slopes_ >= 0).all()
         assert (calibrator.confidence(higher) >= calibrator.confidence(answers)).all()
@@ -88,16 +88,16 @@ def test_confidence_rises_with_the_log_odds_also_where_they_mislead():
 def test_it_is_stored_exactly_and_fits_the_same_twice():
     rng = np.random.default_rng(4)
     answers, right = draw(300, rng)
-    calibrator = AnswerCalibrator().fit(answers, right)
+    calibrator = AnswerCalibrator.fit(answers, right)
     again = AnswerCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
     np.testing.assert_array_equal(again.confidence(answers), calibrator.confidence(answers))
-    assert AnswerCalibrator().fit(answers, right).to_dict() == calibrator.to_dict() == again.to_dict()
+    assert AnswerCalibrator.fit(answers, right).to_dict() == calibrator.to_dict() == again.to_dict()
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_a_handful_of_answers_is_no_fault(count):
     answers = Answers(np.arange(count), np.arange(count) % 2, np.linspace(-1, 3, count), None, 5)
-    calibrator = AnswerCalibrator().fit(answers, np.arange(count) > 0)
+    calibrator = AnswerCalibrator.fit(answers, np.arange(count) > 0)
     unseen = Answers(np.array([0]), np.array([7]), np.array([0.4]), None, 1)
     assert 0 < calibrator.confidence(unseen)[0] < 1
     if count == 0:
@@ -108,7 +108,7 @@ def test_a_handful_of_answers_is_no_fault(count):
 def test_answers_that_are_all_right_are_not_called_certain():
     rng = np.random.default_rng(6)
     answers, _ = draw(100, rng)
-    confidence = AnswerCalibrator().fit(answers, np.ones(len(answers), dtype=bool)).confidence(answers)
+    confidence = AnswerCalibrator.fit(answers, np.ones(len(answers), dtype=bool)).confidence(answers)
     assert confidence.max() < 1
 
 
@@ -148,8 +148,8 @@ def test_answers_that_cannot_be_are_refused(change, message):
 def test_what_is_missing_is_said():
     answers, right = draw(300, np.random.default_rng(7), widening=3.0)
     with pytest.raises(InputError, match="allowed is bool"):
-        AnswerCalibrator().fit(answers, right.astype(int))
-    calibrator = AnswerCalibrator().fit(answers, right)
+        AnswerCalibrator.fit(answers, right.astype(int))
+    calibrator = AnswerCalibrator.fit(answers, right)
     assert calibrator.widenings_.any()
     with pytest.raises(InputError, match="variance of the log-odds"):
         calibrator.confidence(Answers(answers.text, answers.kind, answers.log_odds, None, answers.texts))

@@ -1,7 +1,7 @@
 """Input temperature: against joint searches and scikit-learn, and what of a variance counts."""
 
-import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.linear_model import LinearRegression
 
+from reference import draw_logits
 from uatlite.errors import InputError
 from uatlite.predictive import OFFSET, PassLogits, logit_features
-from uatlite.trust.calibrators import Temperature
+from uatlite.trust.calibrators import InputTemperature, Temperature, best_share
 from uatlite.trust.distribution import pass_probabilities, predictive, probabilities
-from uatlite.trust.input_temperature import InputTemperature, best_share
 
 
 def nll(logits, labels):
@@ -29,7 +29,7 @@ def noisy_margins(rows, seed, widening, temperature):
     return np.stack([-margin / 2, margin / 2], axis=1), labels, variance
 
 
-def test_input_temperature_matches_a_joint_search(rows):
+def test_input_temperature_matches_a_joint_search():
     logits, labels, variance = noisy_margins(3000, 0, widening=1.5, temperature=1.3)
 
     def loss(x):
@@ -38,15 +38,15 @@ def test_input_temperature_matches_a_joint_search(rows):
         return nll(logits / scale[:, None], labels) + math.log(1 + widening) / len(labels)
 
     joint = minimize(loss, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-14, "maxiter": 4000})
-    found = InputTemperature().fit(logits, labels, variance)
-    assert found.temperature_ == pytest.approx(np.exp(joint.x[0]), rel=1e-4)
-    assert found.widening_ == pytest.approx(np.exp(joint.x[1]), rel=1e-3)
+    found = InputTemperature.fit(logits, labels, variance)
+    assert found.temperature == pytest.approx(np.exp(joint.x[0]), rel=1e-4)
+    assert found.widening == pytest.approx(np.exp(joint.x[1]), rel=1e-3)
 
 
 def test_input_temperature_recovers_what_made_the_labels():
-    fitted = InputTemperature().fit(*noisy_margins(40_000, 1, widening=1.5, temperature=1.3))
-    assert fitted.temperature_ == pytest.approx(1.3, rel=0.1)
-    assert fitted.widening_ == pytest.approx(1.5, rel=0.25)
+    fitted = InputTemperature.fit(*noisy_margins(40_000, 1, widening=1.5, temperature=1.3))
+    assert fitted.temperature == pytest.approx(1.3, rel=0.1)
+    assert fitted.widening == pytest.approx(1.5, rel=0.25)
 
 
 def test_few_rows_do_not_make_the_variance_all_that_counts():
@@ -57,8 +57,8 @@ def test_few_rows_do_not_make_the_variance_all_that_counts():
         margin, variance = rng.normal(0, 3, 60), rng.gamma(0.7, 0.5, 60)
         labels = (rng.random(60) < 1 / (1 + np.exp(-margin))).astype(int)
         logits = np.stack([-margin / 2, margin / 2], axis=1)
-        fitted = InputTemperature().fit(logits, labels, variance)
-        widest.append(fitted.widening_ * math.pi / 8 * variance.mean())
+        fitted = InputTemperature.fit(logits, labels, variance)
+        widest.append(fitted.widening * math.pi / 8 * variance.mean())
     assert np.median(widest) < 0.5
     assert max(widest) < 20
 
@@ -70,31 +70,31 @@ def test_a_useless_variance_gives_temperature_scaling_to_the_bit():
     variance = np.abs(margin)
     labels = (rng.random(2000) < 1 / (1 + np.exp(-margin * (1 + variance)))).astype(int)
     logits = np.stack([-margin / 2, margin / 2], axis=1)
-    plain, wide = Temperature().fit(logits, labels), InputTemperature().fit(logits, labels, variance)
-    assert wide.widening_ == 0.0
-    assert wide.temperature_ == plain.temperature_
+    plain, wide = Temperature.fit(logits, labels), InputTemperature.fit(logits, labels, variance)
+    assert wide.widening == 0.0
+    assert wide.temperature == plain.temperature
     np.testing.assert_array_equal(wide.probabilities(logits, variance), plain.probabilities(logits))
 
 
-def test_no_variance_at_all_is_a_of_zero(rows):
-    logits, labels, _ = rows(200, 3)
-    assert InputTemperature().fit(logits, labels, np.zeros(200)).widening_ == 0.0
+def test_no_variance_at_all_is_a_of_zero():
+    logits, labels, _ = draw_logits(200, 3)
+    assert InputTemperature.fit(logits, labels, np.zeros(200)).widening == 0.0
 
 
-def test_the_equation_of_the_docstring(rows):
+def test_the_equation_of_the_docstring():
     logits, labels, variance = noisy_margins(500, 2, widening=2.0, temperature=0.8)
-    fitted = InputTemperature().fit(logits, labels, variance)
-    assert fitted.widening_ > 0
-    wide = fitted.temperature_ * np.sqrt(1 + fitted.widening_ * math.pi / 8 * variance)
+    fitted = InputTemperature.fit(logits, labels, variance)
+    assert fitted.widening > 0
+    wide = fitted.temperature * np.sqrt(1 + fitted.widening * math.pi / 8 * variance)
     expected = np.exp(log_softmax(logits / wide[:, None], axis=1))
     np.testing.assert_allclose(fitted.probabilities(logits, variance), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("variance", [None, np.ones(3), -np.ones(100), np.full(100, np.nan)])
-def test_a_variance_that_is_none_is_refused(rows, variance):
-    logits, labels, _ = rows(100, 2)
+def test_a_variance_that_is_none_is_refused(variance):
+    logits, labels, _ = draw_logits(100, 2)
     with pytest.raises(InputError, match="variance"):
-        InputTemperature().fit(logits, labels, variance)
+        InputTemperature.fit(logits, labels, variance)
 
 
 def unusual(rows, seed, share):
@@ -110,11 +110,11 @@ def unusual(rows, seed, share):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_it_learns_how_much_of_the_unusual_counts(share):
     logits, labels, variance = unusual(20_000, 3, share)
-    fitted = InputTemperature().fit(logits, labels, variance)
-    assert fitted.share_ == pytest.approx(share, abs=0.25)
-    assert fitted.widening_ > 0
+    fitted = InputTemperature.fit(logits, labels, variance)
+    assert fitted.share == pytest.approx(share, abs=0.25)
+    assert fitted.widening > 0
     new, right, spread = unusual(20_000, 4, share)
-    plain = Temperature().fit(logits, labels)
+    plain = Temperature.fit(logits, labels)
     ours, theirs = (
         -np.log(p[np.arange(len(right)), right]).mean()
         for p in (fitted.probabilities(new, spread), plain.probabilities(new))
@@ -124,20 +124,20 @@ def test_it_learns_how_much_of_the_unusual_counts(share):
 
 def test_few_rows_count_on_what_is_usual():
     """The prior: labels that the deviation says nothing about, 150 rows."""
-    shares = [InputTemperature().fit(*unusual(150, seed, 0.0)).share_ for seed in range(20)]
+    shares = [InputTemperature.fit(*unusual(150, seed, 0.0)).share for seed in range(20)]
     assert np.mean(shares) < 0.5
 
 
 def test_the_usual_variance_is_a_linear_regression():
     logits, labels, variance = unusual(300, 5, 0.5)
-    fitted = InputTemperature().fit(logits, labels, variance)
+    fitted = InputTemperature.fit(logits, labels, variance)
     features, logs = logit_features(logits), np.log(variance + OFFSET)
     expected = LinearRegression().fit(features, logs).predict(features)
-    np.testing.assert_allclose(features @ fitted.usual_[:-1] + fitted.usual_[-1], expected, atol=1e-8)
+    np.testing.assert_allclose(features @ fitted.usual[:-1] + fitted.usual[-1], expected, atol=1e-8)
     mixed = np.clip(expected + 0.25 * (logs - expected), logs.min(), logs.max())
-    fitted.share_ = 0.25
+    fitted = replace(fitted, share=0.25)
     np.testing.assert_allclose(np.log(fitted.effective_variance(logits, variance) + OFFSET), mixed, atol=1e-8)
-    wide = fitted.temperature_ * np.sqrt(1 + fitted.widening_ * math.pi / 8 * (np.exp(mixed) - OFFSET))
+    wide = fitted.temperature * np.sqrt(1 + fitted.widening * math.pi / 8 * (np.exp(mixed) - OFFSET))
     expected = np.exp(log_softmax(logits / wide[:, None], axis=1))
     np.testing.assert_allclose(fitted.probabilities(logits, variance), expected, rtol=1e-6)
 
@@ -150,7 +150,7 @@ def test_of_equal_shares_the_smaller_is_taken():
 
 def test_new_variances_keep_to_the_range_of_the_validation_rows():
     logits, labels, variance = unusual(500, 7, 1.0)
-    fitted = InputTemperature().fit(logits, labels, variance)
+    fitted = InputTemperature.fit(logits, labels, variance)
     for factor in (1e-9, 1e9):
         found = fitted.effective_variance(logits, variance * factor)
         assert found.min() >= variance.min() * (1 - 1e-6)
@@ -159,12 +159,11 @@ def test_new_variances_keep_to_the_range_of_the_validation_rows():
 
 def test_all_passes_of_a_row_have_its_temperature():
     logits, labels, variance = unusual(400, 8, 0.5)
-    fitted = InputTemperature().fit(logits, labels, variance)
-    fitted.share_ = 0.5  # so that the logits matter
+    fitted = replace(InputTemperature.fit(logits, labels, variance), share=0.5)  # so that the logits matter
     rng = np.random.default_rng(0)
     passes = PassLogits(logits[None] + rng.normal(0, 1, (6, 400, 2)))
     effective = fitted.effective_variance(passes.mean_logits, passes.margin_variance)
-    wide = fitted.temperature_ * np.sqrt(1 + fitted.widening_ * math.pi / 8 * effective)
+    wide = fitted.temperature * np.sqrt(1 + fitted.widening * math.pi / 8 * effective)
     found = pass_probabilities(passes, fitted)
     np.testing.assert_allclose(found, np.exp(log_softmax(passes.logits / wide[:, None], axis=2)), rtol=1e-9)
     np.testing.assert_allclose(
@@ -174,14 +173,3 @@ def test_all_passes_of_a_row_have_its_temperature():
     gaussian = predictive(given, fitted)
     np.testing.assert_allclose(gaussian.probabilities, fitted.probabilities(logits, variance), rtol=1e-12)
     assert (gaussian.mutual_information > 0).all()
-
-
-def test_an_older_one_counts_the_variance_itself():
-    logits, _, variance = unusual(100, 9, 1.0)
-    state = {"calibrator": "input-temperature", "classes": 2, "temperature": 1.5, "widening": 2.0}
-    older = InputTemperature.from_dict(state)
-    wide = 1.5 * np.sqrt(1 + 2.0 * math.pi / 8 * variance)
-    expected = np.exp(log_softmax(logits / wide[:, None], axis=1))
-    np.testing.assert_allclose(older.probabilities(logits, variance), expected, rtol=1e-9)
-    again = InputTemperature.from_dict(json.loads(json.dumps(older.to_dict(), allow_nan=False)))
-    np.testing.assert_array_equal(again.probabilities(logits, variance), older.probabilities(logits, variance))

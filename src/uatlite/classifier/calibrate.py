@@ -1,9 +1,8 @@
 """From labelled rows to a calibrator, an abstention rule, label sets, a scope and a reference to tell a shift by.
 
 A promise about new rows must not rest on rows that fitted what it is about. The raw score, the margin of the logits, is
-fitted on no row, and a temperature changes no prediction, so by default all rows fit the calibrator and all decide the
-rule. Another score, label sets, and a calibrator that may change a prediction need rows of their own: there a third of
-them fits and the others decide.
+fitted on no row, and no calibrator changes a prediction, so by default all rows fit the calibrator and all decide the
+rule. Another score and label sets need rows of their own: there a third of them fits and the others decide.
 """
 
 from collections.abc import Mapping
@@ -24,12 +23,12 @@ from uatlite.classifier.evidence import (
 )
 from uatlite.classifier.second_look import SecondLook
 from uatlite.classifier.settings import Settings
+from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
 from uatlite.predictive import PassLogits, Predictive
-from uatlite.trust.auto import CALIBRATORS, Auto, calibrator_from_dict
-from uatlite.trust.calibrators import Calibrator, Temperature
-from uatlite.trust.distribution import fit_calibrator, predictive
+from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, check_calibrator
+from uatlite.trust.distribution import predictive
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.menu import Menu, risk_menu
@@ -64,7 +63,7 @@ class CalibrationOptions:
         if self.score is not None:
             check_choice("score", self.score, SCORES)
         if self.calibrator is not None:
-            check_choice("calibrator", self.calibrator, CALIBRATORS)
+            check_calibrator(self.calibrator)
         check_share("false_alarm", self.false_alarm)
         if self.per_class and self.target_risk is None:
             raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
@@ -115,8 +114,7 @@ class Calibration(CalibrationRecord):
     """at the texts that are abstained on"""
 
     def _promises(self) -> list[str]:
-        chosen = self.calibrator
-        lines = [f"Calibrator {chosen.reason_ if isinstance(chosen, Auto) else chosen.name}"]
+        lines = [f"Calibrator {self.calibrator.name}"]
         if self.comparison is not None:
             lines.append(self.comparison.describe())
         lines += super()._promises()
@@ -131,7 +129,8 @@ class Calibration(CalibrationRecord):
     def to_dict(self) -> dict[str, Any]:
         own: dict[str, Any] = {"label_sets": self.label_sets, "menu": self.menu, "comparison": self.comparison}
         own["second_look"] = self.second_look
-        return super().to_dict() | {name: None if value is None else value.to_dict() for name, value in own.items()}
+        parts = {name: None if value is None else value.to_dict() for name, value in own.items()}
+        return super().to_dict() | {"calibrator": dump(self.calibrator, kind=Calibrator)} | parts
 
     def to_arrays(self) -> dict[str, Floats]:
         return super().to_arrays() | ({} if self.kept is None else self.kept.to_arrays())
@@ -139,7 +138,7 @@ class Calibration(CalibrationRecord):
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
-            "calibrator": calibrator_from_dict(state["calibrator"]),
+            "calibrator": load(Calibrator, state["calibrator"], advice="calibrate again."),
             "rule": AbstentionRule.from_dict(state["rule"]) if state["rule"] else None,
             "label_sets": LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
             "menu": Menu.from_dict(state["menu"]) if state.get("menu") else None,
@@ -199,7 +198,7 @@ def calibrate(
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=learned.spending,
         scope=scope,
-        menu=_menu(found, labels, inside, name, options),
+        menu=_menu(found, labels, inside, options),
         comparison=_comparison(learned, calibrator, labels, options.seed),
         kept=KeptRows.of(outputs, labels),
     )
@@ -211,21 +210,17 @@ def split(
     """Which rows fit the calibrator of this name and which decide: (rows,) each, the same where nothing is fitted."""
     everything = np.ones(len(labels), dtype=np.bool_)
     decides = options.rule is not None or options.label_sets is not None
-    raw = options.label_sets is None and options.rule_score == RAW_SCORE and raw_score_is_free(calibrator)
+    raw = options.label_sets is None and options.rule_score == RAW_SCORE
     if not decides or raw or (calibrator == "none" and not learns):
         return everything, everything
     fitting = fitting_rows(len(labels), options.seed)
     return fitting, ~fitting
 
 
-def raw_score_is_free(calibrator: str) -> bool:
-    """Whether neither the raw score of a row nor its prediction depends on the labels of the rows that fit."""
-    return CALIBRATORS[calibrator].keeps_argmax
-
-
 def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDArray[np.bool_]) -> Calibrator:
     try:
-        return fit_calibrator(name, outputs, labels, fitting)
+        some = outputs.take(fitting)
+        return CALIBRATORS[name].fit(some.mean_logits, labels[fitting], some.margin_variance)
     except CalibrationError as error:
         if fitting.all():
             raise
@@ -292,11 +287,10 @@ def _menu(
     found: Predictive,
     labels: NDArray[np.int64],
     inside: NDArray[np.bool_],
-    calibrator: str,
     options: CalibrationOptions,
 ) -> Menu | None:
     """The risks that can be promised by the raw score of all rows; None where their labels fitted it."""
-    if not raw_score_is_free(calibrator) or inside.sum() < REFERENCE_ROWS:
+    if inside.sum() < REFERENCE_ROWS:
         return None
     scores, errors = trust(RAW_SCORE, found)[inside], (found.predicted != labels)[inside]
     return risk_menu(scores, errors, score=RAW_SCORE, confidence=options.confidence, seed=options.seed)
@@ -316,7 +310,7 @@ def _figures(
         basis = f"calibration data: {int(deciding.sum())} rows that did not fit the calibrator"
         return measure(logits[deciding], found.probabilities[deciding], labels[deciding], basis)
     try:
-        held_out = cross_validated(calibrator, logits, labels, outputs.margin_variance, seed)
+        held_out = cross_validated(type(calibrator), logits, labels, outputs.margin_variance, seed)
     except CalibrationError:  # enough rows for the calibrator, too few without a fifth of them
         return None
     return measure(logits, held_out, labels, f"calibration data: {len(labels)} rows, cross-validated")

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.settings import Settings
+from uatlite.codec import dump
 from uatlite.errors import CalibrationError
+from uatlite.metrics.accuracy import nll
 from uatlite.metrics.bootstrap import Interval, bootstrap, paired_bootstrap
 from uatlite.predictive import PassLogits, softmax
-from uatlite.trust.auto import CALIBRATORS, Auto, held_out, stratified_folds
-from uatlite.trust.calibrators import Calibrator, Temperature
+from uatlite.trust.calibrators import Calibrator, Temperature, held_out, stratified_folds
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference
 from uatlite.values import Floats
@@ -61,11 +62,10 @@ def measure(logits: Floats, calibrated: Floats, labels: NDArray[np.int64], basis
 
 
 def cross_validated(
-    calibrator: Calibrator, logits: Floats, labels: NDArray[np.int64], variance: Floats | None, seed: int
+    kind: type[Calibrator], logits: Floats, labels: NDArray[np.int64], variance: Floats | None, seed: int
 ) -> Floats:
-    """Probabilities (rows, classes) of each row by a calibrator of the same kind that was fitted without it."""
-    kind = CALIBRATORS[(calibrator.chosen_ if isinstance(calibrator, Auto) else calibrator).name]
-    return held_out(kind, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
+    """Probabilities (rows, classes) of each row by a calibrator of this kind that was fitted without it."""
+    return held_out(kind.fit, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
 
 
 def _spelt(interval: Interval) -> str:
@@ -118,7 +118,7 @@ class CalibrationRecord:
             "settings": self.settings.to_dict(),
             "classes": list(self.classes),
             "rows": self.rows,
-            "calibrator": self.calibrator.to_dict(),
+            "calibrator": dump(self.calibrator),
             **{name: None if value is None else value.to_dict() for name, value in parts.items()},
             "spending": list(self.spending),
         }
@@ -259,9 +259,8 @@ def compare(
 
     The variance of `outputs` is already that of a method which did not learn from the row.
     """
-    chosen = cross_validated(calibrator, outputs.mean_logits, labels, outputs.margin_variance, seed)
-    scaled = cross_validated(Temperature(), plain.mean_logits, labels, None, seed)
+    chosen = cross_validated(type(calibrator), outputs.mean_logits, labels, outputs.margin_variance, seed)
+    scaled = cross_validated(Temperature, plain.mean_logits, labels, None, seed)
     difference = paired_bootstrap(chosen, scaled, labels, metrics=("nll",), confidence=CONFIDENCE)["nll"]
-    own = -np.log(np.maximum(chosen[np.arange(len(labels)), labels], np.finfo(np.float64).tiny))
-    mean = float(own.mean())
+    mean = nll(chosen, labels)
     return Comparison(len(labels), mean, mean - difference.point, difference)

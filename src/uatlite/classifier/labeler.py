@@ -218,7 +218,7 @@ def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figur
     chances, right = np.zeros(gold.shape), gold.ravel()
     for fold in range(FOLDS):
         out = folds == fold
-        calibrator = AnswerCalibrator().fit(answers.of_texts(~out), right[~out[answers.text]])
+        calibrator = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
         chances[out] = calibrator.confidence(answers.of_texts(out)).reshape(-1, gold.shape[1])
     before, after = (
         text_bootstrap(LabelRows.of(values, gold.astype(np.int64)), metrics=SHOWN)

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.classifier.calibrate import Calibration, raw_score_is_free
+from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.evidence import KeptRows
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.predictive import PassLogits
-from uatlite.trust.auto import make_calibrator
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import CALIBRATORS, Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
@@ -215,7 +214,7 @@ def _split(
     deciding = now.drawn & thinned(now.inclusion, now.drawn, seed)
     if now.predictions.out_of_scope is not None:
         deciding &= ~now.predictions.out_of_scope
-    if rule.score == RAW_SCORE and raw_score_is_free(calibration.calibrator.name):
+    if rule.score == RAW_SCORE:
         return everything, deciding
     fitting = fitting_rows(len(now.labels), seed)
     return fitting, deciding & ~fitting
@@ -288,7 +287,7 @@ def blended(
 
 def _fitted(name: str, kept: KeptRows | None, new: KeptRows, copies: int) -> Calibrator:
     rows = new if copies == 0 or kept is None else new.repeated(copies).after(kept)
-    return make_calibrator(name).fit(rows.logits, rows.labels, rows.variance)
+    return CALIBRATORS[name].fit(rows.logits, rows.labels, rows.variance)
 
 
 def _held_out(name: str, kept: KeptRows | None, new: KeptRows, out: NDArray[np.bool_], copies: int) -> Floats:

@@ -14,12 +14,12 @@ import numpy as np
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
+from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_from_dict, parse_method
-from uatlite.trust.auto import calibrator_from_dict
-from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import fit_calibrator, predictive
+from uatlite.trust.calibrators import CALIBRATORS, Calibrator
+from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class SecondLook:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"method": self.method.to_dict(), "calibrator": self.calibrator.to_dict(), "rows": self.rows}
+        return {"method": self.method.to_dict(), "calibrator": dump(self.calibrator, kind=Calibrator), "rows": self.rows}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SecondLook":
         """The second look that `to_dict` described."""
-        calibrator = calibrator_from_dict(values["calibrator"])
+        calibrator = load(Calibrator, values["calibrator"], advice="calibrate again.")
         return cls(method_from_dict(values["method"]), calibrator, int(values["rows"]))
 
 
@@ -99,6 +99,5 @@ def learn_second_look(
     if doubted.sum() < FEWEST_ROWS or len(np.unique(data.labels[doubted])) < 2:
         doubted[:] = True
     outputs = data.run_over(method, [data.texts[row] for row in np.flatnonzero(doubted).tolist()])
-    labels = data.labels[doubted]
-    every = np.ones(len(labels), dtype=np.bool_)
-    return SecondLook(method, fit_calibrator(options.calibrator_of(method), outputs, labels, every), len(labels))
+    labels, kind = data.labels[doubted], CALIBRATORS[options.calibrator_of(method)]
+    return SecondLook(method, kind.fit(outputs.mean_logits, labels, outputs.margin_variance), len(labels))

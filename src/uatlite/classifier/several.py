@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import Learned
 from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.codec import load
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
 from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
@@ -92,7 +93,7 @@ class AnswerCalibration(CalibrationRecord):
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
-            "calibrator": AnswerCalibrator.from_dict(state["calibrator"]),
+            "calibrator": load(AnswerCalibrator, state["calibrator"], advice="calibrate again."),
             "rule": GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
             "menu": GroupedMenu.from_dict(state["menu"]) if state.get("menu") else None,
             "extra": state["extra"],
@@ -123,7 +124,7 @@ def calibrate_answers(
     texts = answers.texts
     split = options.promise is not None and options.score == CONFIDENCE
     fitting = fitting_rows(texts, options.seed) if split else np.ones(texts, dtype=np.bool_)
-    calibrator = AnswerCalibrator().fit(answers.of_texts(fitting), right[fitting[answers.text]])
+    calibrator = AnswerCalibrator.fit(answers.of_texts(fitting), right[fitting[answers.text]])
     scope = _scope(learned, texts, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
     rule = _rule(answers, right, calibrator, fitting if split else None, inside, options, least)

@@ -31,6 +31,7 @@ from uatlite.classifier.token_run import (
     run_tokens,
     text_log_odds,
 )
+from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError
 from uatlite.model.architectures import Answering
 from uatlite.trust.answers import AnswerCalibrator, Answers
@@ -176,7 +177,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
             calibration,
             shift=summarise(scores, score=TOP_LOG_ODDS, false_alarm=false_alarm) if enough else None,
             extra={
-                MISSED: AnswerCalibrator().fit(missed_answers(outputs.decoded), matches.missed > 0).to_dict(),
+                MISSED: dump(AnswerCalibrator.fit(missed_answers(outputs.decoded), matches.missed > 0)),
                 RECALL: None if recall is None else recall.to_dict(),
                 STRATEGY: self.aggregation_strategy,
             },
@@ -244,7 +245,9 @@ class EntityPredictor(CheckedPredictor[AnswerCalibration]):
 
     @cached_property
     def _missed(self) -> AnswerCalibrator | None:
-        return None if self.calibration is None else AnswerCalibrator.from_dict(self.calibration.extra[MISSED])
+        if self.calibration is None:
+            return None
+        return load(AnswerCalibrator, self.calibration.extra[MISSED], advice="calibrate again.")
 
     @cached_property
     def _recall(self) -> GroupedRule | None:

@@ -343,10 +343,10 @@ def tasks(data_dir: shared.DataDir = None) -> None:
 
 def methods() -> None:
     """List the methods, their settings, and the calibrators that can follow them."""
+    from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
     from uatlite.lab.evaluate.plan import CALIBRATOR_ALIASES
     from uatlite.methods.registry import METHOD_ALIASES, METHODS
     from uatlite.passes.config import SETTINGS
-    from uatlite.trust.auto import CALIBRATORS
 
     console = Console()
     listed = Table("method", "passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -356,7 +356,7 @@ def methods() -> None:
         listed.add_row(", ".join([name, *aliases]), str(method.passes), trained, method.summary)
     console.print(listed)
     short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
-    names = [f"{name} ({short[name]})" if name in short else name for name in CALIBRATORS if name != "none"]
+    names = [f"{name} ({short[name]})" if name in short else name for name in EVALUATED if name != "none"]
     console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join(SETTINGS)}.", highlight=False)
     console.print(
         "Methods trained 'for it' need their own model: uatlite train --method NAME --task TASK -o DIR; give DIR after "

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from uatlite.errors import InputError
 from uatlite.metrics.metric import Statistic, at_once, mean_of, metric, ratio
 from uatlite.metrics.ranking import BINS, Ranking, Rows, by_class, check_bins
-from uatlite.values import Floats, check_array
+from uatlite.values import Floats, Integers, check_array
 
 
 @metric("higher")
@@ -45,11 +45,16 @@ def macro_f1(rows: Rows) -> Statistic:
 SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
+def log_losses(probabilities: Floats, labels: Integers) -> Floats:
+    """-log p(label), (rows,), with probabilities (rows, classes) below 2.2e-16 counted as 2.2e-16."""
+    of_label = np.take_along_axis(probabilities, labels[:, None], axis=1)[:, 0]
+    return np.asarray(-np.log(np.maximum(of_label, SMALLEST_PROBABILITY)))
+
+
 @metric("lower")
 def nll(rows: Rows) -> Statistic:
     """The mean of -log p(label), with probabilities below 2.2e-16 counted as 2.2e-16."""
-    of_label = np.take_along_axis(rows.probabilities, rows.labels[:, None], axis=1)[:, 0]
-    return mean_of(-np.log(np.maximum(of_label, SMALLEST_PROBABILITY)))
+    return mean_of(log_losses(rows.probabilities, rows.labels))
 
 
 @metric("lower")

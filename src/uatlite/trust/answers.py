@@ -7,14 +7,13 @@ is right; kinds of answers (entity types, labels) share what they have too few r
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT, widened
-from uatlite.trust.calibrators import Learned, vector
 from uatlite.trust.shrinkage import Rows, Shrunk, losses
 from uatlite.values import Floats, Integers, check_array, check_scores
 
@@ -129,6 +128,9 @@ WIDENINGS = (0.0, *np.geomspace(0.03, 30.0, 11).tolist())
 
 FOLDS = 5
 
+PRIOR = 5.0
+"""The standard deviation of the shared parameters around the log-odds as they are."""
+
 SHARED_ROWS = 20.0
 """The answers that the mean gain over all kinds counts as, when a kind chooses what to use."""
 
@@ -136,66 +138,54 @@ CHOICES = ("none", "shared", "own")
 """What a kind may use: its log-odds as they are, the parameters of all kinds together, or its own."""
 
 
-class AnswerCalibrator(Learned):
+@dataclass(frozen=True, eq=False)
+class AnswerCalibrator:
     """The probability that an answer is right, with parameters of its kind k that are shrunk to the shared ones:
 
         sigmoid(a_k·z/sqrt(1 + w·π/8·variance) + b_k + c·features),   z the log-odds, a_k ≥ 0
 
     It minimises the sum of -log p over the answers + Σ_k ((a_k - a)²·s² + (b_k - b)²)/(2τ²), where s is the standard
     deviation of the widened log-odds; a·s, b and c (of features with standard deviation 1) have a normal prior around
-    the log-odds as they are, of the wide standard deviation `prior`. w comes from the fit without kinds, by NLL with
+    the log-odds as they are, of the wide standard deviation `PRIOR`. w comes from the fit without kinds, by NLL with
     the penalty log(1 + w·π/8·mean(variance)); τ by five-fold cross-validation over texts. A kind uses none, which is
     sigmoid(z), the shared parameters, or its own, by the NLL of held-out texts: the simpler one unless another gains
     more than half of its standard error, where the mean gain over all kinds counts as 20 answers of the kind.
     """
 
-    name = "answers"
-    settings: ClassVar = {"prior": float}
-    learned: ClassVar = {
-        "slopes": vector,
-        "biases": vector,
-        "widenings": vector,
-        "weights": vector,
-        "choices": list,
-        "strength": float,
-    }
-    slopes_: Floats
+    slopes: Floats
     """(kinds + 1,): a_k; the last entry of each is that of unseen kinds"""
-    biases_: Floats
+    biases: Floats
     """(kinds + 1,): b_k"""
-    widenings_: Floats
+    widenings: Floats
     """(kinds + 1,): w, and 0 where none is used"""
-    weights_: Floats
+    weights: Floats
     """(kinds + 1, features): c, and 0 where none is used"""
-    choices_: list[str]
+    choices: tuple[str, ...]
     """(kinds + 1,): of `CHOICES`"""
-    strength_: float
+    strength: float
     """τ; 0 means that all kinds share their parameters"""
 
-    def __init__(self, prior: float = 5.0) -> None:
-        self.prior = prior
-
-    def fit(self, answers: Answers, right: ArrayLike) -> Self:
+    @classmethod
+    def fit(cls, answers: Answers, right: ArrayLike) -> Self:
         """Learn from the answers of labelled texts, and whether each is right, (answers,) bool."""
         y = check_right(right, len(answers))
         kinds = int(answers.kind.max(initial=-1)) + 1
         centre, scale = feature_scale(answers)
-        widening = best_widening(answers, y, self.prior)
+        widening = best_widening(answers, y)
         rows, spread = scaled_rows(answers, y, widening, centre, scale)
 
         def fitted(part: Rows, strength: float) -> Shrunk:
-            return Shrunk.fit(part, kinds=kinds, strength=strength, prior=self.prior, identity=spread)
+            return Shrunk.fit(part, kinds=kinds, strength=strength, prior=PRIOR, identity=spread)
 
         folds = np.random.default_rng(0).permutation(answers.texts) % FOLDS
         held_out = np.zeros((len(STRENGTHS), len(answers)))
         for fold in range(FOLDS):
             tested = folds[answers.text] == fold
-            for place, strength in enumerate(STRENGTHS):
-                held_out[place, tested] = fitted(rows.at(~tested), strength).losses(rows.at(tested))
+            for i, strength in enumerate(STRENGTHS):
+                held_out[i, tested] = fitted(rows.at(~tested), strength).losses(rows.at(tested))
         best = int(held_out.sum(axis=1).argmin())
-        self.strength_ = STRENGTHS[best]
         chosen = choices(np.stack([losses(answers.log_odds, y), held_out[0], held_out[best]]), answers.kind, kinds)
-        shared, own = fitted(rows, 0.0), fitted(rows, self.strength_)
+        shared, own = fitted(rows, 0.0), fitted(rows, STRENGTHS[best])
         slopes = np.stack(
             [np.ones(kinds + 1), np.full(kinds + 1, shared.slope / spread), own_last(own.slopes / spread)]
         )
@@ -205,27 +195,30 @@ class AnswerCalibrator(Learned):
         )
         weights = np.stack([np.zeros(len(scale)), shared.weights / scale, own.weights / scale])
         every = np.arange(kinds + 1)
-        self.slopes_, self.biases_, self.weights_ = slopes[chosen, every], biases[chosen, every], weights[chosen]
-        self.widenings_ = np.where(chosen > 0, widening, 0.0)
-        self.choices_ = [CHOICES[choice] for choice in chosen]
-        return self
+        return cls(
+            slopes=slopes[chosen, every],
+            biases=biases[chosen, every],
+            widenings=np.where(chosen > 0, widening, 0.0),
+            weights=weights[chosen],
+            choices=tuple(CHOICES[choice] for choice in chosen),
+            strength=STRENGTHS[best],
+        )
 
     def confidence(self, answers: Answers) -> Floats:
         """The probability that each answer is right, (answers,)."""
-        self.check_fitted()
         features = columns_of(answers)
-        if features.shape[1] != self.weights_.shape[1]:
+        if features.shape[1] != self.weights.shape[1]:
             raise InputError(
                 f"the answers have {features.shape[1]} features, the calibrator was fitted on "
-                f"{self.weights_.shape[1]}; fit it again."
+                f"{self.weights.shape[1]}; fit it again."
             )
-        kind = np.minimum(answers.kind, len(self.slopes_) - 1)
+        kind = np.minimum(answers.kind, len(self.slopes) - 1)
         z = answers.log_odds
-        if self.widenings_.any():
+        if self.widenings.any():
             if answers.variance is None:
                 raise InputError("the calibrator uses the variance of the log-odds, and the answers have none.")
-            z = z * widened(answers.variance, self.widenings_[kind])
-        logits = self.slopes_[kind] * z + self.biases_[kind] + (features * self.weights_[kind]).sum(axis=1)
+            z = z * widened(answers.variance, self.widenings[kind])
+        logits = self.slopes[kind] * z + self.biases[kind] + (features * self.weights[kind]).sum(axis=1)
         return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))
 
 
@@ -268,7 +261,7 @@ def scaled_rows(
     return Rows(z / spread, (columns_of(answers) - centre) / scale, answers.kind, right), spread
 
 
-def best_widening(answers: Answers, right: NDArray[np.bool_], prior: float) -> float:
+def best_widening(answers: Answers, right: NDArray[np.bool_]) -> float:
     """The w of `WIDENINGS` with the least NLL + log(1 + w·π/8·mean(variance)), without kinds; 0 without a variance."""
     if answers.variance is None or not answers.variance.any():
         return 0.0
@@ -276,7 +269,7 @@ def best_widening(answers: Answers, right: NDArray[np.bool_], prior: float) -> f
     found = []
     for step in WIDENINGS:
         rows, spread = scaled_rows(answers, right, step / mean, *feature_scale(answers))
-        model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=prior, identity=spread)
+        model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=PRIOR, identity=spread)
         found.append(float(model.losses(replace(rows, kind=rows.kind * 0)).sum()) + math.log1p(step))
     return float(WIDENINGS[int(np.argmin(found))]) / mean
 

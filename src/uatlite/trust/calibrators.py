@@ -1,39 +1,28 @@
-"""The protocol of calibrators, and those that scale all logits alike: none, temperature, vector scaling.
+"""Calibrators of one class a text: none, a temperature, and a temperature for each text.
 
-A calibrator is fitted on the mean logits of validation rows, applies to any logits, and is stored as plain JSON.
-Temperature and vector scaling: Guo et al., 2017.
+A calibrator is fitted on the mean logits of validation rows and applies to any logits. None of these changes a
+prediction. Temperature scaling: Guo et al., 2017. In input temperature each text has a temperature of its own, higher
+where its margin varies more over the passes.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.errors import CalibrationError, InputError
-from uatlite.predictive import log_softmax, softmax
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
+from uatlite.predictive import OFFSET, PROBIT, log_softmax, logit_features, softmax, widened
 from uatlite.values import Floats, Integers, check_array, check_labels, check_logits
 
 
-@runtime_checkable
-class Calibrator(Protocol):
+class LogitCalibrator(Protocol):
     """Turns mean logits (rows, classes) into calibrated probabilities (rows, classes).
 
-    `__init__` stores settings, `fit` validates and learns, and learned attributes end in `_`. Each row of the result
-    depends on that row alone, and does not change when a constant is added to all its logits.
+    Each row of the result depends on that row alone, and does not change when a constant is added to all its logits.
     """
-
-    name: ClassVar[str]
-    """The key in `CALIBRATORS` and in the dict that `to_dict` returns."""
-    keeps_argmax: ClassVar[bool]
-    """Whether the most probable class is always the one with the largest logit."""
-    uses_variance: ClassVar[bool]
-    """Whether `fit` and `probabilities` need the margin's variance (rows,)."""
-
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn from validation rows: logits (rows, classes), labels (rows,), variance (rows,) or None."""
-        ...
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """Probabilities (rows, classes); each row sums to 1."""
@@ -41,27 +30,22 @@ class Calibrator(Protocol):
 
     def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats | None:
         """What of the variance (rows,) counts for rows with these mean logits; None if it is not used."""
-        ...
+        return None
 
     def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
         """Probabilities of logits that are not the mean ones of their rows, as those of one pass.
 
         `effective` is the `effective_variance` of these rows, so that all passes of a row are calibrated alike.
         """
-        ...
+        return self.probabilities(logits)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything that was learned, as plain JSON values; floats come back from JSON exactly."""
-        ...
 
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        ...
+FitCalibrator = Callable[[ArrayLike, ArrayLike, ArrayLike | None], LogitCalibrator]
+"""Learns from validation rows: logits (rows, classes), labels (rows,), the margin's variance (rows,) or None."""
 
 
 def check_fit(
-    logits: ArrayLike, labels: ArrayLike, *, name: str, minimum_rows: int, every_class: bool
+    logits: ArrayLike, labels: ArrayLike, *, name: str, minimum_rows: int, every_class: bool = False
 ) -> tuple[Floats, Integers]:
     """Logits (rows, classes) and labels (rows,) that a calibrator can learn from, or an error with the reason."""
     z = check_logits(logits)
@@ -98,85 +82,23 @@ def check_variance(variance: ArrayLike | None, *, rows: int) -> Floats:
     return array
 
 
-def check_fitted(calibrator: object, attribute: str) -> None:
-    """Raise unless `fit` has run."""
-    if not hasattr(calibrator, attribute):
-        raise CalibrationError(
-            f"{type(calibrator).__name__} is not fitted; call fit(logits, labels) on validation rows first."
-        )
-
-
-def vector(values: Any) -> Floats:
-    """A JSON list of numbers as an array."""
-    return np.array(values, dtype=np.float64)
-
-
-class Learned:
-    """A calibrator's name and its learned attributes, stored as {"calibrator": name, setting: …, learned: …}."""
-
-    name: ClassVar[str]
-    keeps_argmax: ClassVar[bool] = False
-    uses_variance: ClassVar[bool] = False
-    settings: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
-    """Each argument of `__init__`, and how to read it from JSON."""
-    learned: ClassVar[Mapping[str, Callable[[Any], Any]]]
-    """Each learned attribute without its final `_`, and how to read it from JSON."""
-    probabilities: Callable[..., Floats]
-    """of a subclass"""
-
-    def check_fitted(self) -> None:
-        """Raise unless `fit` has run."""
-        check_fitted(self, f"{next(iter(self.learned))}_")
-
-    def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats | None:
-        """None: the variance is not used."""
-        return None
-
-    def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
-        """`probabilities`, which depend on the logits alone."""
-        return self.probabilities(logits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The name, the settings and what was learned, as plain JSON values."""
-        self.check_fitted()
-        attributes = {name: getattr(self, name) for name in self.settings}
-        attributes |= {name: getattr(self, f"{name}_") for name in self.learned}
-        return {"calibrator": self.name} | {name: _plain(value) for name, value in attributes.items()}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The calibrator that `to_dict` described."""
-        new = cls(**{name: read(state[name]) for name, read in cls.settings.items()})
-        for name, read in cls.learned.items():
-            setattr(new, f"{name}_", read(state[name]))
-        return new
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-class Identity(Learned):
+@dataclass(frozen=True)
+class Identity(LogitCalibrator):
     """softmax(logits), the baseline."""
 
-    name = "none"
-    keeps_argmax = True
-    learned: ClassVar = {"classes": int}
-    classes_: int
+    name: ClassVar[str] = "none"
+    classes: int
 
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
+    @classmethod
+    def fit(cls, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Check logits (rows, classes) and labels (rows,); there is nothing to learn."""
         z = check_logits(logits)
         check_labels(labels, rows=len(z), classes=z.shape[1])
-        self.classes_ = z.shape[1]
-        return self
+        return cls(z.shape[1])
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(logits), (rows, classes)."""
-        self.check_fitted()
-        return softmax(check_logits(logits, classes=self.classes_))
+        return softmax(check_logits(logits, classes=self.classes))
 
 
 TEMPERATURE_BOUNDS = (0.01, 1000.0)
@@ -208,86 +130,196 @@ def best_temperature(logits: Floats, labels: Integers) -> float:
     return math.exp(-brentq(slope, flattest, sharpest, xtol=1e-12))
 
 
-class Temperature(Learned):
+@dataclass(frozen=True)
+class Temperature(LogitCalibrator):
     """softmax(logits / T) with the T that minimises the NLL of the validation rows."""
 
-    name = "temperature"
-    keeps_argmax = True
-    learned: ClassVar = {"classes": int, "temperature": float}
-    classes_: int
-    temperature_: float
+    name: ClassVar[str] = "temperature"
+    classes: int
+    temperature: float
 
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `temperature_` from logits (rows, classes) and labels (rows,)."""
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=10, every_class=False)
-        self.classes_ = z.shape[1]
-        self.temperature_ = best_temperature(z, y)
-        return self
+    @classmethod
+    def fit(cls, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
+        """Learn the temperature from logits (rows, classes) and labels (rows,)."""
+        z, y = check_fit(logits, labels, name=cls.name, minimum_rows=10)
+        return cls(z.shape[1], best_temperature(z, y))
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
         """softmax(logits / T), (rows, classes)."""
-        self.check_fitted()
-        return softmax(check_logits(logits, classes=self.classes_) / self.temperature_)
+        return softmax(check_logits(logits, classes=self.classes) / self.temperature)
 
 
-def membership(labels: Integers, classes: int) -> Floats:
-    """1.0 where the row has the class, else 0.0, (rows, classes)."""
-    return np.eye(classes)[labels]
+WIDENINGS = (0.0, *np.geomspace(1e-3, 1e3, 25).tolist())
+"""The grid of a·π/8·mean(σ²) on which the search for a begins; the last value bounds a."""
 
 
-def centred(logits: Floats) -> Floats:
-    """Logits minus their row's mean: otherwise class weights would make a shift of a whole row count."""
-    return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+def best_widening(logits: Floats, labels: Integers, variance: Floats) -> float:
+    """The a ≥ 0 with the least penalised NLL when T is the best for each a:
+
+        n·NLL + log(1 + s),   s = a·π/8·mean(σ²)
+
+    The penalty is a prior ∝ 1/(1 + s). With few rows the NLL hardly tells a large a from an infinite one, where
+    only logits/σ counts. The prior then decides; many rows outweigh it (docs/reference/calibration.md).
+
+    For a fixed a the NLL is convex in 1/T, so T is profiled out and one dimension is left. It need not be
+    convex in a: a grid finds the valley, a bounded search its minimum. Exactly 0 unless a larger a is better.
+    """
+    profile = _profile(logits, labels, variance)
+    spread = float(variance.mean())
+    if spread == 0.0:
+        return 0.0
+    grid = [step / (PROBIT * spread) for step in WIDENINGS]
+    losses = [profile(widening) for widening in grid]
+    best = int(np.argmin(losses))
+    valley = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
+    from scipy.optimize import minimize_scalar
+
+    minimum = minimize_scalar(profile, bounds=valley, method="bounded", options={"xatol": 1e-9 * valley[1]})
+    loss, widening = min((losses[best], grid[best]), (float(minimum.fun), float(minimum.x)))
+    # A gain of the size of rounding does not count: then a is 0 and the result is exactly temperature scaling.
+    return widening if loss < losses[0] - 1e-12 else 0.0
 
 
-def fit_weights(logits: Floats, labels: Integers, prior: float) -> tuple[Floats, Floats]:
-    """Weights and biases (classes,) that minimise NLL + (‖w-1‖² + ‖b‖²)/(2·prior²·rows); convex."""
-    rows, classes = logits.shape
-    members = membership(labels, classes)
-    ridge = 1.0 / (prior**2 * rows)
+def _profile(logits: Floats, labels: Integers, variance: Floats) -> Callable[[float], float]:
+    """a -> the penalised NLL of `best_widening`, divided by the number of rows, with the best T."""
+    rows, spread = np.arange(len(labels)), float(variance.mean())
 
-    def loss(parameters: Floats) -> tuple[float, Floats]:
-        weights, biases = parameters[:classes], parameters[classes:]
-        log_chances = log_softmax(logits * weights + biases)
-        pull = parameters - neutral
-        value = -(members * log_chances).sum() / rows + 0.5 * ridge * pull @ pull
-        excess = (np.exp(log_chances) - members) / rows
-        return value, np.concatenate([(excess * logits).sum(axis=0), excess.sum(axis=0)]) + ridge * pull
+    def profile(widening: float) -> float:
+        scaled = logits * widened(variance, widening)[:, None]
+        losses = -log_softmax(scaled / best_temperature(scaled, labels))[rows, labels]
+        return float(losses.mean() + math.log1p(widening * PROBIT * spread) / len(rows))
 
-    neutral = np.concatenate([np.ones(classes), np.zeros(classes)])
-    options = {"gtol": 1e-10, "ftol": 1e-15, "maxiter": 2000, "maxfun": 20_000}
-    from scipy.optimize import minimize
-
-    found = minimize(loss, neutral, jac=True, method="L-BFGS-B", options=options)
-    return found.x[:classes], found.x[classes:]
+    return profile
 
 
-class VectorScaling(Learned):
-    """softmax(w ⊙ z/T + b) on row-centred logits z, shrunk toward plain temperature scaling.
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""The values of b that are tried."""
+COARSE = WIDENINGS[1::4]
+"""The values of a·π/8·mean(σ²) on which they are compared."""
 
-    T is the best temperature, and w - 1 and b have a normal prior of standard deviation `prior`: it keeps the
-    weights finite on separable rows and fades as 1/rows.
+
+def best_share(logits: Floats, labels: Integers, effective: Callable[[float], Floats]) -> float:
+    """The b of `SHARES` with the least penalised NLL over a grid of a: that of `best_widening`, and b²/2.
+
+    The penalty is a normal prior of standard deviation 1, whose middle is what the logits alone tell.
     """
 
-    name = "vector"
-    settings: ClassVar = {"prior": float}
-    learned: ClassVar = {"weights": vector, "biases": vector}
-    weights_: Floats
-    biases_: Floats
+    def loss(share: float) -> float:
+        variance = effective(share)
+        spread = float(variance.mean())
+        if spread == 0.0:
+            return math.inf
+        profile = _profile(logits, labels, variance)
+        least = min(profile(step / (PROBIT * spread)) for step in COARSE)
+        return least + share**2 / (2 * len(labels))
 
-    def __init__(self, prior: float = 1.0) -> None:
-        self.prior = prior
+    return min(SHARES, key=loss)
 
-    def fit(self, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
-        """Learn `weights_` (1/T included) and `biases_`, (classes,) each."""
-        z, y = check_fit(logits, labels, name=self.name, minimum_rows=20, every_class=True)
-        temperature = best_temperature(z, y)
-        weights, self.biases_ = fit_weights(centred(z) / temperature, y, self.prior)
-        self.weights_ = weights / temperature
-        return self
+
+@dataclass(frozen=True, eq=False)
+class InputTemperature(LogitCalibrator):
+    """softmax(logits / (T·sqrt(1 + a·π/8·σ̃²))),   log σ̃² = u + b·(log σ² - u)
+
+    with σ² the variance of the margin, and u what its logarithm usually is for such logits: a linear regression on the
+    highest logits, their margin and the entropy, for which no labels are needed. T > 0, a ≥ 0 and b, from 0 to 1, have
+    the least penalised NLL. b is the share of the unusual in a variance that counts. In another domain variances are
+    unusual for reasons of their own, such as the length of texts, so b is 0 unless rows speak for more.
+
+    At a = 0 it is temperature scaling exactly, so nothing is lost where the variance does not help.
+    """
+
+    name: ClassVar[str] = "input-temperature"
+    classes: int
+    temperature: float
+    """T"""
+    widening: float
+    """a"""
+    share: float
+    """b"""
+    usual: Floats
+    """(features + 1,): the weights of u, and its intercept"""
+    limits: tuple[float, float]
+    """the lowest and highest log σ² of the validation rows, which log σ̃² keeps to"""
+
+    @classmethod
+    def fit(cls, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
+        """Learn T, a and b from validation rows; variance is (rows,)."""
+        z, y = check_fit(logits, labels, name=cls.name, minimum_rows=20)
+        v = check_variance(variance, rows=len(z))
+        logs = np.log(v + OFFSET)
+        limits, usual = (float(logs.min()), float(logs.max())), _regression(logit_features(z), logs)
+        share = best_share(z, y, lambda share: _effective(z, v, share, usual, limits))
+        effective = _effective(z, v, share, usual, limits)
+        widening = best_widening(z, y, effective)
+        temperature = best_temperature(z * widened(effective, widening)[:, None], y)
+        return cls(z.shape[1], temperature, widening, share, usual, limits)
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
-        """softmax(weights_ ⊙ centred logits + biases_), (rows, classes)."""
-        self.check_fitted()
-        z = centred(check_logits(logits, classes=len(self.weights_)))
-        return softmax(z * self.weights_ + self.biases_)
+        """softmax(logits / (T·sqrt(1 + a·π/8·σ̃²))), (rows, classes)."""
+        return self.probabilities_with(logits, self.effective_variance(logits, variance))
+
+    def effective_variance(self, logits: ArrayLike, variance: ArrayLike | None) -> Floats:
+        """σ̃² (rows,)."""
+        z = check_logits(logits, classes=self.classes)
+        return _effective(z, check_variance(variance, rows=len(z)), self.share, self.usual, self.limits)
+
+    def probabilities_with(self, logits: ArrayLike, effective: ArrayLike | None) -> Floats:
+        """The same with σ̃² given."""
+        z = check_logits(logits, classes=self.classes)
+        scales = widened(check_variance(effective, rows=len(z)), self.widening)
+        return softmax(z * scales[:, None] / self.temperature)
+
+
+def _effective(logits: Floats, variance: Floats, share: float, usual: Floats, limits: tuple[float, float]) -> Floats:
+    """σ̃² (rows,)."""
+    logs = np.log(variance + OFFSET)
+    if share < 1:
+        expected = logit_features(logits) @ usual[:-1] + usual[-1]
+        logs = expected + share * (logs - expected)
+    return np.asarray(np.maximum(np.exp(np.clip(logs, *limits)) - OFFSET, 0.0))
+
+
+def _regression(features: Floats, y: Floats) -> Floats:
+    """Weights and intercept (features + 1,) of the least-squares regression of y (rows,), the smallest if many fit."""
+    centre, scale = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.abs(scale).max(), scale, np.inf)
+    weights = np.linalg.lstsq((features - centre) / scale, y - y.mean(), rcond=1e-9)[0] / scale
+    return np.append(weights, y.mean() - centre @ weights)
+
+
+Calibrator = Identity | Temperature | InputTemperature
+CALIBRATORS: dict[str, type[Calibrator]] = {kind.name: kind for kind in (Identity, Temperature, InputTemperature)}
+
+BASELINES = ("vector", "platt", "histogram", "isotonic", "auto")
+"""Calibrators that may change a prediction; `uatlite evaluate` has them, a classifier does not."""
+
+
+def check_calibrator(name: str) -> None:
+    """Raise unless a classifier can be calibrated by the calibrator of this name."""
+    if name in BASELINES:
+        raise ConfigurationError(
+            f"calibrator={name!r} may change a prediction, so that it is a baseline of uatlite evaluate (base+{name}) "
+            f"and no longer of a classifier; use one of {', '.join(CALIBRATORS)}."
+        )
+    check_choice("calibrator", name, CALIBRATORS)
+
+
+def stratified_folds(labels: Integers, folds: int, seed: int) -> Integers:
+    """A fold in 0 .. folds-1 for each row, (rows,), each class spread evenly; a function of the seed."""
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    assigned = np.empty(len(labels), dtype=np.int64)
+    assigned[by_class] = np.arange(len(labels)) % folds
+    return assigned
+
+
+def held_out(
+    fit: FitCalibrator, logits: Floats, labels: Integers, variance: ArrayLike | None, folds: Integers
+) -> Floats:
+    """Probabilities (rows, classes) of each row by a calibrator fitted on the other folds."""
+    probs, spread = np.empty_like(logits), None if variance is None else np.asarray(variance)
+    for fold in range(int(folds.max()) + 1):
+        out = folds == fold
+        inside, outside = (None, None) if spread is None else (spread[~out], spread[out])
+        probs[out] = fit(logits[~out], labels[~out], inside).probabilities(logits[out], outside)
+    return probs

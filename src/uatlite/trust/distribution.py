@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.predictive import (
     PassLogits,
@@ -16,8 +15,7 @@ from uatlite.predictive import (
     summarise,
     summarise_gaussian,
 )
-from uatlite.trust.auto import make_calibrator
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Floats, Integers
 
 BAND_SHARES = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
@@ -38,26 +36,18 @@ class MarginBand:
     """calibrated, at these quantiles"""
 
 
-def fit_calibrator(name: str, passes: PassLogits, labels: Integers, rows: NDArray[np.bool_]) -> Calibrator:
-    """The calibrator of this name, fitted on the rows (rows,) marked True; labels (rows,)."""
-    variance = passes.margin_variance
-    return make_calibrator(name).fit(
-        passes.mean_logits[rows], labels[rows], None if variance is None else variance[rows]
-    )
-
-
-def probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
+def probabilities(passes: PassLogits, calibrator: LogitCalibrator | None) -> Floats:
     """The prediction (rows, classes): the calibrator applied to the mean logits; without one their softmax."""
     return _calibration(passes, calibrator)(passes.mean_logits, np.arange(len(passes.mean_logits)))
 
 
-def pass_probabilities(passes: PassLogits, calibrator: Calibrator | None) -> Floats:
+def pass_probabilities(passes: PassLogits, calibrator: LogitCalibrator | None) -> Floats:
     """The same calibrator applied to each pass: (passes, rows, classes)."""
     apply, rows = _calibration(passes, calibrator), np.arange(passes.logits.shape[1])
     return np.stack([apply(logits, rows) for logits in passes.logits])
 
 
-def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
+def predictive(passes: PassLogits, calibrator: LogitCalibrator | None) -> Predictive:
     """The prediction and the uncertainty in it.
 
     A method that gives the variance of its margin is summarised by the Gaussian of that margin, others by their passes.
@@ -70,7 +60,9 @@ def predictive(passes: PassLogits, calibrator: Calibrator | None) -> Predictive:
     return summarise(probabilities(passes, calibrator), each, passes.mean_logits)
 
 
-def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, shares: Sequence[float]) -> Floats | None:
+def probability_quantiles(
+    passes: PassLogits, calibrator: LogitCalibrator | None, shares: Sequence[float]
+) -> Floats | None:
     """The predicted class's probability at quantiles of the margin's Gaussian: (shares, rows).
 
     None for a method that does not give the variance of its margin.
@@ -85,7 +77,7 @@ def probability_quantiles(passes: PassLogits, calibrator: Calibrator | None, sha
     return np.stack([apply(one, rows)[rows, predicted] for one in moved])
 
 
-def margin_band(passes: PassLogits, calibrator: Calibrator | None) -> MarginBand | None:
+def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> MarginBand | None:
     """The band of the first row; None for a method that does not give the variance of its margin."""
     found = probability_quantiles(passes, calibrator, BAND_SHARES)
     if found is None or passes.given_variance is None:
@@ -95,7 +87,7 @@ def margin_band(passes: PassLogits, calibrator: Calibrator | None) -> MarginBand
     return MarginBand(first - second, spread, BAND_SHARES, tuple(found[:, 0].tolist()))
 
 
-def _calibration(passes: PassLogits, calibrator: Calibrator | None) -> Callable[[Floats, Integers], Floats]:
+def _calibration(passes: PassLogits, calibrator: LogitCalibrator | None) -> Callable[[Floats, Integers], Floats]:
     """Logits (some rows, classes) and the places of their rows -> probabilities, as each of these rows is calibrated.
 
     What counts of a row's variance depends on its mean logits, so it is found once for all of its passes.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.outcomes import (
@@ -94,7 +95,7 @@ def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
     order = np.array([2, 0, 1])  # the task's class i is the model's column order[i]
     task_labels = np.argsort(order)[labels]
     fitted = fit_calibrator("temperature", stored(logits, task_labels, columns=((2,), (0,), (1,))))
-    expected = Temperature().fit(logits.astype(np.float64).mean(axis=0), labels)
+    expected = Temperature.fit(logits.astype(np.float64).mean(axis=0), labels)
     assert isinstance(fitted, Temperature)
     assert fitted.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
 
@@ -138,10 +139,10 @@ def test_out_of_scope_rows_are_told_by_low_confidence_or_by_their_own_class(
 def test_the_margin_variance_is_the_methods_own_or_that_of_its_passes(
     logits: NDArray[np.float32], labels: NDArray[np.int64]
 ) -> None:
-    sampled = fit_calibrator("input-temperature", stored(logits, labels)).to_dict()
+    sampled = dump(fit_calibrator("input-temperature", stored(logits, labels)))
     own = margin_variance(logits).astype(np.float32)
     mean = logits.mean(axis=0, keepdims=True)
-    given = fit_calibrator("input-temperature", stored(mean, labels, variance=own)).to_dict()
+    given = dump(fit_calibrator("input-temperature", stored(mean, labels, variance=own)))
     assert given["temperature"] == pytest.approx(sampled["temperature"], rel=1e-3)
 
 

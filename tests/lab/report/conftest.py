@@ -13,6 +13,8 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
+from uatlite.codec import dump
+from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.compare import Resampling, Score
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
@@ -25,7 +27,7 @@ from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
 from uatlite.metrics.bootstrap import Interval
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
 
@@ -76,7 +78,7 @@ def provenance(contender: Contender, task: str, split: str, rows: int) -> Proven
 def write_evaluation(directory: Path) -> Path:
     """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
     store = Store(directory / "store")
-    fitted: dict[str, list[Calibrator | None]] = {}
+    fitted: dict[str, list[LogitCalibrator | None]] = {}
     calibration_runs: dict[str, tuple[str, ...]] = {}
     for contender in CONTENDERS:
         rows = write_run(store, contender, "toy", "calibration", 400)
@@ -111,7 +113,9 @@ def write_evaluation(directory: Path) -> Path:
             for c in CONTENDERS
         },
         metrics=METRICS, resampling=HOW, sets=tuple(scored),
-        calibrators={name: tuple(one.to_dict() for one in seeds if one) for name, seeds in fitted.items()},
+        calibrators={
+            name: tuple(dump(one, kind=EvaluatedCalibrator) for one in seeds if one) for name, seeds in fitted.items()
+        },
         versions=about.versions, calibration_runs=calibration_runs,
     )  # fmt: skip
     write_results(results, directory)
@@ -199,7 +203,7 @@ def results() -> Results:
         metrics=metrics,
         resampling=Resampling(),
         sets=sets,
-        calibrators={"base": (), UAT: ({"calibrator": "temperature"},) * 3},
+        calibrators={"base": (), UAT: ({"is": "Temperature"},) * 3},
         versions={"uatlite": "0.1.0"},
     )
 

@@ -25,7 +25,7 @@ from uatlite.model.tokens import longest, tokenize
 from uatlite.text.examples import read_examples
 from uatlite.text.rows import Reject
 from uatlite.text.tasks import load, sample
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.scope import Scope, chance_in_scope, fit_scope
 from uatlite.values import Dataset, Example, Floats
@@ -170,7 +170,7 @@ def in_scope(test: StoredPredictions) -> NDArray[np.bool_]:
     return known if test.provenance.out_of_scope is None else known & (test.labels != test.provenance.out_of_scope)
 
 
-def mixed_of(test: StoredPredictions, outside: StoredPredictions, calibrator: Calibrator | None) -> Mixed:
+def mixed_of(test: StoredPredictions, outside: StoredPredictions, calibrator: LogitCalibrator | None) -> Mixed:
     """A run on the test rows that are in scope, then on the texts out of scope."""
     about, inside = test.provenance, in_scope(test)
     unknown = None if about.out_of_scope is None else about.labels[about.out_of_scope]

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
+from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.compare import Resampling, Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
 from uatlite.metrics.metric import Better
 from uatlite.metrics.ranking import Rows
 from uatlite.trust import distribution
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Floats
 
 HEADLINE = (
@@ -73,16 +74,17 @@ Outcomes = Mapping[str, Sequence[Outcome]]
 """contender -> its outcome on a set for each seed"""
 
 
-def fit_calibrator(name: str, predictions: StoredPredictions) -> Calibrator:
+def fit_calibrator(name: str, predictions: StoredPredictions) -> LogitCalibrator:
     """A calibrator fitted on the stored predictions of a calibration split."""
     columns = _gold_columns(predictions)
     try:
-        return distribution.fit_calibrator(name, predictions.passes, columns, columns >= 0)
+        passes = predictions.passes.take(columns >= 0)
+        return EVALUATED[name](passes.mean_logits, columns[columns >= 0], passes.margin_variance)
     except CalibrationError as error:
         raise CalibrationError(f"{predictions.provenance.set_name}: {error}") from error
 
 
-def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) -> Outcome:
+def outcome_of(predictions: StoredPredictions, calibrator: LogitCalibrator | None) -> Outcome:
     """Calibrated probabilities of the task's classes, and the gold labels in the same order."""
     provenance = predictions.provenance
     probabilities = class_probabilities(predictions, calibrator)
@@ -98,13 +100,15 @@ def outcome_of(predictions: StoredPredictions, calibrator: Calibrator | None) ->
     return Outcome(probabilities[known], labels[known], doubt, flags)
 
 
-def class_probabilities(predictions: StoredPredictions, calibrator: Calibrator | None) -> Floats:
+def class_probabilities(predictions: StoredPredictions, calibrator: LogitCalibrator | None) -> Floats:
     """(rows, classes): calibrated probabilities of the task's classes that the model knows."""
     columns = distribution.probabilities(predictions.passes, calibrator)
     return np.asarray(predictions.provenance.align().apply(columns).astype(np.float64))
 
 
-def outcomes_of(predictions: Sequence[StoredPredictions], calibrators: Sequence[Calibrator | None]) -> list[Outcome]:
+def outcomes_of(
+    predictions: Sequence[StoredPredictions], calibrators: Sequence[LogitCalibrator | None]
+) -> list[Outcome]:
     """The outcome of a contender on a set for each seed."""
     return [outcome_of(run, calibrator) for run, calibrator in zip(predictions, calibrators, strict=True)]
 

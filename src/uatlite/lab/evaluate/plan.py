@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
+from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.compare import Resampling
 from uatlite.lab.evaluate.outcomes import HEADLINE
 from uatlite.methods.method import Method
@@ -19,7 +20,7 @@ from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
-from uatlite.trust.auto import CALIBRATORS
+from uatlite.trust.calibrators import InputTemperature
 
 NO_CALIBRATOR = "none"
 # short name -> calibrator; printed names are the short ones
@@ -41,7 +42,7 @@ class Contender:
     calibrator: str = NO_CALIBRATOR
 
     def __post_init__(self) -> None:
-        if CALIBRATORS[self.calibrator].uses_variance and not self.method.knows_variance:
+        if self.calibrator == InputTemperature.name and not self.method.knows_variance:
             raise ConfigurationError(
                 f"{self.name}: the calibrator {self.calibrator!r} needs the margin's variance over passes, and "
                 f"{self.method.name} runs one pass. Use it with a method of two passes or more, or use 'ts'."
@@ -74,7 +75,7 @@ def parse_contender(text: str) -> Contender:
         return Contender(parse_method(text))
     calibrator = _calibrator(last)
     if calibrator is None:
-        allowed = [*CALIBRATOR_ALIASES, *CALIBRATORS]
+        allowed = [*CALIBRATOR_ALIASES, *EVALUATED]
         raise ConfigurationError(
             f"There is no calibrator {last.strip()!r} (in {text!r}); there are {', '.join(allowed)}."
             f"{nearest(last.strip(), allowed)}"
@@ -103,7 +104,7 @@ def split_methods(text: str) -> list[str]:
 
 def _calibrator(text: str) -> str | None:
     name = CALIBRATOR_ALIASES.get(text.strip(), text.strip())
-    return name if name in CALIBRATORS else None
+    return name if name in EVALUATED else None
 
 
 def _is_setting(before: str, last: str) -> bool:

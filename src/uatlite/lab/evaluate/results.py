@@ -72,7 +72,7 @@ class Results:
     resampling: Resampling
     sets: tuple[SetScores, ...]
     calibrators: Mapping[str, tuple[Mapping[str, Any], ...]]
-    """contender -> its fitted calibrator for each seed, as `calibrator_from_dict` takes it"""
+    """contender -> its fitted calibrator for each seed, as the codec writes an `EvaluatedCalibrator`"""
     versions: Mapping[str, str]
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from uatlite.codec import dump
 from uatlite.errors import CalibrationError
+from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.out_of_scope import (
     PlainReader,
     in_scope,
@@ -24,7 +26,7 @@ from uatlite.model.load import Checkpoint
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.tasks import load
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 
 
 class ProgressDisplay(Protocol):
@@ -52,7 +54,7 @@ class NoDisplay:
 
 Runs = Mapping[tuple[str, str], Sequence[StoredPredictions]]
 """(method, set) -> its predictions, one for each seed"""
-Calibrators = Mapping[str, Sequence[Calibrator | None]]
+Calibrators = Mapping[str, Sequence[LogitCalibrator | None]]
 """contender -> its calibrator for each seed"""
 StoreJob = tuple[Prepared, Method, int]
 """a data set, a method and a seed: one run of the store"""
@@ -81,7 +83,7 @@ def evaluate(
     calibration = names.pop() if plan.calibrates else ""
     if plan.out_of_scope is not None:
         names.pop()
-    calibrators: dict[str, Sequence[Calibrator | None]] = {}
+    calibrators: dict[str, Sequence[LogitCalibrator | None]] = {}
     for contender in plan.contenders:
         if contender.calibrated:
             fitted_on = runs[contender.method.name, calibration]
@@ -104,7 +106,7 @@ def evaluate(
         resampling=plan.resampling,
         sets=tuple(scored),
         calibrators={
-            name: tuple(calibrator.to_dict() for calibrator in seeds if calibrator is not None)
+            name: tuple(dump(calibrator, kind=EvaluatedCalibrator) for calibrator in seeds if calibrator is not None)
             for name, seeds in calibrators.items()
         },
         versions=next(iter(runs.values()))[0].provenance.versions,

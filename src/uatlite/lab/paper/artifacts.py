@@ -39,7 +39,7 @@ from uatlite.text.perturb import perturb
 from uatlite.text.pieces import Pieces
 from uatlite.text.schema import Task
 from uatlite.text.write import make_directory
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Dataset
 
 Arrays = Mapping[str, NDArray[np.float64]]
@@ -105,7 +105,7 @@ class Artifacts:
         self._arrays = Pieces(directory / "kept")
         self._remote = remote
         self._runs: dict[PredictionJob, StoredRun] = {}
-        self._calibrators: dict[tuple[str, PredictionJob, int | None], Calibrator] = {}
+        self._calibrators: dict[tuple[str, PredictionJob, int | None], LogitCalibrator] = {}
         self._outcomes: dict[CellSpec, list[Outcome]] = {}
         self._prepared: tuple[PredictionJob, Prepared] | None = None
         self._lessons: dict[tuple[FineTuning, str], tuple[Method, Prepared]] = {}
@@ -239,7 +239,7 @@ class Artifacts:
         predictions = self._runs[job].read()
         return replace(predictions, logits=predictions.logits[:passes])
 
-    def calibrators(self, spec: CellSpec) -> list[Calibrator | None]:
+    def calibrators(self, spec: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
         name, jobs = parse_contender(spec.contender).calibrator, self.calibrator_jobs(spec)
         for job in jobs:

@@ -331,7 +331,7 @@ def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
     contenders = {name: parse_contender(name) for name in TIMED}
     methods = {name: contender.method.seeded(seed) for name, contender in contenders.items()}
     noise, classes = np.random.default_rng(seed), model.config.num_labels
-    temperature = Temperature().fit(noise.normal(size=(100, classes)), noise.integers(classes, size=100))
+    temperature = Temperature.fit(noise.normal(size=(100, classes)), noise.integers(classes, size=100))
 
     def run(name: str) -> None:
         logits = methods[name].run(model, inputs).logits.mean(dim=0).cpu().numpy()

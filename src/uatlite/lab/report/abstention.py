@@ -1,14 +1,13 @@
 """Abstention in a report: what a classifier calibrated on the calibration rows would do, and the findings in sentences.
 
 The rule is that of `UncertaintyClassifier.calibrate`. All calibration rows in scope decide it, by the margin of the
-logits, which no label has fitted. A calibrator that may change a prediction needs rows of its own: a third fits it and
-the others decide. A text is answered if it is in scope and its margin is above the threshold.
+logits, which no label has fitted. A baseline calibrator may change a prediction and needs rows of its own: a third
+fits it and the others decide. A text is answered if it is in scope and its margin is above the threshold.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import check_choice
 from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
@@ -17,17 +16,14 @@ from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.verdict import headline
 from uatlite.predictive import margin
-from uatlite.trust.auto import CALIBRATORS
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.rule import RAW_SCORE, AbstentionRule
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
-from uatlite.values import Floats
+from uatlite.values import Floats, Marks
 
 TARGET_RISK = 0.1
-
-Marks = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +127,7 @@ def abstain(
     stored = _known(evaluation, stored)
     scope, inside = _scope(stored, scope)
     # Where no row fits anything that the rule is about, every row decides.
-    free = CALIBRATORS[asked.calibrator].keeps_argmax
+    free = asked.calibrator in CALIBRATORS
     fitting = np.zeros(len(stored.ids), dtype=np.bool_) if free else fitting_rows(len(stored.ids))
     calibrator = evaluation.calibrators[chosen]
     if not free:
@@ -169,7 +165,7 @@ def _scope(stored: StoredPredictions, given: Scope | None) -> tuple[Scope | None
     return scope, everything if scope.inside is None else scope.inside
 
 
-def _seen(stored: StoredPredictions, calibrator: Calibrator | None, scope: Scope | None) -> _Seen:
+def _seen(stored: StoredPredictions, calibrator: LogitCalibrator | None, scope: Scope | None) -> _Seen:
     passes, inside = stored.passes, np.ones(len(stored.ids), dtype=np.bool_)
     if scope is not None and passes.representations is not None:
         inside = ~scope.out_of_scope(scope.p_values(passes.representations, passes.mean_logits))

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError
+from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
@@ -19,8 +21,7 @@ from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, Sto
 from uatlite.lab.report.result_files import read_results
 from uatlite.text.catalogue import TASKS
 from uatlite.text.tasks import load
-from uatlite.trust.auto import calibrator_from_dict
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Example, strings
 
 RESULTS, STORE = "results.json", "store"
@@ -42,10 +43,12 @@ class Evaluation:
         return tuple(parse_contender(name) for name in self.results.contenders)
 
     @cached_property
-    def calibrators(self) -> dict[str, Calibrator | None]:
+    def calibrators(self) -> dict[str, LogitCalibrator | None]:
         """The fitted calibrator of each contender; None for a contender without one."""
-        states = {name: seeds[0] if seeds else None for name, seeds in self.results.calibrators.items()}
-        return {name: calibrator_from_dict(dict(state)) if state else None for name, state in states.items()}
+        return {
+            name: load_value(EvaluatedCalibrator, seeds[0], advice="evaluate again.") if seeds else None
+            for name, seeds in self.results.calibrators.items()
+        }
 
     def predictions(self, method: str, set_name: str) -> StoredPredictions:
         """The stored predictions of a method on a scored set."""
