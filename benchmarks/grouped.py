@@ -19,9 +19,10 @@ from scipy.stats import binom
 from uatlite.trust.answers import TextScores
 from uatlite.trust.grouped import check_most, grouped_at
 from uatlite.trust.grouped_search import clumping
-from uatlite.trust.risk_interval import STAKES
 from uatlite.trust.text_bets import won
 
+STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
+"""Shares of the largest stake that a mixture bets."""
 LEVEL = 0.05
 HUGE = 100_000
 

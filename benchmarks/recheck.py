@@ -180,21 +180,11 @@ def random_interval(said: Said, rule: AbstentionRule, seed: int) -> RiskInterval
     return risk_interval(said.wrong[rows][said.answered(rule)[rows]])
 
 
-def stratified_interval(said: Said, rule: AbstentionRule, seed: int) -> RiskInterval:
-    """Two strata of answers by confidence; the third that is least confident has half of the labels."""
-    rng, answers = np.random.default_rng(seed), np.flatnonzero(said.answered(rule))
-    answers = answers[np.argsort(said.confidence[answers], kind="stable")]
-    parts = answers[: len(answers) // 3], answers[len(answers) // 3 :]
-    drawn = [rng.permutation(part)[: LABELS // 2] for part in parts]
-    inclusion = np.concatenate([np.full(len(d), len(d) / len(p)) for d, p in zip(drawn, parts, strict=True)])
-    return risk_interval(said.wrong[np.concatenate(drawn)], inclusion)
-
-
 def interval_table(bench: Bench) -> None:
     """Each cell: how often the interval holds the risk of all answers of the stream / its mean width."""
     print(f"\n### The interval of the current risk from {LABELS} labels, confidence 0.95\n")
-    print("| stream | answered | risk | 100 random rows | 100 random answers | as `pick` does, 75 and 25 | strata |")
-    print("|---|--:|--:|--:|--:|--:|--:|")
+    print("| stream | answered | risk | 100 random rows | 100 random answers | as `pick` does, 75 and 25 |")
+    print("|---|--:|--:|--:|--:|--:|")
     for name, task, other, share in bench.streams:
         said, rule = bench.stream(task, other, share), bench.rule(task, 0.1)
         answered, rows = said.answered(rule), said.scored(rule)
@@ -203,7 +193,6 @@ def interval_table(bench: Bench) -> None:
             lambda seed, said=said, rule=rule: random_interval(said, rule, seed),
             lambda seed, said=said, rows=rows: interval_of(said, rows, 1.0, seed),
             lambda seed, said=said, rows=rows: interval_of(said, rows, 0.75, seed),
-            lambda seed, said=said, rule=rule: stratified_interval(said, rule, seed),
         ]
         cells, first = [], 0.0
         for form in forms:

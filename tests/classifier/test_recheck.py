@@ -1,4 +1,4 @@
-"""The promise checked by labels of today: verdicts, the new promise, the blend of old and new rows, the versions."""
+"""The promise checked by labels of today: verdicts, the new promise, the calibrator, the versions."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference import draw_logits
 
 from uatlite.classifier import versions
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.evidence import KeptRows
-from uatlite.classifier.recheck import LabelledNow, blended, read_now, recheck, renewed_rule, thinned, update
+from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
 from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
@@ -43,7 +43,6 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
     ((_, interval),) = found.now
     assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & now.wrong).sum())
     assert found.coverage == pytest.approx(now.answered.mean())
-    assert interval.exact
     assert recheck(now, rule, target=0.99).verdict == "holds"
     assert recheck(now, rule, target=0.01).verdict == "broken"
     assert "The promise is broken" in recheck(now, rule, target=0.01).describe()[-1]
@@ -94,31 +93,13 @@ def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
     assert renewed_rule(old, fine, right, answers_only=False).threshold == -np.inf
 
 
-def test_thinned_rows_are_drawn_at_one_rate() -> None:
-    inclusion = np.repeat([0.1, 0.4, 1.0], 4000)
-    kept = thinned(inclusion, inclusion < 1, seed=0)
-    rates = inclusion.reshape(3, -1).mean(axis=1) * kept.reshape(3, -1).mean(axis=1)
-    assert rates == pytest.approx([0.1, 0.1, 0.1], abs=0.02)
-    assert thinned(None, np.ones(5, dtype=bool), seed=0).all()
-
-
-def test_old_rows_count_as_far_as_they_fit() -> None:
-    def kept(count: int, seed: int, overconfidence: float) -> KeptRows:
-        rng = np.random.default_rng(seed)
-        true = rng.normal(0, 1.5, (count, 3))
-        cumulated = np.exp(true).cumsum(axis=1) / np.exp(true).sum(axis=1, keepdims=True)
-        labels = (rng.random(count)[:, None] > cumulated[:, :-1]).sum(axis=1)
-        return KeptRows(overconfidence * true, labels, None)
-
-    old, everything = kept(2000, 0, 2.0), np.ones(400, dtype=bool)
-    before = Temperature.fit(old.logits, old.labels)
-    same, far = kept(400, 1, 2.0), kept(400, 2, 8.0)
-    stays, _ = blended(before, old, PassLogits(same.logits[None]), same.labels, everything, 0)
-    moves, said = blended(before, old, PassLogits(far.logits[None]), far.labels, everything, 0)
-    assert stays.temperature_ == pytest.approx(2.0, abs=0.3)
-    assert moves.temperature_ > 6.0
-    assert "new rows alone" in said or "16-fold" in said
-    few, told = blended(before, None, PassLogits(far.logits[None, :1]), far.labels[:1], everything[:1], 0)
+def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
+    old, far = draw_logits(2000, 3), draw_logits(400, 3, seed=2, overconfidence=8.0)
+    before, everything = Temperature.fit(*old), np.ones(400, dtype=bool)
+    moves, said = refitted(before, PassLogits(far[0][None]), far[1], everything)
+    assert moves == Temperature.fit(*far)
+    assert said == "The calibrator was fitted on the 400 new rows."
+    few, told = refitted(before, PassLogits(far[0][None, :9]), far[1][:9], everything[:9])
     assert few is before
     assert "too few" in told
 
@@ -130,11 +111,10 @@ def test_an_update_is_a_version_beside_the_old_one(
     calibrated.save_pretrained(directory)
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
     old = calibrated.calibration_
-    assert old.kept is not None
     calibrated.calibration_ = new = update(old, now)
     assert new.rule is not None
     assert new.rule.rows < 200  # a few give the start, or are out of scope
-    assert len(new.kept.labels) == len(old.kept.labels) + 200
+    assert "The calibrator was fitted on the 200 new rows." in new.describe()
     made = write_version(calibrated, directory, "risk 40%")
     assert (made.number, made.parent) == (2, 1)
     assert {name: (directory / name).read_bytes() for name in files} == files
@@ -145,7 +125,6 @@ def test_an_update_is_a_version_beside_the_old_one(
     versions.use(directory, 1)
     back = UncertaintyClassifier.from_pretrained(directory)
     assert back.calibration_.rule == old.rule
-    assert back.calibration_.kept.logits == pytest.approx(old.kept.logits, abs=1e-5)
     third = write_version(calibrated, directory, "")
     assert (third.number, third.parent) == (3, 1)
     assert [version.number for version in versions.history(directory)] == [1, 2, 3]

@@ -31,10 +31,10 @@ def nll(confidence, right):
 def test_it_learns_the_slope_the_biases_and_the_widening():
     rng = np.random.default_rng(0)
     calibrator = AnswerCalibrator.fit(*draw(4000, rng, widening=1.0))
-    assert set(calibrator.choices_[:2] + calibrator.choices_[4:6]) == {"own"}
-    np.testing.assert_allclose(calibrator.slopes_[:-1], 1 / 1.6, atol=0.12)
-    np.testing.assert_allclose(calibrator.biases_[:-1], np.linspace(-0.6, 0.6, 6), atol=0.25)
-    assert 0.4 < calibrator.widenings_[0] < 2.5
+    assert set(calibrator.choices[:2] + calibrator.choices[4:6]) == {"own"}
+    np.testing.assert_allclose(calibrator.slopes[:-1], 1 / 1.6, atol=0.12)
+    np.testing.assert_allclose(calibrator.biases[:-1], np.linspace(-0.6, 0.6, 6), atol=0.25)
+    assert 0.4 < calibrator.widenings[0] < 2.5
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.8], ids=["kinds alike", "kinds differ"])
@@ -81,7 +81,7 @@ def test_confidence_rises_with_the_log_odds_also_where_they_mislead():
     for labels in (right, ~right):
         calibrator = AnswerCalibrator.fit(answers, labels)
         higher = Answers(answers.text, answers.kind, answers.log_odds + 1.0, answers.variance, answers.texts)
-        assert (calibrator.slopes_ >= 0).all()
+        assert (calibrator.slopes >= 0).all()
         assert (calibrator.confidence(higher) >= calibrator.confidence(answers)).all()
 
 
@@ -101,7 +101,7 @@ def test_a_handful_of_answers_is_no_fault(count):
     unseen = Answers(np.array([0]), np.array([7]), np.array([0.4]), None, 1)
     assert 0 < calibrator.confidence(unseen)[0] < 1
     if count == 0:
-        assert calibrator.choices_ == ["none"]
+        assert calibrator.choices == ["none"]
         assert calibrator.confidence(unseen)[0] == pytest.approx(1 / (1 + np.exp(-0.4)))
 
 
@@ -150,7 +150,7 @@ def test_what_is_missing_is_said():
     with pytest.raises(InputError, match="allowed is bool"):
         AnswerCalibrator.fit(answers, right.astype(int))
     calibrator = AnswerCalibrator.fit(answers, right)
-    assert calibrator.widenings_.any()
+    assert calibrator.widenings.any()
     with pytest.raises(InputError, match="variance of the log-odds"):
         calibrator.confidence(Answers(answers.text, answers.kind, answers.log_odds, None, answers.texts))
     with pytest.raises(CalibrationError, match="not fitted"):

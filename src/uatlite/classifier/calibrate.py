@@ -16,7 +16,6 @@ from uatlite.classifier.evidence import (
     CalibrationRecord,
     Comparison,
     Figures,
-    KeptRows,
     compare,
     cross_validated,
     measure,
@@ -108,8 +107,6 @@ class Calibration(CalibrationRecord):
     """which risks can be promised; None where the rows are too few"""
     comparison: Comparison | None = None
     """with plain temperature scaling; None where that was chosen, or where the rows are too few"""
-    kept: KeptRows | None = None
-    """the calibration rows, for a later update"""
     second_look: SecondLook | None = None
     """at the texts that are abstained on"""
 
@@ -132,9 +129,6 @@ class Calibration(CalibrationRecord):
         parts = {name: None if value is None else value.to_dict() for name, value in own.items()}
         return super().to_dict() | {"calibrator": dump(self.calibrator, kind=Calibrator)} | parts
 
-    def to_arrays(self) -> dict[str, Floats]:
-        return super().to_arrays() | ({} if self.kept is None else self.kept.to_arrays())
-
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
@@ -143,7 +137,6 @@ class Calibration(CalibrationRecord):
             "label_sets": LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
             "menu": Menu.from_dict(state["menu"]) if state.get("menu") else None,
             "comparison": Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
-            "kept": KeptRows.from_arrays(arrays),
             "second_look": SecondLook.from_dict(state["second_look"]) if state.get("second_look") else None,
         }
 
@@ -200,7 +193,6 @@ def calibrate(
         scope=scope,
         menu=_menu(found, labels, inside, options),
         comparison=_comparison(learned, calibrator, labels, options.seed),
-        kept=KeptRows.of(outputs, labels),
     )
 
 

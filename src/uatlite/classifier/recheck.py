@@ -1,33 +1,28 @@
 """Does the promise still hold on labels of today? The risk now, a verdict, and an updated calibration.
 
-The new promise is decided by the new rows alone, so it needs nothing from the old ones: they only say where the search
-starts, and help to fit the calibrator as far as they still fit. It holds for data like those that the new rows were
-drawn from, and it holds for them only.
+The new promise is decided by the new rows alone, which also fit the calibrator; the old ones only say where the search
+starts. It holds for data like those that the new rows were drawn from, and it holds for them only.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.evidence import KeptRows
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.predictive import PassLogits
-from uatlite.trust.calibrators import CALIBRATORS, Calibrator
+from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.promise import fitting_rows, target_risk
 from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
 from uatlite.trust.rule import RAW_SCORE, AbstentionRule, trust
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
-from uatlite.values import Floats, Integers, Text
+from uatlite.values import Floats, Integers, Marks, Text
 
-COPIES = (1, 2, 4, 8, 16)
-"""How often a new row counts for each old one; the rows themselves say which is best. Or the new ones alone."""
-FOLDS = 5
 ANSWERS_ONLY = "The new rows are answers of the rule before, so that shares of rows are shares of those answers."
 
 
@@ -43,15 +38,15 @@ class LabelledNow:
     """(rows,): the probability with which each was drawn; None for a plain random sample"""
 
     @property
-    def answered(self) -> NDArray[np.bool_]:
+    def answered(self) -> Marks:
         return ~self.predictions.abstain
 
     @property
-    def wrong(self) -> NDArray[np.bool_]:
+    def wrong(self) -> Marks:
         return np.asarray(self.predictions.predicted != self.labels)
 
     @property
-    def drawn(self) -> NDArray[np.bool_]:
+    def drawn(self) -> Marks:
         """(rows,): those drawn at random; the others were chosen for what they look like.
 
         Where all have the probability 1 every answer of the file was labelled, and the answers are the sample.
@@ -149,7 +144,7 @@ def recheck(now: LabelledNow, rule: AbstentionRule, *, target: float | None = No
     return Recheck(rule=rule, target=asked, now=parts, coverage=share)
 
 
-def _interval(now: LabelledNow, of: NDArray[np.bool_], confidence: float) -> RiskInterval:
+def _interval(now: LabelledNow, of: Marks, confidence: float) -> RiskInterval:
     return risk_interval(now.wrong[of], None if now.inclusion is None else now.inclusion[of], confidence=confidence)
 
 
@@ -172,8 +167,8 @@ def update(
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
         old = replace(old, target=target)
-    fitting, deciding = _split(calibration, now, old, seed)
-    calibrator, old_rows = blended(calibration.calibrator, calibration.kept, now.outputs, now.labels, fitting, seed)
+    fitting, deciding = _split(now, old, seed)
+    calibrator, how_fitted = refitted(calibration.calibrator, now.outputs, now.labels, fitting)
     found = predictive(now.outputs, calibrator)
     scores = trust(old.score, found)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
@@ -201,17 +196,14 @@ def update(
         figures=None,
         menu=None,
         comparison=None,
-        spending=(*calibration.spending, old_rows, *([ANSWERS_ONLY] if now.answers_only else [])),
-        kept=KeptRows.of(now.outputs, now.labels).after(calibration.kept),
+        spending=(*calibration.spending, how_fitted, *([ANSWERS_ONLY] if now.answers_only else [])),
     )
 
 
-def _split(
-    calibration: Calibration, now: LabelledNow, rule: AbstentionRule, seed: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows fit and which decide. All that were drawn at equal rates decide where nothing fitted is at stake."""
+def _split(now: LabelledNow, rule: AbstentionRule, seed: int) -> tuple[Marks, Marks]:
+    """Which rows fit and which decide. All that were drawn at random decide where nothing fitted is at stake."""
     everything = np.ones(len(now.labels), dtype=np.bool_)
-    deciding = now.drawn & thinned(now.inclusion, now.drawn, seed)
+    deciding = now.drawn.copy()
     if now.predictions.out_of_scope is not None:
         deciding &= ~now.predictions.out_of_scope
     if rule.score == RAW_SCORE:
@@ -220,18 +212,10 @@ def _split(
     return fitting, deciding & ~fitting
 
 
-def thinned(inclusion: Floats | None, drawn: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
-    """(rows,): rows kept with probability min π / π, so that those kept are a plain sample again; all if π is one."""
-    if inclusion is None or not drawn.any():
-        return drawn.copy()
-    keep = inclusion[drawn].min() / inclusion
-    return np.asarray(np.random.default_rng(seed).random(len(inclusion)) < keep)
-
-
 def renewed_rule(
     old: AbstentionRule,
     scores: Floats,
-    wrong: NDArray[np.bool_],
+    wrong: Marks,
     *,
     answers_only: bool,
     reference: Floats | None = None,
@@ -255,42 +239,11 @@ def renewed_rule(
     return replace(rule, threshold=max(rule.threshold, old.threshold)) if answers_only else rule
 
 
-def blended(
-    before: Calibrator,
-    kept: KeptRows | None,
-    outputs: PassLogits,
-    labels: Integers,
-    fitting: NDArray[np.bool_],
-    seed: int,
-) -> tuple[Calibrator, str]:
-    """The calibrator of the same kind, fitted on new rows and on old ones that count less, and a sentence about it.
-
-    Each new row counts as one to sixteen old ones, or the old ones not at all: what predicts held-out new rows best, by
-    their NLL over five folds. Where the new rows are too few for any of these, the calibrator stays as it is.
-    """
-    new = KeptRows.of(outputs, labels).take(fitting)
-    folds = np.random.default_rng(seed).permutation(len(new.labels)) % FOLDS
-    losses: dict[int, float] = {}
-    for copies in (*(COPIES if kept is not None else ()), 0):
-        try:
-            parts = [_held_out(before.name, kept, new, folds == fold, copies) for fold in range(FOLDS)]
-        except CalibrationError:  # too few new rows
-            continue
-        losses[copies] = float(np.concatenate(parts).mean())
-    if not losses:
+def refitted(before: Calibrator, outputs: PassLogits, labels: Integers, fitting: Marks) -> tuple[Calibrator, str]:
+    """The calibrator of the same kind, fitted on the new rows, and a sentence about it; too few leave it as it is."""
+    some = outputs.take(fitting)
+    try:
+        new = type(before).fit(some.mean_logits, labels[fitting], some.margin_variance)
+    except CalibrationError:
         return before, "The calibrator is the old one: the new rows are too few to fit it."
-    best = min(losses, key=lambda copies: losses[copies])
-    how = "the new rows alone" if best == 0 else f"new rows that count {best}-fold, and old ones"
-    sentence = f"The calibrator was fitted on {how} (held-out NLL {losses[best]:.4f})."
-    return _fitted(before.name, kept, new, best), sentence
-
-
-def _fitted(name: str, kept: KeptRows | None, new: KeptRows, copies: int) -> Calibrator:
-    rows = new if copies == 0 or kept is None else new.repeated(copies).after(kept)
-    return CALIBRATORS[name].fit(rows.logits, rows.labels, rows.variance)
-
-
-def _held_out(name: str, kept: KeptRows | None, new: KeptRows, out: NDArray[np.bool_], copies: int) -> Floats:
-    calibrator, rows = _fitted(name, kept, new.take(~out), copies), new.take(out)
-    chances = calibrator.probabilities(rows.logits, rows.variance)[np.arange(len(rows.labels)), rows.labels]
-    return np.asarray(-np.log(np.maximum(chances, np.finfo(np.float64).tiny)))
+    return new, f"The calibrator was fitted on the {len(some.mean_logits)} new rows."

@@ -3,7 +3,7 @@
 config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without uatlite
 uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
-uatlite.safetensors    the summary of the calibration rows, their logits and labels, the scope, the method's read-out
+uatlite.safetensors    the summary of the calibration rows, the scope, the method's read-out
 README.md              the model card: what it is, how to use it, what was measured, what is promised
 versions/              later versions that recheck made (versions.py)
 """

@@ -1,18 +1,15 @@
 """The risk of answers now, from labelled ones that were drawn with known probabilities: an interval and a verdict.
 
-Rows of one inclusion probability are a plain sample, and their interval is exact (Clopper and Pearson). Rows of several
-are a stratified sample; their interval comes from bets against every possible risk and is valid for any number of rows.
-Proofs: docs/reference/decision.md.
+Rows of one inclusion probability are a plain sample, and their interval is exact (Clopper and Pearson); rows with the
+probability 1 are all of their kind, so that nothing is uncertain about them.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
 from scipy.stats import beta, binom
 
 from uatlite.errors import InputError
@@ -22,15 +19,12 @@ from uatlite.values import Floats, check_array, check_share
 
 Verdict = Literal["holds", "broken", "cannot tell yet"]
 
-STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
-"""Shares of the largest stake that the bets use; the mean over them is a bet too."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RiskInterval:
     """The share of wrong answers: the estimate `risk`, and an interval that holds with `confidence`.
 
-    `errors` of the `rows` labelled answers are wrong. `exact` says that it is the exact binomial interval.
+    `errors` of the `rows` labelled answers are wrong.
     """
 
     rows: int
@@ -39,7 +33,6 @@ class RiskInterval:
     low: float
     high: float
     confidence: float
-    exact: bool
 
     def verdict(self, target: float) -> Verdict:
         """Whether the risk is at most the target. A wrong 'holds' or 'broken' has probability (1 - confidence)/2."""
@@ -73,8 +66,7 @@ class RiskInterval:
 def risk_interval(wrong: ArrayLike, inclusion: ArrayLike | None = None, *, confidence: float = 0.95) -> RiskInterval:
     """The interval of the risk from labelled answers: wrong (rows,), and the probability (rows,) to have been drawn.
 
-    Without `inclusion` the rows are a plain random sample. Rows with the probability 1 are all of their kind, so that
-    nothing is uncertain about them. Rows with the same probability below 1 are a sample of one stratum.
+    Without `inclusion` the rows are a plain random sample. With it all have one probability, or 1.
     """
     w, p = check_draws(wrong, inclusion)
     check_share("confidence", confidence)
@@ -82,10 +74,7 @@ def risk_interval(wrong: ArrayLike, inclusion: ArrayLike | None = None, *, confi
     drawn = p < 1.0
     size = float((1.0 / p).sum())  # of the answers that the rows stand for
     known, rest = float(w[~drawn].sum()) / size, float((1.0 / p[drawn]).sum()) / size
-    exact = len(np.unique(p[drawn])) <= 1
-    limits = (0.0, 0.0)
-    if drawn.any():
-        limits = clopper_pearson(w[drawn], tail) if exact else betting_limits(w[drawn], p[drawn], tail)
+    limits = clopper_pearson(w[drawn], tail) if drawn.any() else (0.0, 0.0)
     return RiskInterval(
         rows=len(w),
         errors=int(w.sum()),
@@ -93,7 +82,6 @@ def risk_interval(wrong: ArrayLike, inclusion: ArrayLike | None = None, *, confi
         low=known + rest * limits[0],
         high=known + rest * limits[1],
         confidence=confidence,
-        exact=exact,
     )
 
 
@@ -111,6 +99,11 @@ def check_draws(wrong: ArrayLike, inclusion: ArrayLike | None) -> tuple[NDArray[
         raise InputError(f"{len(w)} errors came with {len(p)} inclusion probabilities; give one for each row.")
     if (p <= 0).any() or (p > 1).any():
         raise InputError(f"inclusion probabilities from {p.min():g} to {p.max():g}; allowed is above 0 and up to 1.")
+    if len(np.unique(p[p < 1])) > 1:
+        raise InputError(
+            f"the rows were drawn with {len(np.unique(p[p < 1]))} different probabilities below 1; give the rows of one "
+            "pick at a time, or pick from all files together."
+        )
     return w, p
 
 
@@ -119,37 +112,3 @@ def clopper_pearson(wrong: NDArray[np.bool_], tail: float) -> tuple[float, float
     rows, errors = len(wrong), int(wrong.sum())
     low = float(beta.ppf(tail, errors, rows - errors + 1)) if errors else 0.0
     return low, risk_upper_bound(errors, rows, 1.0 - tail)
-
-
-def betting_limits(wrong: NDArray[np.bool_], inclusion: Floats, tail: float) -> tuple[float, float]:
-    """Limits from a stratified sample: the risks r that no bet against them made 1/tail-fold.
-
-    With weights v = (1/π)/mean(1/π) the mean of z = v·wrong is the risk R, without bias. A bet on R below r is worth
-    Π(1 + λ(r - z)), with λ = c/max v; a bet on R above r is worth Π(1 + c(z/r - 1)). If R is r, the expectation
-    of either is at most 1 (the geometric mean over strata is at most the arithmetic one), so that it exceeds 1/tail
-    with a probability of at most `tail` (Markov). Each is averaged over the stakes c.
-    """
-    weights = (1.0 / inclusion) / (1.0 / inclusion).mean()
-    z, rows = np.unique(weights * wrong, return_counts=True)
-    stakes, largest = STAKES[:, None], float(weights.max())
-    limit = math.log(len(STAKES)) - math.log(tail)
-
-    def against_high(r: float) -> float:
-        return float(logsumexp((rows * np.log1p(stakes / largest * (r - z))).sum(axis=1)))
-
-    def against_low(r: float) -> float:
-        return float(logsumexp((rows * np.log((1.0 - stakes) + stakes * z / r)).sum(axis=1)))
-
-    mean = float((weights * wrong).mean())
-    high = 1.0 if against_high(1.0) < limit else _crossing(lambda r: against_high(r) >= limit)
-    low = 0.0 if not wrong.any() else _crossing(lambda r: against_low(r) < limit)
-    return min(low, mean), max(high, min(mean, 1.0))
-
-
-def _crossing(beyond: Callable[[float], bool]) -> float:
-    """Where a condition that is false near 0 and true near 1 becomes true, by bisection."""
-    below, above = 0.0, 1.0
-    for _ in range(30):
-        middle = (below + above) / 2
-        below, above = (below, middle) if beyond(middle) else (middle, above)
-    return above
