@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import draw_logits
 
+from reference import draw_logits
 from uatlite.classifier import versions
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from uatlite.errors import CalibrationError, InputError
+from uatlite.codec import dump, load
+from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
 from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, TextScores
 from uatlite.trust.shrinkage import losses
@@ -56,7 +57,7 @@ def test_no_kind_is_worse_than_without_a_calibrator(sharpness, spread):
         assert ours[of_kind].mean() < plain[of_kind].mean() + 0.012
     if sharpness > 1:
         assert ours.mean() < plain.mean() - 0.1
-    assert AnswerCalibrator.fit(*draw(60, rng)).choices_[0] in CHOICES
+    assert AnswerCalibrator.fit(*draw(60, rng)).choices[0] in CHOICES
 
 
 def test_features_and_shrinkage_help_where_they_should():
@@ -69,7 +70,7 @@ def test_features_and_shrinkage_help_where_they_should():
         answers.text, answers.kind, answers.log_odds, answers.variance, answers.texts, length[:, None]
     )
     better = AnswerCalibrator.fit(with_length, right)
-    assert (better.weights_[:, 0] < -0.3).all()
+    assert (better.weights[:, 0] < -0.3).all()
     assert nll(better.confidence(with_length), right) < nll(plain.confidence(answers), right) - 0.02
     with pytest.raises(InputError, match="1 features, the calibrator was fitted on 0"):
         plain.confidence(with_length)
@@ -89,9 +90,9 @@ def test_it_is_stored_exactly_and_fits_the_same_twice():
     rng = np.random.default_rng(4)
     answers, right = draw(300, rng)
     calibrator = AnswerCalibrator.fit(answers, right)
-    again = AnswerCalibrator.from_dict(json.loads(json.dumps(calibrator.to_dict())))
+    again = load(AnswerCalibrator, json.loads(json.dumps(dump(calibrator))), advice="")
     np.testing.assert_array_equal(again.confidence(answers), calibrator.confidence(answers))
-    assert AnswerCalibrator.fit(answers, right).to_dict() == calibrator.to_dict() == again.to_dict()
+    assert dump(AnswerCalibrator.fit(answers, right)) == dump(calibrator) == dump(again)
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
@@ -101,7 +102,7 @@ def test_a_handful_of_answers_is_no_fault(count):
     unseen = Answers(np.array([0]), np.array([7]), np.array([0.4]), None, 1)
     assert 0 < calibrator.confidence(unseen)[0] < 1
     if count == 0:
-        assert calibrator.choices == ["none"]
+        assert calibrator.choices == ("none",)
         assert calibrator.confidence(unseen)[0] == pytest.approx(1 / (1 + np.exp(-0.4)))
 
 
@@ -153,5 +154,3 @@ def test_what_is_missing_is_said():
     assert calibrator.widenings.any()
     with pytest.raises(InputError, match="variance of the log-odds"):
         calibrator.confidence(Answers(answers.text, answers.kind, answers.log_odds, None, answers.texts))
-    with pytest.raises(CalibrationError, match="not fitted"):
-        AnswerCalibrator().confidence(answers)

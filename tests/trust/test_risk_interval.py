@@ -58,7 +58,7 @@ def test_what_cannot_be_used_is_refused() -> None:
         risk_interval(errors(1, 2), [0.0, 0.5])
     with pytest.raises(InputError, match="2 errors came with 3"):
         risk_interval(errors(1, 2), [0.5, 0.5, 0.5])
-    with pytest.raises(InputError, match="drawn with 2 different probabilities below 1; give the rows of one pick"):
+    with pytest.raises(InputError, match="drawn with 2 different probabilities below 1; give rows of one pick"):
         risk_interval(errors(1, 3), [0.4, 0.5, 1.0])
     with pytest.raises(InputError, match="type int"):
         risk_interval([0, 1])

@@ -101,7 +101,7 @@ def check_draws(wrong: ArrayLike, inclusion: ArrayLike | None) -> tuple[NDArray[
         raise InputError(f"inclusion probabilities from {p.min():g} to {p.max():g}; allowed is above 0 and up to 1.")
     if len(np.unique(p[p < 1])) > 1:
         raise InputError(
-            f"the rows were drawn with {len(np.unique(p[p < 1]))} different probabilities below 1; give the rows of one "
+            f"the rows were drawn with {len(np.unique(p[p < 1]))} different probabilities below 1; give rows of one "
             "pick at a time, or pick from all files together."
         )
     return w, p

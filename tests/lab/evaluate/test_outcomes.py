@@ -97,7 +97,7 @@ def test_a_calibrator_is_fitted_in_the_columns_of_the_model(
     fitted = fit_calibrator("temperature", stored(logits, task_labels, columns=((2,), (0,), (1,))))
     expected = Temperature.fit(logits.astype(np.float64).mean(axis=0), labels)
     assert isinstance(fitted, Temperature)
-    assert fitted.temperature_ == pytest.approx(expected.temperature_, rel=1e-9)
+    assert fitted.temperature == pytest.approx(expected.temperature, rel=1e-9)
 
 
 def test_classes_are_summed_after_softmax_and_after_calibration(
