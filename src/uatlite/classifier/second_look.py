@@ -62,7 +62,11 @@ class SecondLook:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {"method": self.method.to_dict(), "calibrator": dump(self.calibrator, kind=Calibrator), "rows": self.rows}
+        return {
+            "method": self.method.to_dict(),
+            "calibrator": dump(self.calibrator, kind=Calibrator),
+            "rows": self.rows,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "SecondLook":
