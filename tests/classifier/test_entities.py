@@ -9,7 +9,7 @@ from tokenizers import ByteLevelBPETokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, pipeline
 
 from uatlite import UncertaintyTagger
-from uatlite.classifier.entities import TagScheme, decode, log_odds
+from uatlite.classifier.tags import TagScheme, decode, log_odds
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.model.load import embedded_backbone
 from uatlite.model.spans import LocatedText, locate

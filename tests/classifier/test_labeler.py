@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, BertTokenizer, PreT
 from uatlite import UncertaintyClassifier, UncertaintyLabeler
 from uatlite.attribution.case import Case, LabelLogit
 from uatlite.attribution.first_order import first_order
-from uatlite.classifier.labeler import label_answers
+from uatlite.classifier.many_labels import label_answers
 from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
 from uatlite.classifier.several import sigmoid
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
@@ -56,7 +56,8 @@ def labeler(make: Make, rows: Any) -> UncertaintyLabeler:
 
 def test_an_answer_is_a_text_and_a_label() -> None:
     logits = np.random.default_rng(0).normal(size=(5, 3, 2))
-    answers = label_answers(PassLogits(logits))
+    passes = PassLogits(logits)
+    answers = label_answers(passes.mean_logits, passes.label_variance)
     assert answers.text.tolist() == [0, 0, 1, 1, 2, 2]
     assert answers.kind.tolist() == [0, 1, 0, 1, 0, 1]
     assert answers.texts == 3
@@ -120,7 +121,7 @@ def test_a_selection_says_the_same(labeler: UncertaintyLabeler, rows: Any) -> No
     assert again.labels == pred[3].labels
     assert list(again.probabilities.values()) == pytest.approx(list(pred[3].probabilities.values()), abs=1e-5)
     assert len(labeler.predict([])) == 0
-    assert "texts, 4 labels" in repr(pred)
+    assert "40 predictions of 4 labels" in repr(pred)
 
 
 def test_rows_of_output(labeler: UncertaintyLabeler, rows: Any) -> None:

@@ -2,21 +2,27 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from uatlite.classifier.reasons import REASONS, above_threshold, passes_disagree, reasons, sentence
-from uatlite.predictive import Predictive, predict
+from uatlite.classifier.one_class import ClassPredictions, class_answers
+from uatlite.classifier.reasons import REASONS, sentence
+from uatlite.predictive import predict
 from uatlite.trust.rule import AbstentionRule, ClassPromise, fixed_threshold
 
 PASSES = 4
 
 
-def predictive_of(rows: list[list[float]]) -> Predictive:
+def said_about(rows: list[list[float]], **fields: Any) -> ClassPredictions:
     """Two classes; each row gives the first class's logit in every pass, the second's is 0."""
-    logits = np.array([[[value, 0.0] for value in row] for row in rows])
-    return predict(logits.transpose(1, 0, 2))
+    logits = np.array([[[value, 0.0] for value in row] for row in rows]).transpose(1, 0, 2)
+    texts = tuple(map(str, range(len(rows))))
+    passes = np.full(len(rows), PASSES)
+    return ClassPredictions(
+        texts=texts, classes=("yes", "no"), passes=passes, **class_answers(predict(logits)), **fields
+    )
 
 
 def rule_at(threshold: float, score: str = "logit-margin") -> AbstentionRule:
@@ -25,59 +31,56 @@ def rule_at(threshold: float, score: str = "logit-margin") -> AbstentionRule:
 
 
 STEADY, SHAKY = [0.5] * PASSES, [2.5, -1.5, 2.5, -1.5]  # both have a mean of 0.5
-ROWS = predictive_of([[3.0] * PASSES, [3.0] * PASSES, STEADY, SHAKY, SHAKY, [3.0] * PASSES])
+ROWS = [[3.0] * PASSES, [3.0] * PASSES, STEADY, SHAKY, SHAKY, [3.0] * PASSES]
 
 
 def test_one_reason_for_each_row() -> None:
     cut = np.array([0, 7, 7, 0, 0, 7])
     outside = np.array([False, False, False, False, True, True])
-    found = reasons(ROWS, rule_at(1.0), out_of_scope=outside, cut=cut)
-    assert found == [
+    said = said_about(ROWS, rules=(rule_at(1.0),), out_of_scope=outside, cut=cut)
+    assert said.reasons == [
         "answered", "cut", "below the threshold", "passes disagree", "out of scope", "out of scope"
     ]  # fmt: skip
-    assert set(found) <= set(REASONS)
-    assert all(type(reason) is str for reason in found)
+    assert said.abstain.tolist() == [False, False, True, True, True, True]
+    assert set(said.reasons) <= set(REASONS)
+    assert all(type(reason) is str for reason in said.reasons)
 
 
 def test_without_a_rule_nothing_is_answered() -> None:
     outside = np.array([True, False, False, False, False, False])
-    found = reasons(ROWS, None, out_of_scope=outside, cut=np.array([5, 5, 0, 0, 0, 0]))
-    assert found == ["out of scope", "cut", *["no rule"] * 4]
-    assert reasons(ROWS, None, out_of_scope=None, cut=np.zeros(6, dtype=np.int64)) == ["no rule"] * 6
+    said = said_about(ROWS, out_of_scope=outside, cut=np.array([5, 5, 0, 0, 0, 0]))
+    assert said.reasons == ["out of scope", "cut", *["no rule"] * 4]
+    assert said_about(ROWS).reasons == ["no rule"] * 6
 
 
 def test_a_rule_that_promises_nothing_is_its_own_reason() -> None:
-    none = np.zeros(6, dtype=np.int64)
-    assert reasons(ROWS, rule_at(math.inf), out_of_scope=None, cut=none) == ["no promise"] * 6
-    assert reasons(ROWS, rule_at(-math.inf), out_of_scope=None, cut=none) == ["answered"] * 6
+    assert said_about(ROWS, rules=(rule_at(math.inf),)).reasons == ["no promise"] * 6
+    assert said_about(ROWS, rules=(rule_at(-math.inf),)).reasons == ["answered"] * 6
 
 
 def test_a_rule_by_the_passes_abstains_because_they_disagree() -> None:
-    none = np.zeros(6, dtype=np.int64)
-    found = reasons(ROWS, rule_at(-1e-6, "variance"), out_of_scope=None, cut=none)
-    assert found == ["answered", "answered", "answered", "passes disagree", "passes disagree", "answered"]
+    said = said_about(ROWS, rules=(rule_at(-1e-6, "variance"),))
+    assert said.reasons == ["answered", "answered", "answered", "passes disagree", "passes disagree", "answered"]
 
 
 def test_thresholds_of_classes() -> None:
     """The rows are of class 0, but for the last: its class is never answered."""
-    rows = predictive_of([[3.0], [0.5], [-3.0]])
     common = {"asked": True, "rows": 9, "answered": 5, "errors": 0}
     classes = (
         ClassPromise(name="yes", threshold=1.0, promised=True, **common),
         ClassPromise(name="no", threshold=math.inf, promised=False, **common),
     )
-    rule = replace(rule_at(1.0), per_class=classes)
-    assert above_threshold(rule, rows).tolist() == [2.0, -0.5, -math.inf]
-    found = reasons(rows, rule, out_of_scope=None, cut=np.zeros(3, dtype=np.int64))
-    assert found == ["answered", "below the threshold", "no promise"]
+    said = said_about([[3.0], [0.5], [-3.0]], rules=(replace(rule_at(1.0), per_class=classes),))
+    np.testing.assert_array_equal(said.above_threshold, [2.0, -0.5, math.nan])
+    assert said.reasons == ["answered", "below the threshold", "no promise"]
 
 
 def test_passes_disagree_where_one_standard_deviation_turns_the_label() -> None:
     """By hand: p = sigmoid of the logit; the label turns below 1/2."""
-    sigmoid = 1 / (1 + np.exp(-np.array(SHAKY)))
-    assert ROWS.confidence[3] - sigmoid.std(ddof=1) < 0.5
-    assert passes_disagree(ROWS).tolist() == [False, False, False, True, True, False]
-    assert not passes_disagree(predictive_of([[0.0]])).any()  # one pass cannot disagree
+    said, chances = said_about(ROWS), 1 / (1 + np.exp(-np.array(SHAKY)))
+    assert said.confidence[3] - chances.std(ddof=1) < 0.5
+    assert said.passes_disagree.tolist() == [False, False, False, True, True, False]
+    assert not said_about([[0.0]]).passes_disagree.any()  # one pass cannot disagree
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_without_a_promise_or_an_answer_it_says_so(
     rule = calibrated.calibration_.rule
     with pytest.raises(ConfigurationError, match="promises no risk"):
         recheck(now, replace(rule, kind="coverage"))
-    nobody = replace(now, predictions=replace(now.predictions, rule=replace(rule, threshold=np.inf)))
+    nobody = replace(now, predictions=replace(now.predictions, rules=(replace(rule, threshold=np.inf),)))
     with pytest.raises(CalibrationError, match="none of the 200 labelled rows is answered"):
         recheck(nobody, rule)
 

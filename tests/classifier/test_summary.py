@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.predictions import Prediction, Predictions
+from uatlite.classifier.one_class import ClassPredictions, class_answers
+from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.summary import Comparison, Summary, carriers, listed
 from uatlite.predictive import predict
 from uatlite.trust.rule import AbstentionRule
@@ -26,12 +27,12 @@ def predicted(
     margin: float, rule: AbstentionRule | None = RULE, p_value: float | None = None, spread: float = 0.0
 ) -> Prediction:
     """The second of two classes by a logit margin, from two passes this far from it."""
-    return Predictions(
+    return ClassPredictions(
         texts=("a text",),
         classes=("bad", "good"),
-        predictive=predict(np.array([[[0.0, margin - spread]], [[0.0, margin + spread]]])),
+        **class_answers(predict(np.array([[[0.0, margin - spread]], [[0.0, margin + spread]]]))),
         passes=np.array([4]),
-        rule=rule,
+        rules=() if rule is None else (rule,),
         scope=None if p_value is None else np.array([p_value]),
         out_of_scope=None if p_value is None else np.array([p_value <= 0.01]),
     )[0]

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForTokenClassification, BertTokenizer
 
 from uatlite import UncertaintyTagger
-from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE, EntityPredictions
+from uatlite.classifier.entities import ENTITY_EXAMPLE, EntityPredictions
 from uatlite.classifier.products import load_product
 from uatlite.classifier.tagged_rows import Matches
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
@@ -103,10 +103,10 @@ def test_calibrating_gives_confidences_a_rule_and_a_scope(method, learned, made_
     assert pred.recall_rule.kind == "recall"
     assert pred.recall_rule.promised, pred.recall_rule.reason
     assert (pred.answers.variance is None) == (method == "base")
-    assert ((pred.confidence_of > 0) & (pred.confidence_of < 1)).all()
+    assert ((pred.sure > 0) & (pred.sure < 1)).all()
     assert pred.scope.shape == (60,)
     reported = pred.rule.reports(pred.answers.log_odds, pred.answers.text) & ~pred.out_of_scope[pred.answers.text]
-    assert pred.reported_of.tolist() == reported.tolist()
+    assert pred.reports.tolist() == reported.tolist()
     assert 0 < reported.sum() < len(reported)
     new = synthetic(list(pred.texts), seed=5)
     right = [
@@ -149,8 +149,8 @@ def test_calibrated_confidences_are_right_as_often_as_they_say(made, rows, made_
             for one in entities
         ]
     )
-    assert abs(calibrated.confidence_of.mean() - right.mean()) < 0.08
-    assert np.abs(calibrated.confidence_of - plain.confidence_of).mean() < 0.12
+    assert abs(calibrated.sure.mean() - right.mean()) < 0.08
+    assert np.abs(calibrated.sure - plain.sure).mean() < 0.12
 
 
 def test_matches_are_of_span_and_type(made):
@@ -243,9 +243,9 @@ def test_predictions_are_a_sequence_and_a_table(made, rows):
     assert some.entities == pred.entities[5:9]
     assert pred[np.array([7, 2])].entities == [pred.entities[7], pred.entities[2]]
     assert pred[3].as_row()["entities"] == next(iter(pred[3:4].rows()))["entities"]
-    assert "30 texts" in repr(pred)
+    assert "30 predictions of 2 types of entities" in repr(pred)
     assert pred[0].text == texts[0]
-    assert repr(pred[0]).startswith("Entities of")
+    assert repr(pred[0]).startswith("Prediction of")
     frame = pred.to_pandas()
     assert list(frame["text"]) == texts[:30]
     columns = "text entities abstain reason above_threshold confidence log_odds missed missed_at passes cut_tokens"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from uatlite.classifier.labeler import UncertaintyLabeler, label_answers
-from uatlite.classifier.run import run
+from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import CalibrationError
 from uatlite.serve.app import create_app
@@ -68,7 +67,7 @@ def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
     texts = made_texts(40, seed=6)
     found = labels.post("/predict", json={"texts": texts}).json()["predictions"]
     rule, calibration = labeler.calibration_.rule, labeler.calibration_
-    answers = label_answers(run(labeler.runtime, texts, labeler.settings))
+    answers = labeler.predict(texts, check_shift=False).answers
     at_the_threshold = replace(answers, log_odds=np.full(len(answers), rule.threshold))
     limits = calibration.calibrator.confidence(at_the_threshold).reshape(len(texts), -1)
     for answer, own in zip(found, limits, strict=True):

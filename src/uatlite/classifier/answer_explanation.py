@@ -11,10 +11,9 @@ from uatlite.attribution.case import OUTPUTS, Case, LabelLogit
 from uatlite.attribution.first_order import first_order, first_orders
 from uatlite.attribution.layers import Propagation
 from uatlite.classifier import explainer
-from uatlite.classifier.display import excerpt
-from uatlite.classifier.entity_predictions import EntityPrediction, FoundEntity
+from uatlite.classifier.entities import FoundEntity
 from uatlite.classifier.explanation import AnswerExplanation
-from uatlite.classifier.label_predictions import LabelPrediction
+from uatlite.classifier.predictions import excerpt
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.token_run import run_tokens
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LabelExplanation(AnswerExplanation[LabelPrediction]):
+class LabelExplanation(AnswerExplanation):
     """What is said about one label of a text, and where the variance of its logit under dropout comes from."""
 
     label: str
@@ -77,7 +76,7 @@ def _column(label: str | int | None, classes: tuple[str, ...], probabilities: An
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class EntityExplanation(AnswerExplanation[EntityPrediction]):
+class EntityExplanation(AnswerExplanation):
     """What is said about one entity, and where the variance of its weakest word's margin under dropout comes from."""
 
     number: int
@@ -87,7 +86,8 @@ class EntityExplanation(AnswerExplanation[EntityPrediction]):
 
     @property
     def entity(self) -> FoundEntity:
-        return self.prediction.entities[self.number]
+        entity: FoundEntity = self.prediction.entities[self.number]
+        return entity
 
     @property
     def says(self) -> str:

@@ -13,7 +13,7 @@ from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.calibrate import Calibration, CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
 from uatlite.classifier.learn import CalibrationTexts, Report
-from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.classifier.run import run
@@ -119,7 +119,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
             warnings.warn(calibration.comparison.describe(), stacklevel=2)
         return self
 
-    def predict(self, texts: Iterable[Any] | Choices, *, check_shift: bool = True) -> Predictions:
+    def predict(self, texts: Iterable[Any] | Choices, *, check_shift: bool = True) -> ClassPredictions:
         """Predictions for texts: strings, pairs, or Choices for a multiple-choice model. One string is a list of one.
 
         Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who

@@ -14,6 +14,7 @@ from uatlite.attribution.first_order import first_order
 from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute
 from uatlite.attribution.words import TokenAttribution, masked_inputs, replacement_id, tokens_of
 from uatlite.classifier.explanation import ExplainedToken, Explanation
+from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.run import over_windows, tokenized
 from uatlite.classifier.runtime import Outputs, outputs_of, run_batch
@@ -142,8 +143,9 @@ def origins(
 
 def _contrast(prediction: Prediction) -> tuple[int, int]:
     """The columns of the predicted class and of the next likely one."""
-    row = prediction.among.probabilities[prediction.row]
-    predicted = int(prediction.among.predicted[prediction.row])
+    among = prediction.among
+    assert isinstance(among, ClassPredictions)
+    row, predicted = among.probabilities[prediction.row], int(among.predicted[prediction.row])
     following = max((column for column in range(len(row)) if column != predicted), key=lambda column: row[column])
     return predicted, following
 

@@ -5,15 +5,15 @@ Drawing is elsewhere (`uatlite.lab.report`).
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
 from uatlite.attribution.attention import AttentionShift
 from uatlite.attribution.case import LAYER_COMPONENTS
 from uatlite.attribution.layers import Attribution
-from uatlite.classifier.display import excerpt
-from uatlite.classifier.predictions import Prediction, TextPrediction
+from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.predictions import Prediction, excerpt
 from uatlite.classifier.runtime import Outputs
 from uatlite.classifier.summary import Comparison, Summary, listed
 from uatlite.model.intervention import CLASSIFIER, EMBEDDING
@@ -24,7 +24,6 @@ SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
 COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
 """The components of a model in forward order."""
-Predicted = TypeVar("Predicted", bound=TextPrediction[Any])
 
 
 @dataclass(frozen=True)
@@ -102,6 +101,7 @@ class Explanation:
     def label(self) -> str:
         """The predicted class by its name."""
         among = self.prediction.among
+        assert isinstance(among, ClassPredictions)
         return among.classes[int(among.predicted[self.prediction.row])]
 
     @property
@@ -204,10 +204,10 @@ class Explanation:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AnswerExplanation(Generic[Predicted]):
+class AnswerExplanation:
     """One of several answers about a text, and where its variance under dropout comes from, to first order."""
 
-    prediction: Predicted
+    prediction: Prediction
     """the same as `predict([text])[0]`"""
     method: str
     variance: float

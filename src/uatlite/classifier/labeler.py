@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.calibrate import CalibrationOptions
 from uatlite.classifier.evidence import Figures
-from uatlite.classifier.label_predictions import LabelPredictions
 from uatlite.classifier.learn import CalibrationTexts, Report
+from uatlite.classifier.many_labels import LabelPredictions, label_answers
 from uatlite.classifier.product import CheckedPredictor, Product
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
@@ -26,10 +26,10 @@ from uatlite.classifier.several import (
 from uatlite.errors import CalibrationError, InputError
 from uatlite.metrics.answers import LabelRows, text_bootstrap
 from uatlite.model.architectures import Answering
-from uatlite.predictive import PassLogits
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.trust.grouped import GroupedRule
 from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         settings = replace(self.settings, method=self._asked())
         data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
         learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed))
-        answers = label_answers(learned.outputs)
+        answers = label_answers(learned.outputs.mean_logits, learned.outputs.label_variance)
         calibration = calibrate_answers(
             learned,
             answers,
@@ -158,30 +158,37 @@ class LabelPredictor(CheckedPredictor[AnswerCalibration]):
         """The labels of checked texts, without the comparison of all of them with the calibration rows."""
         if not texts:
             none = np.zeros((0, len(self.class_names)))
-            rule = None if self.calibration is None else self.calibration.rule
             return LabelPredictions(
                 texts=(),
                 classes=self.class_names,
+                answers=label_answers(none, None),
+                sure=none.ravel(),
                 probabilities=none,
                 logits=none,
-                logit_variance=None,
                 passes=np.zeros(0, dtype=np.int64),
-                rule=rule,
+                rules=self._rules,
             )
         return self.predictions(texts, run(self.runtime, texts, self.settings))
 
+    @property
+    def _rules(self) -> tuple[GroupedRule, ...]:
+        return () if self.calibration is None or self.calibration.rule is None else (self.calibration.rule,)
+
     def predictions(self, texts: list[Text], outputs: Outputs) -> LabelPredictions:
         """The labels of texts from what the method's passes say about them."""
-        answers, calibration, logits = label_answers(outputs), self.calibration, outputs.mean_logits
+        calibration, logits = self.calibration, outputs.mean_logits
+        answers = label_answers(logits, outputs.label_variance)
         chances = sigmoid(answers.log_odds) if calibration is None else calibration.calibrator.confidence(answers)
         found = LabelPredictions(
             texts=tuple(texts),
             classes=self.class_names,
+            answers=answers,
+            sure=chances,
             probabilities=chances.reshape(logits.shape),
             logits=logits,
             logit_variance=outputs.label_variance,
             passes=outputs.passes,
-            rule=None if calibration is None else calibration.rule,
+            rules=self._rules,
             cut=outputs.cut,
         )
         scope = None if calibration is None else calibration.scope
@@ -189,22 +196,6 @@ class LabelPredictor(CheckedPredictor[AnswerCalibration]):
             return found
         p_values = scope.p_values(outputs.representations, scope_logits(logits))
         return replace(found, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
-
-
-def label_answers(outputs: PassLogits) -> Answers:
-    """One answer for each text and label, text by text: does the label apply?
-
-    Its log-odds are the label's logit, the mean over passes; its variance is that of the logit under dropout.
-    """
-    logits, variance = outputs.mean_logits, outputs.label_variance
-    texts, labels = logits.shape
-    return Answers(
-        text=np.repeat(np.arange(texts), labels),
-        kind=np.tile(np.arange(labels), texts),
-        log_odds=logits.ravel(),
-        variance=None if variance is None else variance.ravel(),
-        texts=texts,
-    )
 
 
 def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figures | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.product import CheckedPredictor
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, TorchRuntime
@@ -15,9 +15,7 @@ from uatlite.predictive import Predictive, summarise
 from uatlite.text.labels import option_names
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
-from uatlite.trust.rule import trust
-from uatlite.trust.shift import ShiftReference
-from uatlite.values import Floats, Text
+from uatlite.values import Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
@@ -43,13 +41,13 @@ class Predictor(CheckedPredictor[Calibration]):
         """The fitted calibrator, where there is a calibration."""
         return None if self.calibration is None else self.calibration.calibrator
 
-    def predict(self, texts: list[Text]) -> Predictions:
+    def predict(self, texts: list[Text]) -> ClassPredictions:
         """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
         if not texts:
             return self._without_texts()
         return self._look_again(self.predictions(texts, run(self.runtime, texts, self.settings)))
 
-    def _look_again(self, predictions: Predictions) -> Predictions:
+    def _look_again(self, predictions: ClassPredictions) -> ClassPredictions:
         second = None if self.calibration is None else self.calibration.second_look
         return predictions if second is None else second.look(predictions, self.runtime, self.settings)
 
@@ -67,7 +65,7 @@ class Predictor(CheckedPredictor[Calibration]):
         predictions = self._look_again(self.predictions([text], reading.outputs))
         return explainer.explain(reading, predictions[0], asked, self.calibrator)
 
-    def predictions(self, texts: list[Text], outputs: Outputs) -> Predictions:
+    def predictions(self, texts: list[Text], outputs: Outputs) -> ClassPredictions:
         """Predictions from what the method's passes say about the texts."""
         found = predictive(outputs, self.calibrator)
         predictions = self._filled(
@@ -83,21 +81,18 @@ class Predictor(CheckedPredictor[Calibration]):
         p_values = scope.p_values(outputs.representations, outputs.mean_logits)
         return replace(predictions, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
 
-    def _shift_scores(self, predictions: Predictions, reference: ShiftReference) -> Floats:
-        return trust(reference.score, predictions.predictive)
-
-    def _filled(self, predictive: Predictive, **fields: Any) -> Predictions:
+    def _filled(self, predictive: Predictive, **fields: Any) -> ClassPredictions:
         calibration = self.calibration
         sets = None if calibration is None else calibration.label_sets
-        return Predictions(
-            predictive=predictive,
+        return ClassPredictions(
+            **class_answers(predictive),
             indices=self.indices,
-            rule=None if calibration is None else calibration.rule,
+            rules=() if calibration is None or calibration.rule is None else (calibration.rule,),
             sets=None if sets is None else sets.sets(predictive.probabilities),
             **fields,
         )
 
-    def _without_texts(self) -> Predictions:
+    def _without_texts(self) -> ClassPredictions:
         classes = self.class_names or option_names(2)
         none = np.zeros((0, len(classes)))
         nothing = summarise(none, none[None], none)

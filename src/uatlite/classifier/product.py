@@ -7,32 +7,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
 
-import numpy as np
-
 from uatlite.classifier import saving
 from uatlite.classifier.evidence import CalibrationRecord, Figures
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.model.architectures import Answering, answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.trust.shift import ShiftReference
-from uatlite.values import Floats, Text
+from uatlite.values import Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from uatlite.classifier.entity_predictions import EntityPredictions
-    from uatlite.classifier.label_predictions import LabelPredictions
-    from uatlite.classifier.predictions import Predictions
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
 
 
 Record = TypeVar("Record", bound=CalibrationRecord)
-Said = TypeVar("Said", "Predictions", "LabelPredictions", "EntityPredictions")
+Said = TypeVar("Said", bound=Predictions)
 
 
 class ProductPredictor(Protocol):
@@ -48,8 +43,8 @@ class ProductPredictor(Protocol):
     def runtime(self) -> Runtime: ...
     @property
     def class_names(self) -> tuple[str, ...]: ...
-    def predict(self, texts: list[Text]) -> Any:
-        """Predictions (`Predictions`, or those of several answers a text) with a row of output for each text."""
+    def predict(self, texts: list[Text]) -> Predictions:
+        """What is said about each text."""
         ...
 
 
@@ -71,14 +66,10 @@ class CheckedPredictor(Generic[Record]):
         reference = None if self.calibration is None else self.calibration.shift
         if reference is None or not len(predictions):
             return predictions
-        report = reference.check(self._shift_scores(predictions, reference), predictions.scope)
+        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
         if report.shifted:
             warnings.warn(report.describe(), stacklevel=3)
         return replace(predictions, shift=report)
-
-    def _shift_scores(self, predictions: Any, reference: ShiftReference) -> Floats:
-        """The score of each text that a shift is told by, (texts,)."""
-        return np.asarray(predictions.log_odds)
 
 
 class Product(Generic[Record]):

@@ -7,11 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from uatlite.predictive import Predictive
-from uatlite.trust.rule import AbstentionRule, trust
-from uatlite.values import Floats, Integers
+from uatlite.values import Integers, Marks
 
 ANSWERED = "answered"
 CUT = "cut"
@@ -37,52 +34,13 @@ REASONS: dict[str, str] = {
 ABSTAINING = (OUT_OF_SCOPE, MISSED, DISAGREE, BELOW, NO_PROMISE)
 """The reasons with which a row is abstained on, where there is a rule."""
 
-OF_PASSES = ("mutual-information", "variance")
-"""The scores of a rule that measure nothing but how much the passes disagree."""
 
-
-def above_threshold(rule: AbstentionRule, predictive: Predictive) -> Floats:
-    """The rule's score minus its threshold for the predicted class, (rows,); infinite where the threshold is."""
-    thresholds = rule.threshold if rule.thresholds is None else np.array(rule.thresholds)[predictive.predicted]
-    return np.asarray(trust(rule.score, predictive) - thresholds)
-
-
-def passes_disagree(predictive: Predictive) -> NDArray[np.bool_]:
-    """(rows,): margin ≤ 2·sd, where sd is that of the predicted class's probability over the passes.
-
-    Of two classes the label changes where its probability falls by half the margin: in about one pass of six or more.
-    Where the variance is not known, nothing disagrees.
-    """
-    spread = np.sqrt(np.nan_to_num(predictive.variance))
-    return np.asarray((predictive.margin <= 2.0 * spread) & (spread > 0.0))
-
-
-def reasons(
-    predictive: Predictive,
-    rule: AbstentionRule | None,
-    *,
-    out_of_scope: NDArray[np.bool_] | None,
-    cut: Integers,
-) -> list[str]:
-    """The reason of each row; `cut` (rows,) are the tokens that were cut off, `out_of_scope` (rows,) where known."""
-    rows = len(predictive.predicted)
-    if rule is None:
-        return first_reason(None, out_of_scope=out_of_scope, cut=cut)
-    above = above_threshold(rule, predictive)
-    below = ~rule.answers(trust(rule.score, predictive), predictive.predicted)
-    disagree = passes_disagree(predictive) if rule.score not in OF_PASSES else np.ones(rows, dtype=np.bool_)
-    cases = {NO_PROMISE: below & np.isneginf(above), DISAGREE: below & disagree, BELOW: below}
-    return first_reason(cases, out_of_scope=out_of_scope, cut=cut)
-
-
-def first_reason(
-    cases: Mapping[str, NDArray[np.bool_]] | None, *, out_of_scope: NDArray[np.bool_] | None, cut: Integers
-) -> list[str]:
+def first_reason(cases: Mapping[str, Marks] | None, *, out_of_scope: Marks | None, cut: Integers) -> list[str]:
     """For each row the first that holds: out of scope, one of `cases` (rows,), cut; None where there is no rule."""
     outside = np.zeros(len(cut), dtype=np.bool_) if out_of_scope is None else out_of_scope
-    found = {OUT_OF_SCOPE: outside, **(cases or {}), CUT: cut > 0}
+    reasons = {OUT_OF_SCOPE: outside, **(cases or {}), CUT: cut > 0}
     otherwise = NO_RULE if cases is None else ANSWERED
-    return np.select(list(found.values()), list(found), otherwise).tolist()  # type: ignore[no-any-return]
+    return np.select(list(reasons.values()), list(reasons), otherwise).tolist()  # type: ignore[no-any-return]
 
 
 def sentence(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.predictive import PassLogits
@@ -30,7 +30,7 @@ ANSWERS_ONLY = "The new rows are answers of the rule before, so that shares of r
 class LabelledNow:
     """Labelled rows of today, and what the classifier says about them."""
 
-    predictions: Predictions
+    predictions: ClassPredictions
     outputs: PassLogits
     labels: Integers
     """(rows,): columns"""

@@ -25,7 +25,7 @@ from uatlite.trust.rule import trust
 if TYPE_CHECKING:
     from uatlite.classifier.calibrate import Calibration, CalibrationOptions, Learned
     from uatlite.classifier.learn import CalibrationTexts
-    from uatlite.classifier.predictions import Predictions
+    from uatlite.classifier.one_class import ClassPredictions
 
 FEWEST_ROWS = 40
 """Calibration rows that were abstained on; fewer do not fit a calibrator of their own."""
@@ -47,7 +47,7 @@ class SecondLook:
             "is reported beside the first one and answers none of them."
         )
 
-    def look(self, predictions: "Predictions", runtime: Runtime, settings: Settings) -> "Predictions":
+    def look(self, predictions: "ClassPredictions", runtime: Runtime, settings: Settings) -> "ClassPredictions":
         """The same predictions, with what the method says about the texts that are abstained on."""
         probs = np.full_like(predictions.probabilities, np.nan)
         disagreement, passes = np.full(len(predictions), np.nan), predictions.passes.copy()

@@ -7,9 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import DISAGREE, NO_PROMISE, OUT_OF_SCOPE
-from uatlite.trust.rule import trust
+from uatlite.trust.rule import AbstentionRule
 from uatlite.values import WordAttribution
 
 if TYPE_CHECKING:
@@ -42,11 +43,12 @@ class Comparison:
     @classmethod
     def of(cls, prediction: Prediction) -> "Comparison | None":
         """None where there is no rule to abstain by."""
-        rule, among, row = prediction.among.rule, prediction.among, prediction.row
-        if rule is None:
+        among, row = prediction.among, prediction.row
+        assert isinstance(among, ClassPredictions)
+        if not isinstance(rule := among.rule, AbstentionRule):
             return None
         threshold = rule.threshold if rule.thresholds is None else rule.thresholds[int(among.predicted[row])]
-        return cls(rule.score, float(trust(rule.score, among.predictive)[row]), threshold)
+        return cls(rule.score, float(among.scores(rule.score)[row]), threshold)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; an infinite threshold, which always or never answers, is None."""
@@ -116,7 +118,7 @@ def _decision(prediction: Prediction) -> str:
     compared, rule, reason = Comparison.of(prediction), prediction.among.rule, prediction.reason
     outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if reason == OUT_OF_SCOPE else ""
     unlike = "unlike the calibration texts, so both label and confidence mean little"
-    if compared is None or rule is None:
+    if compared is None or not isinstance(rule, AbstentionRule):
         return f"It has no rule to abstain by{f', but {outside}, {unlike}' if outside else ''}."
     if outside:
         return f"It abstains: {outside}, {unlike}."

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.entities import TagScheme
 from uatlite.classifier.learn import REFERENCE_BLOCK, Report
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
+from uatlite.classifier.tags import TagScheme
 from uatlite.classifier.token_run import (
     Choose,
     TokenOutputs,

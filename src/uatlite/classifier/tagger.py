@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from uatlite.classifier.calibrate import Learned
-from uatlite.classifier.entities import TagScheme, check_strategy
-from uatlite.classifier.entity_predictions import EntityPredictions
+from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.learn import Report
 from uatlite.classifier.product import CheckedPredictor, Product
 from uatlite.classifier.settings import Config
@@ -23,6 +22,7 @@ from uatlite.classifier.several import (
     sigmoid,
 )
 from uatlite.classifier.tagged_rows import Matches, TaggedRows, check_rows, check_tagged
+from uatlite.classifier.tags import TagScheme, check_strategy
 from uatlite.classifier.token_run import (
     TokenOutputs,
     entity_answers,
@@ -279,12 +279,9 @@ class EntityPredictor(CheckedPredictor[AnswerCalibration]):
             classes=self.class_names,
             decoded=decoded,
             answers=answers,
-            confidence_of=sigmoid(answers.log_odds)
-            if calibration is None
-            else calibration.calibrator.confidence(answers),
+            sure=sigmoid(answers.log_odds) if calibration is None else calibration.calibrator.confidence(answers),
             missed=sigmoid(missed.log_odds) if self._missed is None else self._missed.confidence(missed),
             passes=none if outputs is None else outputs.passes,
-            rule=None if calibration is None else calibration.rule,
-            recall_rule=self._recall,
+            rules=() if calibration is None else tuple(rule for rule in (calibration.rule, self._recall) if rule),
             cut=none if outputs is None else outputs.cut,
         )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.entities import Decoded, TagScheme, decode
-from uatlite.classifier.entities import log_odds as log_odds_of
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import Settings
+from uatlite.classifier.tags import Decoded, TagScheme, decode
+from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method
 from uatlite.model.spans import LocatedText, LocatedTexts, TaggedText, locate

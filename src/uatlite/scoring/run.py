@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.classifier.entity_predictions import ENTITY_EXAMPLE
+from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Product

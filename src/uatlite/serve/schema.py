@@ -103,7 +103,7 @@ class Answer(BaseModel):
             probabilities=prediction.probabilities,
             confidence=prediction.confidence,
             uncertainty=Uncertainty.model_validate(row),
-            score=float(SCORES["confidence" if rule is None else rule.score](prediction)),  # type: ignore[arg-type]
+            score=float(SCORES["confidence" if rule is None else rule.score](prediction)),
             reason=prediction.reason,
             why=sentence(row),
             cut_tokens=prediction.cut_tokens,

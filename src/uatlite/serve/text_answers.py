@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from uatlite.classifier.entity_predictions import EntityPrediction
-from uatlite.classifier.label_predictions import EVEN, LabelPrediction
 from uatlite.classifier.labeler import LabelPredictor
+from uatlite.classifier.many_labels import EVEN, LabelPredictions
+from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import REASONS
 from uatlite.classifier.several import LOG_ODDS
 from uatlite.serve.http import AS_WORDS, KINDS
@@ -65,9 +65,10 @@ class LabelsAnswer(TextAnswer):
         return self.labels
 
     @classmethod
-    def of(cls, prediction: LabelPrediction, predictor: LabelPredictor) -> "LabelsAnswer":
+    def of(cls, prediction: Prediction, predictor: LabelPredictor) -> "LabelsAnswer":
         """The JSON of a prediction."""
         among, at = prediction.among, prediction.row
+        assert isinstance(among, LabelPredictions)
         limits = _label_thresholds(prediction, predictor)
         reported = among.reported[at]
         withheld = np.zeros_like(reported) if among.rule is None else among.withheld[at]
@@ -96,12 +97,13 @@ def _common(prediction: Any) -> dict[str, Any]:
     return unknown | {name: row[name] for name in TextAnswer.model_fields if name in row} | {"why": prediction.why}
 
 
-def _label_thresholds(prediction: LabelPrediction, predictor: LabelPredictor) -> Floats:
+def _label_thresholds(prediction: Prediction, predictor: LabelPredictor) -> Floats:
     """The probability above which each label of a text is reported, (labels,); infinite where none is.
 
     A rule on log-odds has one threshold for all labels; the calibrator turns it into a probability for each.
     """
     among, at = prediction.among, prediction.row
+    assert isinstance(among, LabelPredictions)
     rule, calibration, labels = among.rule, predictor.calibration, len(among.classes)
     if rule is None or calibration is None:
         return np.full(labels, EVEN)
@@ -144,7 +146,7 @@ class EntitiesAnswer(TextAnswer):
     )
 
     @classmethod
-    def of(cls, prediction: EntityPrediction) -> "EntitiesAnswer":
+    def of(cls, prediction: Prediction) -> "EntitiesAnswer":
         """The JSON of a prediction."""
         answers = prediction.among.answers
         own = np.flatnonzero(answers.text == prediction.row)

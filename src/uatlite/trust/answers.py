@@ -7,7 +7,7 @@ is right; kinds of answers (entity types, labels) share what they have too few r
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -65,6 +65,16 @@ class Answers:
             texts=int(chosen.sum()),
             features=None if self.features is None else self.features[kept],
         )
+
+    def at_texts(self, rows: Integers) -> "tuple[Answers, Integers]":
+        """The answers of some texts in the order of `rows`, which are numbered anew; and their places among these."""
+        first, last = (np.searchsorted(self.text, rows, side=side) for side in ("left", "right"))
+        counts = last - first
+        text = np.repeat(np.arange(len(rows)), counts)
+        kept = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+        arrays = {name: getattr(self, name) for name in ("kind", "log_odds", "variance", "features")}
+        taken: dict[str, Any] = {name: values if values is None else values[kept] for name, values in arrays.items()}
+        return replace(self, text=text, texts=len(rows), **taken), kept
 
 
 @dataclass(frozen=True, eq=False)

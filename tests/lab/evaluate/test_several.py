@@ -233,4 +233,4 @@ def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTag
     rows = GoldRows.of(dataset, tagger.class_names)
     predictions = tagger.predict(rows.texts)
     whole = outcome_of(predictions, rows, usual=False)
-    assert whole.confidence == pytest.approx(predictions.confidence_of)
+    assert whole.confidence == pytest.approx(predictions.sure)

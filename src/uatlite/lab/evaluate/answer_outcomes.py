@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.entity_predictions import EntityPredictions
-from uatlite.classifier.label_predictions import LabelPredictions
+from uatlite.classifier.entities import EntityPredictions
+from uatlite.classifier.many_labels import LabelPredictions
+from uatlite.classifier.several import LOG_ODDS
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
@@ -118,7 +119,7 @@ def outcome_of(found: SeveralPredictions, gold: GoldRows, *, usual: bool) -> Ans
         text = np.repeat(np.arange(len(found)), len(found.classes))
         right = np.asarray(gold.gold, dtype=np.bool_).ravel()
         return AnswerOutcome(found.probabilities.ravel(), right, text, len(found), True)
-    confidence = found.confidence_of
+    confidence = found.sure
     if usual:
         confidence = np.array([entity.score for one in found.decoded for entity in one.entities])
     pairs = zip(found.entities, map(set, gold.gold), strict=True)
@@ -139,5 +140,5 @@ def estimates_of(outcome: AnswerOutcome, found: SeveralPredictions, gold: GoldRo
 def reported_of(found: SeveralPredictions, outcome: AnswerOutcome) -> ReportedAnswers:
     """What the rule of predictions reports."""
     labels = isinstance(found, LabelPredictions)
-    reported = found.reported.ravel() if isinstance(found, LabelPredictions) else found.reported_of
-    return ReportedAnswers(reported, outcome.right, found.scores.ravel(), outcome.text, outcome.texts, labels)
+    score = found.rule.score if found.rule is not None else LOG_ODDS
+    return ReportedAnswers(found.reports, outcome.right, found.scores(score), outcome.text, outcome.texts, labels)

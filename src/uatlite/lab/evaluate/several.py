@@ -35,6 +35,7 @@ from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.suite import NoDisplay, ProgressDisplay
 from uatlite.methods.method import Method
 from uatlite.text.tasks import load
+from uatlite.trust.grouped import GroupedRule
 from uatlite.values import check_share
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler
@@ -120,7 +121,7 @@ def evaluate_answers(
         scored.append(_scored(rows, found, of_set, plan.resampling, display))
         outcomes[rows.name] = {one: own[0] for one, own in of_set.items()}
         for one, (first, *_) in found.items():
-            if first.rule is not None:
+            if isinstance(first.rule, GroupedRule):
                 reported = reported_of(first, of_set[one][0])
                 promises.append(check_promise(one, rows.name, first.rule, reported, plan.resampling))
     texts = sum(len(rows.texts) for rows in sets)

@@ -1,0 +1,152 @@
+"""Many labels a text: which of them are reported, which are in doubt, and whether a person should look."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from uatlite.classifier.predictions import Predictions, Rule
+from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.several import LOG_ODDS
+from uatlite.trust.answers import Answers
+from uatlite.values import Floats, Marks
+
+EVEN = 0.5
+"""Without a rule a label is reported above this probability."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LabelPredictions(Predictions):
+    """The labels of texts. There is an answer for each text and label, text by text: does the label apply?
+
+    A label is `reported` (the rule says yes), `withheld` (in doubt: not sure enough to report, too likely to rule out)
+    or neither, which says no.
+    """
+
+    by_text = (*Predictions.by_text, "probabilities", "logits", "logit_variance")
+    noun = "labels"
+    shown = ("labels", "abstain", "reason", "confidence", "scope")
+    advice: ClassVar[str] = (
+        "report labels by; ask for one: calibrate(texts, labels, target_precision=0.9), or target_wrong=0.1 for at "
+        "most one wrong label in ten texts."
+    )
+
+    probabilities: Floats
+    """(texts, labels): that each label applies, calibrated where the labeler is"""
+    logits: Floats
+    """(texts, labels): the mean over passes, before calibration"""
+    logit_variance: Floats | None = None
+    """(texts, labels): of each logit under dropout; None where it is not known"""
+
+    @cached_property
+    def reported(self) -> Marks:
+        """(texts, labels): True where a label is reported; without a rule where its probability is above one half.
+
+        Of a text out of scope nothing is reported.
+        """
+        return self.reports.reshape(self.logits.shape)
+
+    @cached_property
+    def withheld(self) -> Marks:
+        """(texts, labels): True where a label is in doubt: not reported, and likelier than the rule allows for errors.
+
+        With a precision of 0.9 promised, a label that is not reported and has a probability above 0.1 is in doubt: to
+        deny it would be wrong more often than one answer in ten. Raises where there is no rule.
+        """
+        self._check_rule()
+        allowed = min([EVEN, *(rule.target for rule in self.rules if rule.target is not None)])
+        return ~self.reported & (self.probabilities > allowed)
+
+    @property
+    def labels(self) -> list[tuple[str, ...]]:
+        """For each text the labels that are reported, by name."""
+        return [self._names(row) for row in self.reported]
+
+    @property
+    def withheld_labels(self) -> list[tuple[str, ...]]:
+        """For each text the labels that are in doubt, by name."""
+        return [self._names(row) for row in self.withheld]
+
+    @property
+    def variances(self) -> list[dict[str, float]] | None:
+        """For each text the variance of each label's logit under dropout, by name; None where it is not known."""
+        if self.logit_variance is None:
+            return None
+        return [dict(zip(self.classes, row, strict=True)) for row in self.logit_variance.tolist()]
+
+    @property
+    def log_odds(self) -> Floats:
+        """(texts,): the highest logit of a label; a shift is told by it."""
+        return np.asarray(self.logits.max(axis=1, initial=-np.inf))
+
+    @property
+    def confidence(self) -> Floats:
+        """(texts,): how sure the yes or no is of the label that is least sure: the least max(p, 1 - p)."""
+        return np.asarray(np.maximum(self.probabilities, 1.0 - self.probabilities).min(axis=1, initial=1.0))
+
+    def scores(self, name: str) -> Floats:
+        return self.logits.ravel() if name == LOG_ODDS else self.sure
+
+    def text_scores(self, name: str) -> Floats:
+        return self.log_odds
+
+    def _reported_by(self, rule: Rule | None) -> Marks:
+        if rule is None:
+            return self.sure > EVEN
+        return rule.reports(self.scores(rule.score), self.answers.text)  # type: ignore[union-attr]
+
+    def _cases(self) -> dict[str, Marks]:
+        """No label is reported and one is in doubt."""
+        assert self.rule is not None
+        promised = self.rule.promised
+        doubt = self.withheld.any(axis=1) if promised else np.ones(len(self), dtype=np.bool_)
+        unsure = np.asarray(doubt & ~self.reported.any(axis=1))
+        return {NO_PROMISE: unsure & (not promised), DISAGREE: unsure & self._disagree, BELOW: unsure}
+
+    def _above(self) -> Floats:
+        """The highest score minus the threshold."""
+        assert self.rule is not None
+        scores = self.scores(self.rule.score).reshape(self.logits.shape)
+        return np.asarray(scores.max(axis=1, initial=-np.inf) - self.rule.threshold)
+
+    @property
+    def _disagree(self) -> Marks:
+        """(texts,): whether a standard deviation over the passes turns the likeliest label from yes to no, or back."""
+        if self.logit_variance is None or not len(self):
+            return np.zeros(len(self), dtype=np.bool_)
+        rows, top = np.arange(len(self)), self.probabilities.argmax(axis=1)
+        spread = np.sqrt(self.logit_variance[rows, top])
+        return np.asarray((np.abs(self.logits[rows, top]) <= spread) & (spread > 0.0))
+
+    def _names(self, row: Marks) -> tuple[str, ...]:
+        return tuple(self.classes[column] for column in np.flatnonzero(row))
+
+    def _columns(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {"labels": self.labels, "confidence": self.confidence, "log_odds": self.log_odds}
+        if self.rules:
+            columns["withheld"] = self.withheld_labels
+        for prefix, values in (("p", self.probabilities), ("variance", self.logit_variance)):
+            if values is not None:
+                columns |= {f"{prefix}_{name}": column for name, column in zip(self.classes, values.T, strict=True)}
+        return columns
+
+    def _counted(self) -> str:
+        reported = f"{int(self.reported.sum()):,} labels reported"
+        return f"{reported}, {int(self.withheld.sum()):,} in doubt" if self.rules else reported
+
+
+def label_answers(logits: Floats, variance: Floats | None) -> Answers:
+    """One answer for each text and label, text by text: does the label apply?
+
+    Its log-odds are the label's logit, the mean over passes; its variance is that of the logit under dropout. Both are
+    (texts, labels).
+    """
+    texts, labels = logits.shape
+    return Answers(
+        text=np.repeat(np.arange(texts), labels),
+        kind=np.tile(np.arange(labels), texts),
+        log_odds=logits.ravel(),
+        variance=None if variance is None else variance.ravel(),
+        texts=texts,
+    )
