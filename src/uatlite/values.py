@@ -10,12 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.errors import ConfigurationError, InputError
+
+Kind = Literal["one", "choice", "labels", "entities"]
+"""What a model says about a text: one class, one option of a question, any number of labels, or entities.
+
+A room that treats them differently has one table with these keys; nothing else asks for the kind.
+"""
 
 
 @dataclass(frozen=True, slots=True)

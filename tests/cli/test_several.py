@@ -63,7 +63,7 @@ def test_entities_are_evaluated_and_reported(run: Run, tagger_dir: Path, rows: P
     assert "What is promised, and kept base+answers, names/test:" in said
     assert "Wrote results.json, results.csv, results.md, answers.safetensors" in err
     results = json.loads((out / "results.json").read_text())
-    assert (results["kind"], results["contenders"]) == ("tokens", ["base", "base+answers"])
+    assert (results["kind"], results["contenders"]) == ("entities", ["base", "base+answers"])
     code, _, err = run("report", out)
     assert code == 0, err
     assert "What is promised, and kept" in (out / "report.html").read_text()

@@ -109,8 +109,8 @@ def test_a_table_for_people(tiny):
 KINDS = {
     "one": {},
     "choice": {"choices": True},
-    "many": {"problem_type": "multi_label_classification"},
-    "tokens": {"tokens": True},
+    "labels": {"problem_type": "multi_label_classification"},
+    "entities": {"tokens": True},
 }
 
 
@@ -124,7 +124,7 @@ def test_what_a_model_answers(kind, tiny):
 
 
 @pytest.mark.parametrize(
-    "kind, message", [("many", r"\(labels\).*UncertaintyLabeler"), ("tokens", r"\(entities\).*UncertaintyTagger")]
+    "kind, message", [("labels", r"\(labels\).*UncertaintyLabeler"), ("entities", r"\(entities\).*UncertaintyTagger")]
 )
 def test_where_one_answer_is_needed_a_model_of_several_is_refused(kind, message, tiny, tokenizer):
     model = tiny("bert", **KINDS[kind])

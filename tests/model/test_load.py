@@ -132,7 +132,7 @@ def test_models_of_several_answers_load_unless_the_task_has_one(tiny: Tiny, tmp_
     tagger = save(tiny("bert", tokens=True), tmp_path / "tagger")
     labeler = save(tiny("bert", problem_type="multi_label_classification"), tmp_path / "labeler")
     assert type(load_checkpoint(tagger).model).__name__ == "BertForTokenClassification"
-    assert answering(load_checkpoint(labeler).model) == "many"
+    assert answering(load_checkpoint(labeler).model) == "labels"
     with pytest.raises(ModelError, match=r"BertForTokenClassification.*needs a \*ForSequenceClassification"):
         load_checkpoint(tagger, kind="text")
     with pytest.raises(ModelError, match=r"several answers a text \(labels\)"):

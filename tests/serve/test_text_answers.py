@@ -139,7 +139,7 @@ def test_what_is_asked_wrongly_is_refused(labels: TestClient) -> None:
 
 def test_the_kind_and_the_schemas_are_told(labels: TestClient, client: TestClient, labeler: UncertaintyLabeler) -> None:
     told = labels.get("/model").json()
-    assert (told["kind"], told["classes"]) == ("many", list(labeler.class_names))
+    assert (told["kind"], told["classes"]) == ("labels", list(labeler.class_names))
     assert told["rule"] == Rule.of(labeler.calibration_.rule).model_dump()
     assert told["rule"]["most"] == labeler.calibration_.rule.most
     assert client.get("/model").json()["kind"] == "one"
@@ -208,7 +208,7 @@ def test_concurrent_clients_get_the_offline_entities(
         same_entities(answer, expected)
     places = [one for answer in replies for one in answer["entities"] if (one["label"], one["decision"]) == PLACE]
     assert f'uatlite_reported_total{{label="place"}} {len(places):.1f}' in metrics
-    assert (told["kind"], told["classes"], told["watch"]["texts"]) == ("tokens", ["person", "place"], 48)
+    assert (told["kind"], told["classes"], told["watch"]["texts"]) == ("entities", ["person", "place"], 48)
 
 
 def test_one_entity_is_explained(

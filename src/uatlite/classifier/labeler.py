@@ -25,12 +25,11 @@ from uatlite.classifier.several import (
 )
 from uatlite.errors import CalibrationError, InputError
 from uatlite.metrics.answers import LabelRows, text_bootstrap
-from uatlite.model.architectures import Answering
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.trust.grouped import GroupedRule
-from uatlite.values import Floats, Text
+from uatlite.values import Floats, Kind, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_explanation import LabelExplanation
@@ -56,7 +55,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
     windows and the logits averaged.
     """
 
-    answers: ClassVar[tuple[Answering, ...]] = ("many",)
+    answers: ClassVar[tuple[Kind, ...]] = ("labels",)
     default_method: ClassVar[str] = "distilled:of=fast,samples=10,per_input=true"
     usage: ClassVar[str] = "pred.labels, pred.probabilities, pred.reasons"
 

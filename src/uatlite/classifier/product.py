@@ -15,9 +15,9 @@ from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
 from uatlite.methods.method import Method
-from uatlite.model.architectures import Answering, answering, check_classifier, check_one_answer, unwrap
+from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.values import Text
+from uatlite.values import Kind, Text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -75,7 +75,7 @@ class CheckedPredictor(Generic[Record]):
 class Product(Generic[Record]):
     """A model that says how sure it is. Derived classes say what it answers, and calibrate, predict and explain."""
 
-    answers: ClassVar[tuple[Answering, ...]] = ("one", "choice")
+    answers: ClassVar[tuple[Kind, ...]] = ("one", "choice")
     """the kinds of models that it is for"""
     default_method: ClassVar[str] = DEFAULT_METHOD
     usage: ClassVar[str] = "pred.labels, pred.confidence, pred.mutual_information"

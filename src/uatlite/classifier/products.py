@@ -8,7 +8,7 @@ from uatlite.classifier.exported import is_exported
 from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import MissingDependency, ModelError
-from uatlite.model.architectures import Answering
+from uatlite.values import Kind
 
 AnyProduct = UncertaintyClassifier | UncertaintyLabeler | UncertaintyTagger
 """Each of them is a `Product`; they differ in what calibrating is asked for and in what predictions hold."""
@@ -34,7 +34,7 @@ def product_class(name: str | Path) -> type[AnyProduct]:
     return found
 
 
-def _answering(name: str | Path) -> Answering:
+def _answering(name: str | Path) -> Kind:
     try:
         from uatlite.model.load import answering_of
     except ModuleNotFoundError as error:

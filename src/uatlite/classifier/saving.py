@@ -43,7 +43,7 @@ class Stored:
     options: dict[str, Any] = field(default_factory=dict)
     calibration: CalibrationRecord | None = None
     kind: str = "one"
-    """the first of the product's `answers`: "one", "many" or "tokens" (`uatlite.model.architectures.Answering`)"""
+    """the first of the product's `answers`: "one", "labels" or "entities" (`uatlite.values.Kind`)"""
     columns: Mapping[str, str] = field(default_factory=dict)
     """what the columns of the calibration rows are called: those of the text, pair, options and label"""
 

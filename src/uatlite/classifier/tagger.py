@@ -33,13 +33,12 @@ from uatlite.classifier.token_run import (
 )
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError
-from uatlite.model.architectures import Answering
 from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.trust.grouped import PILOT_TEXTS, GroupedRule, grouped_recall
 from uatlite.trust.promise import pilot_rows
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
-from uatlite.values import Floats, Words, check_share
+from uatlite.values import Floats, Kind, Words, check_share
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_explanation import EntityExplanation
@@ -63,7 +62,7 @@ class UncertaintyTagger(Product[AnswerCalibration]):
     of each word decides.
     """
 
-    answers: ClassVar[tuple[Answering, ...]] = ("tokens",)
+    answers: ClassVar[tuple[Kind, ...]] = ("entities",)
     usage: ClassVar[str] = "pred.entities, pred.missed, pred.reasons"
     noun: ClassVar[str] = "types of entities"
     task: ClassVar[str] = "token-classification"

@@ -117,7 +117,7 @@ def train(
 
 METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
-SEVERAL = {"tokens": "entities", "many": "several labels"}
+SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
 
 EVALUATE_EXAMPLES = """
@@ -323,8 +323,8 @@ KINDS = {
     "text": "one text",
     "pair": "two texts",
     "choice": "multiple choice",
-    "tokens": "a label for each token",
-    "many": "any number of labels",
+    "entities": "a label for each token",
+    "labels": "any number of labels",
 }
 
 

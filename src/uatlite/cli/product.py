@@ -76,7 +76,7 @@ def predict(
         check_output(job)
         if tagged.text == layout.text:  # words are for token classifiers
             rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is looked at
-    if "tokens" in product_class(model).answers:
+    if "entities" in product_class(model).answers:
         job = replace(job, layout=tagged)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
@@ -271,7 +271,7 @@ def _print_calibration(console: Console, classifier: "Product[Any]", rejected: i
     if calibration.rule is None and "one" in classifier.answers:
         lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
     elif calibration.rule is None:
-        wanted = "--target-risk 0.1" if "tokens" in classifier.answers else "--target-precision 0.9"
+        wanted = "--target-risk 0.1" if "entities" in classifier.answers else "--target-precision 0.9"
         lines.append(f"No rule for reporting; {wanted} makes one, and --menu lists what can be promised.")
     elif not calibration.rule.promised and menu is not None:
         lines += menu.describe()

@@ -98,7 +98,7 @@ class Analytic(MethodDefaults):
         from uatlite.attribution.layers import propagate
         from uatlite.model.architectures import answering
 
-        if answering(model) == "many":
+        if answering(model) == "labels":
             labels = first_orders(Case.of(model, encoded, self.config), every_logit)
             return Passes(labels.logits[None], labels.parts.sum(dim=-1).T, representation=labels.representation)
         found = propagate(model, encoded, self.config)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from uatlite.errors import InputError, ModelError, NotAClassifier, UnknownArchitecture, nearest
+from uatlite.values import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,8 +141,6 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification")
 MULTI_LABEL = "multi_label_classification"
-Answering = Literal["one", "choice", "many", "tokens"]
-"""One class a text, one option a question, any number of labels a text, or a class for each token."""
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The parts of a tokenizer's output that a model takes."""
 
@@ -156,15 +155,15 @@ def is_multiple_choice(model: PreTrainedModel) -> bool:
     return answering(model) == "choice"
 
 
-def answering(model: PreTrainedModel) -> Answering:
+def answering(model: PreTrainedModel) -> Kind:
     """What a classifier answers, by its class and its problem_type."""
     model = unwrap(model)
     names = [base.__name__ for base in type(model).__mro__]
     if any(name.endswith("ForMultipleChoice") for name in names):
         return "choice"
     if any(name.endswith("ForTokenClassification") for name in names):
-        return "tokens"
-    return "many" if getattr(getattr(model, "config", None), "problem_type", None) == MULTI_LABEL else "one"
+        return "entities"
+    return "labels" if getattr(getattr(model, "config", None), "problem_type", None) == MULTI_LABEL else "one"
 
 
 def check_classifier(model: PreTrainedModel) -> None:
@@ -180,7 +179,7 @@ def check_classifier(model: PreTrainedModel) -> None:
         )
     config: Any = model.config
     problem = getattr(config, "problem_type", None)
-    fewest = {"one": 2, "choice": 0, "many": 1, "tokens": 2}[answering(model)]
+    fewest = {"one": 2, "choice": 0, "labels": 1, "entities": 2}[answering(model)]
     if problem == "regression" or config.num_labels < fewest:
         raise NotAClassifier(
             f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
@@ -189,17 +188,16 @@ def check_classifier(model: PreTrainedModel) -> None:
         )
 
 
-_SEVERAL = {"many": ("labels", "UncertaintyLabeler"), "tokens": ("entities", "UncertaintyTagger")}
+_SEVERAL: dict[Kind, str] = {"labels": "UncertaintyLabeler", "entities": "UncertaintyTagger"}
 
 
 def check_one_answer(model: PreTrainedModel, advice: str | None = None) -> None:
     """Raise unless the model gives one answer a text: a class, or an option. `advice` says why, and what to do."""
     kind = answering(model)
     if kind in _SEVERAL:
-        what, product = _SEVERAL[kind]
         raise ModelError(
-            f"{type(unwrap(model)).__name__} gives several answers a text ({what}), and this needs a model that gives "
-            f"one. {advice or f'Use {product}.'}"
+            f"{type(unwrap(model)).__name__} gives several answers a text ({kind}), and this needs a model that gives "
+            f"one. {advice or f'Use {_SEVERAL[kind]}.'}"
         )
 
 

@@ -27,9 +27,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from uatlite import values
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
-from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, Answering, check_classifier, check_one_answer, unwrap
+from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, check_classifier, check_one_answer, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.hub import hub_access, hub_answers
 from uatlite.text.schema import Kind
@@ -57,7 +58,7 @@ _LOADERS = dict(
 )
 _SEQUENCE, _CHOICE, _TOKENS = CLASSIFIERS
 _HEAD_OF: dict[Kind, str] = {
-    "text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE, "tokens": _TOKENS, "many": _SEQUENCE,
+    "text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE, "entities": _TOKENS, "labels": _SEQUENCE,
 }  # fmt: skip
 
 # Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
@@ -122,14 +123,14 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     return Checkpoint(str(name), model, load_tokenizer(source, config))
 
 
-def answering_of(name: str | Path) -> Answering:
+def answering_of(name: str | Path) -> values.Kind:
     """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
     source = _source(str(name))
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
     head = _head(config, None, source)
     if head != _SEQUENCE:
-        return "choice" if head == _CHOICE else "tokens"
-    return "many" if config.problem_type == MULTI_LABEL else "one"
+        return "choice" if head == _CHOICE else "entities"
+    return "labels" if config.problem_type == MULTI_LABEL else "one"
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:

@@ -136,7 +136,7 @@ def representation(model: PreTrainedModel, seen: _Seen, inputs: Mapping[str, Ten
     """
     if seen.states is None:
         return None
-    if answering(model) == "tokens":
+    if answering(model) == "entities":
         return seen.states.float()
     row = ARCHITECTURES.get(model.config.model_type)
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))

@@ -60,7 +60,7 @@ class View:
     @property
     def tags(self) -> bool:
         """Whether the model gives logits for each token."""
-        return answering(self.model) == "tokens"
+        return answering(self.model) == "entities"
 
     def narrow_layer(self, *, from_the_left: bool) -> int | None:
         """The layer that may run for the first token alone; it needs texts that start at the left. None otherwise."""
@@ -139,7 +139,7 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     )
     in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
     first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
-    return architecture.narrow is not None and known and first and answering(model) != "tokens"
+    return architecture.narrow is not None and known and first and answering(model) != "entities"
 
 
 def is_known(part: object) -> bool:

@@ -53,7 +53,7 @@ class TextShape:
     def of(cls, classifier: Product[Any]) -> "TextShape":
         """The texts that this classifier accepts."""
         options = len(classifier.class_names) or None if classifier.chooses else None
-        return cls(classifier.chooses, options, "tokens" in classifier.answers)
+        return cls(classifier.chooses, options, "entities" in classifier.answers)
 
     def fault(self, text: Text) -> str | None:
         """Why a text is not accepted; None where it is."""
@@ -128,7 +128,7 @@ def tagged_layout(source: str, layout: Layout, *, format: str | None = None) -> 
 def entity_layout(source: str, layout: Layout, *, format: str | None = None) -> Layout:
     """The layout of rows with gold entities, as the first rows have them: tokens and tags, or text and entities."""
     found = layout if source == STDIN else find_layout(read_rows(source, format=format), layout)
-    if found.kind != "tokens":
+    if found.kind != "entities":
         raise DataError(
             f"{source} has no gold entities; give rows with tokens and tags, or text and entities, or name the "
             "columns: --text tokens --label tags."

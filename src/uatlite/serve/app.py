@@ -137,7 +137,7 @@ def _add_entities(api: FastAPI, service: Service) -> None:
         return await until_disconnect(request.receive, service.explain(work))
 
 
-ANSWERS = {"one": _add_classes, "choice": _add_classes, "many": _add_labels, "tokens": _add_entities}
+ANSWERS = {"one": _add_classes, "choice": _add_classes, "labels": _add_labels, "entities": _add_entities}
 """What a model says about a text -> the addresses that ask it."""
 
 

@@ -7,7 +7,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import REASONS, sentence
-from uatlite.model.architectures import Answering
 from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import KINDS
@@ -15,7 +14,7 @@ from uatlite.trust.grouped import GroupedRule
 from uatlite.trust.menu import Menu, MenuLine
 from uatlite.trust.rule import SCORES, AbstentionRule
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Choices, Text
+from uatlite.values import Choices, Kind, Text
 
 MOST_SAMPLES = 64
 """The most passes that a client may ask for."""
@@ -338,8 +337,8 @@ class RiskMenu(BaseModel):
 class ServedModel(BaseModel):
     """What is served."""
 
-    kind: Answering = Field(
-        description="what it says about a text: one class, the choice of an option, many labels, or entities (tokens)"
+    kind: Kind = Field(
+        description="what it says about a text: one class, the choice of an option, many labels, or entities"
     )
     architecture: str
     classes: list[str] = Field(

@@ -14,7 +14,6 @@ from uatlite.classifier.calibrate import Calibration
 from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.product import Product
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
-from uatlite.model.architectures import Answering
 from uatlite.passes.config import GATES
 from uatlite.scoring.blocks import TextShape
 from uatlite.scoring.watch import Watch
@@ -26,7 +25,7 @@ from uatlite.serve.schema import RiskMenu, Rule, ServedModel, Watched
 from uatlite.serve.traffic import Counters, Readings, TrafficMonitor
 from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
-from uatlite.values import Choices, Text, strings
+from uatlite.values import Choices, Kind, Text, strings
 
 MOST_FAULTS = 10
 """Faulty fields that a refusal names."""
@@ -90,7 +89,7 @@ class Service:
     def __init__(self, classifier: Product[Any], limits: Limits | None = None, *, watch: Path | None = None) -> None:
         self.predictor: Any = classifier.predictor()
         self.shape = TextShape.of(classifier)
-        self.kind: Answering = "choice" if self.shape.chooses else classifier.answers[0]
+        self.kind: Kind = "choice" if self.shape.chooses else classifier.answers[0]
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         calibration = self.predictor.calibration

@@ -153,7 +153,7 @@ def text_of(values: Mapping[str, object], layout: Layout) -> Text:
 
     Entities are counted in characters, so their texts are left as they are, space at both ends included.
     """
-    if layout.kind == "tokens":
+    if layout.kind == "entities":
         return _words_or_string(value_at(values, layout.text), layout)
     first = _string(values, layout.text, layout)
     if layout.options is not None:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from uatlite.errors import ConfigurationError
 
-Kind = Literal["text", "pair", "choice", "tokens", "many"]
+Kind = Literal["text", "pair", "choice", "entities", "labels"]
 """What a row is: one text, a pair or a question with one answer; a text with entities; a text with several labels."""
 Gold = Literal["class", "tags", "entities", "labels"]
 """What the label column holds: a class; an IOB2 tag for each word; entities with their characters; a list of labels."""
@@ -46,7 +46,7 @@ class Layout:
     @property
     def kind(self) -> Kind:
         if self.gold != "class":
-            return "many" if self.gold == "labels" else "tokens"
+            return "labels" if self.gold == "labels" else "entities"
         if self.options is not None:
             return "choice"
         return "text" if self.pair is None else "pair"

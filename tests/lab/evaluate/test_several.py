@@ -122,7 +122,7 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
 
 def test_calibrated_entities_are_better_and_paired(of_entities: AnswerEvaluation) -> None:
     results = of_entities.results
-    assert (results.kind, results.contenders) == ("tokens", ("base", "base+answers"))
+    assert (results.kind, results.contenders) == ("entities", ("base", "base+answers"))
     ours, base = (results.sets[0].scores[name] for name in ("base+answers", "base"))
     for metric in ("answer_nll", "answer_ece"):
         apart = ours[metric].differences["base"]
@@ -201,7 +201,7 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
             assert again.outcomes("rows/test")[name].confidence.tolist() == outcome.confidence.tolist()
             assert again.outcomes("rows/test")[name].right.tolist() == outcome.right.tolist()
         html = build_report(home, home).read_text()
-        noun = {"tokens": "entities", "many": "labels"}[results.kind]
+        noun = results.kind
         assert f"most confident {noun} are answered" in html
         assert f"{results.promises[0].risk:.1%}" in html
         assert results.promises[0].rule in html.replace("&gt;", ">")

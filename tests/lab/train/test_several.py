@@ -75,7 +75,7 @@ def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Pat
 def test_entities_are_learned(backbone: Path, tagged: Dataset, tmp_path: Path) -> None:
     record = fine_tune(backbone, tagged, tmp_path, validation=tagged, recipe=replace(QUICK, epochs=10))
     assert record.rows == 48
-    checkpoint = load_checkpoint(tmp_path, kind="tokens", device="cpu")
+    checkpoint = load_checkpoint(tmp_path, kind="entities", device="cpu")
     assert isinstance(checkpoint.model, BertForTokenClassification)
     assert checkpoint.id2label == {0: "O", 1: "B-B", 2: "I-B", 3: "B-G", 4: "I-G"}
     for example in tagged.examples:
@@ -88,7 +88,7 @@ def test_entities_are_learned(backbone: Path, tagged: Dataset, tmp_path: Path) -
 
 def test_several_labels_are_learned(backbone: Path, labelled: Dataset, tmp_path: Path) -> None:
     record = fine_tune(backbone, labelled, tmp_path, validation=labelled, recipe=replace(QUICK, epochs=10))
-    checkpoint = load_checkpoint(tmp_path, kind="many", device="cpu")
+    checkpoint = load_checkpoint(tmp_path, kind="labels", device="cpu")
     assert isinstance(checkpoint.model, BertForSequenceClassification)
     assert checkpoint.model.config.problem_type == "multi_label_classification"
     assert checkpoint.id2label == {0: "bad", 1: "good"}
@@ -143,7 +143,7 @@ def test_rows_without_gold_are_named(backbone: Path, tagged: Dataset, labelled: 
 
 
 def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path, tmp_path: Path) -> None:
-    model, tokenizer = with_new_head(backbone, ("a", "b"), kind="many")
+    model, tokenizer = with_new_head(backbone, ("a", "b"), kind="labels")
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert with_new_head(tmp_path, ("a", "b"))[0].config.problem_type is None
@@ -152,7 +152,7 @@ def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path,
 def test_a_new_head_of_many_labels_starts_at_their_base_rates(backbone: Path, labelled: Dataset) -> None:
     rows = replace(labelled, examples=labelled.examples[:11])  # 'bad' in 5 of them, 'good' in 5
     rows = replace(rows, examples=(*rows.examples, replace(rows.examples[0], labels=(1,))))
-    model, _ = with_new_head(backbone, rows.labels, kind="many")
+    model, _ = with_new_head(backbone, rows.labels, kind="labels")
     start_at_base_rates(model, rows)
     shares = torch.tensor([sum(label in (one.labels or ()) for one in rows.examples) for label in (0, 1)])
     expected = torch.log((shares + 0.5) / (12 - shares + 0.5))

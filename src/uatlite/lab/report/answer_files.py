@@ -21,7 +21,7 @@ from uatlite.text.write import atomic_file
 
 FILE = "answers.safetensors"
 JOINT = " | "
-NOUNS = {"tokens": "entities", "many": "labels"}
+NOUNS = {"entities": "entities", "labels": "labels"}
 """What a model answers -> what its answers are called."""
 
 
@@ -65,7 +65,7 @@ def read_answers(directory: Path, results: Results) -> StoredAnswers:
                 right=arrays[JOINT.join((one.name, contender, "right"))],
                 text=arrays[JOINT.join((one.name, contender, "text"))],
                 texts=one.rows,
-                pairs=results.kind == "many",
+                pairs=results.kind == "labels",
             )
             for one in results.sets
             for contender in results.contenders
@@ -83,7 +83,7 @@ def answer_findings(results: Results) -> list[str]:
 
 
 def _calibrating(results: Results) -> str:
-    first, metric = results.sets[0], "answer_ece" if results.kind == "tokens" else "label_ece"
+    first, metric = results.sets[0], "answer_ece" if results.kind == "entities" else "label_ece"
     usual, *others = results.contenders
     calibrated = [name for name in others if results.methods[name]["calibrator"] != "none"]
     if not calibrated or results.methods[usual]["calibrator"] != "none":

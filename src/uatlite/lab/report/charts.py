@@ -47,7 +47,7 @@ Strokes = Mapping[str, Stroke]
 """contender -> how it is drawn"""
 
 SCORES = ("ece", "nll", "aurc", "answer_ece", "answer_nll", "answer_aurc", "label_ece", "label_nll", "pair_aurc")
-UNITS = {"tokens": "entities", "many": "labels, yes or no,"}
+UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 AnyOutcome = Outcome | AnswerOutcome
 CURVE_POINTS = 200

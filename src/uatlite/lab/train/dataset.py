@@ -185,9 +185,9 @@ def training_rows(
 ) -> TrainingRows:
     """The in-scope rows of a data set as tokens; a row without a label is an error."""
     kind, most = kind_of(dataset), longest(model, tokenizer, max_length)
-    if kind in ("many", "tokens"):
+    if kind in ("labels", "entities"):
         tokens = tokenize(tokenizer, dataset.texts, most)
-        return TrainingRows(tokens, token_tags(dataset, tokens) if kind == "tokens" else label_vectors(dataset))
+        return TrainingRows(tokens, token_tags(dataset, tokens) if kind == "entities" else label_vectors(dataset))
     inside = dataset.in_scope()
     column = {dataset.labels.index(label): place for place, label in enumerate(classes(dataset))}
     labels = []
@@ -297,7 +297,7 @@ class LengthGrouped(torch.utils.data.Sampler[int]):
 
 def classes(dataset: Dataset) -> tuple[str, ...]:
     """What a classifier of the data set has columns for: its labels but 'none of these', or the tags of its types."""
-    if kind_of(dataset) == "tokens":
+    if kind_of(dataset) == "entities":
         return tags_for(dataset.labels)
     return tuple(label for index, label in enumerate(dataset.labels) if index != dataset.out_of_scope)
 
@@ -306,9 +306,9 @@ def kind_of(dataset: Dataset) -> Kind:
     """What the rows of a data set are, by the first of them."""
     first = dataset.examples[0]
     if first.entities is not None:
-        return "tokens"
+        return "entities"
     if first.labels is not None:
-        return "many"
+        return "labels"
     if isinstance(first.text, Choices):
         return "choice"
     return "pair" if isinstance(first.text, tuple) else "text"

@@ -52,7 +52,7 @@ def isolated() -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-_AUTO = {"choice": AutoModelForMultipleChoice, "tokens": AutoModelForTokenClassification}
+_AUTO = {"choice": AutoModelForMultipleChoice, "entities": AutoModelForTokenClassification}
 
 
 def with_new_head(
@@ -70,7 +70,7 @@ def with_new_head(
         if kind != "choice":  # the classes of a multiple choice are positions, without names
             config.id2label = dict(enumerate(labels))
             config.label2id = {label: index for index, label in enumerate(labels)}
-            config.problem_type = "multi_label_classification" if kind == "many" else None
+            config.problem_type = "multi_label_classification" if kind == "labels" else None
         with torch.random.fork_rng(), quiet_transformers():
             torch.manual_seed(seed)
             model = auto.from_pretrained(
@@ -225,7 +225,7 @@ def fine_tune(
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
     resumed = begin(directory, run, resume=resume)
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
-    if kind_of(train) == "many":
+    if kind_of(train) == "labels":
         start_at_base_rates(model, train)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)

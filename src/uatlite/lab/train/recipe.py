@@ -147,8 +147,8 @@ class MethodTraining:
 
     def check_kind(self, kind: Kind) -> None:
         """Raise unless the method can be trained on rows of this kind."""
-        if self.one_answer and kind in ("tokens", "many"):
-            rows = "entities" if kind == "tokens" else "several labels a text"
+        if self.one_answer and kind in ("entities", "labels"):
+            rows = "entities" if kind == "entities" else "several labels a text"
             raise ConfigurationError(
                 f"{self.key} is for one answer a text and cannot be trained on {rows}; use base or ensemble."
             )
