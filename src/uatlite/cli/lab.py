@@ -346,7 +346,8 @@ def methods() -> None:
     from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
     from uatlite.lab.evaluate.plan import CALIBRATOR_ALIASES
     from uatlite.methods.registry import METHOD_ALIASES, METHODS
-    from uatlite.passes.config import SETTINGS
+    from uatlite.passes.config import UATConfig
+    from uatlite.spelling import setting_names
 
     console = Console()
     listed = Table("method", "passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -357,7 +358,7 @@ def methods() -> None:
     console.print(listed)
     short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
     names = [f"{name} ({short[name]})" if name in short else name for name in EVALUATED if name != "none"]
-    console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join(SETTINGS)}.", highlight=False)
+    console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join(setting_names(UATConfig()))}.", highlight=False)
     console.print(
         "Methods trained 'for it' need their own model: uatlite train --method NAME --task TASK -o DIR; give DIR after "
         "the plain model in uatlite evaluate.",

@@ -30,8 +30,9 @@ from uatlite.methods.read_out import (
     sampling_noise,
 )
 from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Sampling
-from uatlite.passes.config import UATConfig, spelling
+from uatlite.passes.config import UATConfig
 from uatlite.predictive import PassLogits
+from uatlite.spelling import spelling
 from uatlite.values import Floats
 
 if TYPE_CHECKING:

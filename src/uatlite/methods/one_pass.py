@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import MethodDefaults, Passes
-from uatlite.passes.config import RATES, UATConfig, change, differences, spelling
+from uatlite.passes.config import COMPONENTS, UATConfig
 from uatlite.predictive import PassLogits
+from uatlite.spelling import change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +52,7 @@ class Deterministic(MethodDefaults):
 BASE = Deterministic()
 
 
-SETTINGS = ("penalty", "gate", "form", "uncertainty", *RATES)
+SETTINGS = ("penalty", "gate", "form", "uncertainty", "rate", *COMPONENTS)
 """The other settings of UATConfig are about sampling."""
 STANDARD = UATConfig(estimate="closed-form")
 

@@ -12,6 +12,7 @@ from uatlite.methods.one_pass import ANALYTIC, BASE
 from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT
 from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG
 from uatlite.passes.config import UATConfig
+from uatlite.spelling import parse_spelling
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -86,7 +87,7 @@ def parse_method(text: str) -> Method:
 
 def split_spelling(text: str) -> tuple[str, dict[str, str]]:
     """The key in `METHODS` of a spelling 'name:setting=value,...', and its settings as they are spelt."""
-    name, colon, rest = (part.strip() for part in text.partition(":"))
+    name, settings = parse_spelling(text)
     key = METHOD_ALIASES.get(name, name)
     if key in GONE_METHODS:
         raise ConfigurationError(f"The method {key!r} is gone: {GONE_METHODS[key]}")
@@ -95,12 +96,4 @@ def split_spelling(text: str) -> tuple[str, dict[str, str]]:
         raise ConfigurationError(
             f"There is no method {name!r}; there are {', '.join(allowed)}.{nearest(name, allowed)}"
         )
-    settings: dict[str, str] = {}
-    for item in rest.split(",") if colon else ():
-        setting, equals, value = (part.strip() for part in item.partition("="))
-        if not (setting and equals and value):
-            raise ConfigurationError(f"{item!r} in {text!r} is not a setting; spell it as in 'uat:gate=k,penalty=1.0'.")
-        if setting in settings:
-            raise ConfigurationError(f"{text!r} sets {setting!r} twice.")
-        settings[setting] = value
     return key, settings

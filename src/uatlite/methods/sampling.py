@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.methods.one_pass import without_seed
-from uatlite.passes.config import DropoutRates, UATConfig, change, differences, spelling
+from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.spelling import change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -16,13 +16,14 @@ the model itself holds. Its method weights are the variances s² (parameters,) a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from uatlite.codec import NOT_STORED, dump
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import MethodDefaults, Passes
 from uatlite.methods.one_pass import BASE
-from uatlite.passes.config import change, differences, settings_of, spelling
+from uatlite.spelling import change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +40,7 @@ class TrainedMethod(MethodDefaults):
     summary: ClassVar[str]
     trained: ClassVar[bool] = True
 
-    seed: int = 0
+    seed: int = field(default=0, metadata=NOT_STORED)
 
     @property
     def name(self) -> str:
@@ -52,7 +53,7 @@ class TrainedMethod(MethodDefaults):
         return replace(self, seed=seed)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"method": self.key, **settings_of(self)}
+        return {"method": self.key, **dump(self)}
 
     def as_trained(self, weights: MethodWeights) -> Self:
         return self

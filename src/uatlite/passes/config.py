@@ -1,20 +1,13 @@
-"""The settings of a stochastic run, and settings as spelt on a command line: 'gate=k,penalty=1.0,embedding=own'.
-
-`UATConfig` and `DropoutRates` are frozen values that serialise to JSON and back. `change`, `differences` and
-`spelling` read and write the settings of these and of any other frozen dataclass.
-"""
+"""The settings of a stochastic run: `UATConfig` and `DropoutRates`, frozen values that serialise to JSON and back."""
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from typing import Any
 
+from uatlite.codec import NOT_STORED
 from uatlite.errors import ConfigurationError, check_choice, nearest
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
+from uatlite.spelling import inner_settings
 
 GATES = ("none", "q", "k", "qk", "v", "qkv")
 FORMS = ("exp", "linear", "reciprocal", "additive")
@@ -27,10 +20,6 @@ COMPONENTS = ("embedding", "attention", "feed_forward", "classifier")
 # Passes of stratified masks whose mean logits are as precise as those of ten independent passes, measured on real
 # weights and texts: docs/reference/engine.md, "Stratified masks".
 FAST_SAMPLES = 5
-
-OWN, NONE = "own", "none"  # how None is spelt: for a rate, which is then the checkpoint's own, and for other settings
-EVERY_RATE = "rate"  # sets the rates of all components
-RATES = (EVERY_RATE, *COMPONENTS)
 
 
 @dataclass(frozen=True)
@@ -89,9 +78,9 @@ class UATConfig:
     form: str = "exp"
     uncertainty: str = "mean-std"
     estimate: str = "lagged"
-    rates: DropoutRates = field(default_factory=DropoutRates)
+    rates: DropoutRates = field(default_factory=DropoutRates, metadata=inner_settings(every="rate", none="own"))
     masks: str = "independent"
-    seed: int = 0
+    seed: int = field(default=0, metadata=NOT_STORED)  # stored beside a method, not in it
     per_input: bool = False
 
     def __post_init__(self) -> None:
@@ -178,93 +167,3 @@ def _check_names(cls: type, values: Mapping[str, Any]) -> None:
         if name not in known:
             hint = nearest(name, known)
             raise ConfigurationError(f"{cls.__name__} has no setting {name!r}; it has {', '.join(known)}.{hint}")
-
-
-SETTINGS = (*(f.name for f in fields(UATConfig) if f.name not in ("rates", "seed")), *RATES)
-"""The settings of a `UATConfig` on a command line."""
-
-Value = TypeVar("Value", bound="DataclassInstance")
-
-
-def settings_of(value: "DataclassInstance") -> dict[str, Any]:
-    """The settings of a frozen dataclass by name: all fields but the seed, and rates by component."""
-    settings = {f.name: getattr(value, f.name) for f in fields(value) if f.name not in ("rates", "seed")}
-    return settings | asdict(value.rates) if isinstance(value, UATConfig) else settings
-
-
-def differences(value: "DataclassInstance", standard: "DataclassInstance | None") -> list[str]:
-    """The settings that differ from the standard value, spelt as in ['gate=k', 'rate=0.1']; without one, all."""
-    settings = settings_of(value)
-    usual = {} if standard is None else settings_of(standard)
-    differs = {name: own for name, own in settings.items() if name not in usual or own != usual[name]}
-    if differs.keys() >= set(COMPONENTS) and len({differs[name] for name in COMPONENTS}) == 1:
-        (differs[EVERY_RATE],) = {differs.pop(name) for name in COMPONENTS}
-    return [f"{name}={_spelt(name, own)}" for name, own in differs.items()]
-
-
-def spelling(key: str, settings: Collection[str]) -> str:
-    """A name with its settings, as in 'uat:gate=k,penalty=1.0'; the name alone without any."""
-    return f"{key}:{','.join(settings)}" if settings else key
-
-
-def change(value: Value, settings: Mapping[str, str], what: str, allowed: Collection[str] | None = None) -> Value:
-    """A frozen dataclass with some settings replaced, given as spelt; `what` names its owner in errors.
-
-    `allowed` restricts the settings to those that have an effect.
-    """
-    changed, rest = change_known(value, settings, allowed)
-    if rest:
-        setting = next(iter(rest))
-        allowed = _names(value) if allowed is None else allowed
-        if setting == "seed":
-            raise ConfigurationError(
-                f"{what}: the seed is not a setting of a method; it is given beside it (--seeds, or seeded(seed))."
-            )
-        if not allowed:
-            raise ConfigurationError(f"{what} has no settings; drop {setting!r}.")
-        hint = nearest(setting, allowed)
-        raise ConfigurationError(f"{what} has no setting {setting!r}; it has {', '.join(allowed)}.{hint}")
-    return changed
-
-
-def change_known(
-    value: Value, settings: Mapping[str, str], allowed: Collection[str] | None = None
-) -> tuple[Value, dict[str, str]]:
-    """`change` by the settings that the value has; and the other settings."""
-    allowed = _names(value) if allowed is None else allowed
-    hints = {**get_type_hints(type(value)), **dict.fromkeys(RATES, float | None)}
-    changes = {name: _parsed(name, text, hints[name]) for name, text in settings.items() if name in allowed}
-    rest = {name: text for name, text in settings.items() if name not in allowed}
-    if isinstance(value, UATConfig):
-        rates = dict.fromkeys(COMPONENTS, changes.pop(EVERY_RATE)) if EVERY_RATE in changes else {}
-        rates |= {name: changes.pop(name) for name in COMPONENTS if name in changes}
-        changes["rates"] = replace(value.rates, **rates)
-    return replace(value, **changes), rest
-
-
-def _names(value: "DataclassInstance") -> Collection[str]:
-    return SETTINGS if isinstance(value, UATConfig) else settings_of(value)
-
-
-def _spelt(name: str, value: Any) -> str:
-    if value is None:
-        return OWN if name in RATES else NONE
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _parsed(name: str, text: str, hint: Any) -> Any:
-    """A setting from its spelling, by the type of its field."""
-    kinds = get_args(hint) or (hint,)
-    none = (OWN if name in RATES else NONE) if NoneType in kinds else None
-    if text == none:
-        return None
-    kind = next(kind for kind in kinds if kind is not NoneType)
-    if kind is bool:
-        if text.lower() not in ("true", "false"):
-            raise ConfigurationError(f"{name}={text!r} is not true or false.")
-        return text.lower() == "true"
-    try:
-        return kind(text)
-    except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise ConfigurationError(f"{name}={text!r} is not {what}{f' or {none!r}' if none else ''}.") from None

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.passes.config import change, differences, spelling
+from uatlite.spelling import change, differences, spelling
 from uatlite.text.schema import Kind
 
 
