@@ -11,7 +11,7 @@ import { startTheme } from "./theme.js";
 import { startThreshold } from "./threshold.js";
 
 const TABS = ["one", "many"];
-const NOUNS = { one: "classes", choice: "classes", many: "labels", tokens: "types of entities" };
+const NOUNS = { one: "classes", choice: "classes", labels: "labels", entities: "types of entities" };
 
 function fault(error) {
   byId("alert").hidden = error === null;
@@ -64,7 +64,7 @@ async function start() {
       scrollTo({ top: 0 });
     },
   };
-  if (["many", "tokens"].includes(model.kind)) {
+  if (["labels", "entities"].includes(model.kind)) {
     byId("tabs").hidden = true;
     byId("one").hidden = true;
     startSeveral(model, hooks);

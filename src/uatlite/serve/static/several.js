@@ -6,8 +6,8 @@ import { byId, el, measured, number, percent, settled, show } from "./dom.js";
 import { drawWords } from "./words.js";
 
 const EXAMPLES = {
-  many: ["Thank you so much, I did not expect that!", "What is this supposed to be?", "I miss her, and I am so angry at myself."],
-  tokens: ["Ada Lovelace met Charles Babbage in London.", "Flights from Lagos to JFK are late again", "Apple opens a shop in Jordan, says Jordan."],
+  labels: ["Thank you so much, I did not expect that!", "What is this supposed to be?", "I miss her, and I am so angry at myself."],
+  entities: ["Ada Lovelace met Charles Babbage in London.", "Flights from Lagos to JFK are late again", "Apple opens a shop in Jordan, says Jordan."],
 };
 const PAUSE = 350;
 const SHOWN = 8; // labels before "show all"
@@ -22,8 +22,8 @@ export function startSeveral(served, { fault }) {
   model = served;
   onFault = fault;
   byId("several").hidden = false;
-  byId("labels-card").hidden = model.kind !== "many";
-  byId("entities-card").hidden = model.kind !== "tokens";
+  byId("labels-card").hidden = model.kind !== "labels";
+  byId("entities-card").hidden = model.kind !== "entities";
   const text = byId("several-text");
   text.addEventListener("input", settled(() => ask(), PAUSE));
   text.addEventListener("keydown", (event) => {
@@ -82,15 +82,15 @@ function shown(is) {
 function draw() {
   shown(true);
   decision();
-  if (model.kind === "many") labels();
+  if (model.kind === "labels") labels();
   else entities();
   origins();
 }
 
 function decision() {
   const { answer } = found;
-  const names = model.kind === "many" ? answer.labels : answer.entities.filter((one) => one.decision === "reported").map((one) => one.text);
-  const nothing = model.kind === "many" ? "no label reported" : "no entity reported";
+  const names = model.kind === "labels" ? answer.labels : answer.entities.filter((one) => one.decision === "reported").map((one) => one.text);
+  const nothing = model.kind === "labels" ? "no label reported" : "no entity reported";
   const card = byId("several-decision");
   card.className = `card decision ${answer.abstain === null ? "open" : answer.abstain ? "abstains" : ""}`;
   const missed = answer.missed === undefined ? null : `An entity is missed with probability ${percent(answer.missed)}.`;
@@ -179,15 +179,15 @@ function origins() {
   const { origins: from, answer } = found;
   byId("origins-card").hidden = from === null;
   if (from === null) return;
-  const one = model.kind === "many" ? answer.decisions.find(({ label }) => label === found.label) : answer.entities[found.entity];
-  const name = model.kind === "many" ? one.label : `“${one.text}” (${one.label})`;
+  const one = model.kind === "labels" ? answer.decisions.find(({ label }) => label === found.label) : answer.entities[found.entity];
+  const name = model.kind === "labels" ? one.label : `“${one.text}” (${one.label})`;
   byId("origins-title").textContent = `Where the uncertainty about ${name} comes from`;
   byId("origins-summary").textContent = from.summary;
   const words = from.words.map((word) => ({ ...word, masked_confidence: null }));
   drawWords(byId("origin-words"), byId("origin-readout"), { segments: [words], answer: { label: name, confidence: one.confidence ?? one.probability } }, "share");
   drawLayers(byId("origin-layers"), from.layers.map((layer) => ({ ...layer, components: { all: layer.share } })));
   const rows =
-    model.kind === "many"
+    model.kind === "labels"
       ? [["Probability", "that it applies", percent(one.probability, 2)], ["Reported above", "", one.threshold === null ? "–" : percent(one.threshold, 2)]]
       : [["Confidence", "that span and type are right", percent(one.confidence, 2)], ["Boundaries", "of any type, before calibration", percent(one.boundaries, 2)]];
   rows.push(["Log-odds", "before calibration", number(one.log_odds)], ["Variance", "of the log-odds, as predicted", measured(one.variance)], ["Variance", "to first order, as explained here", number(from.variance)]);
