@@ -32,8 +32,8 @@ from uatlite.metrics.selective import aurc
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.predictive import PassLogits, predict
-from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
+from uatlite.text.schema import find_task
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import InputTemperature, Temperature
 from uatlite.trust.gaussians import ScopeFit

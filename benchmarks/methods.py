@@ -41,8 +41,8 @@ from uatlite.lab.train.methods import parse_training, train_method
 from uatlite.lab.train.recipe import DEMO, PLAIN
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
-from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
+from uatlite.text.schema import find_task
 from uatlite.text.tasks import load
 from uatlite.values import Dataset
 

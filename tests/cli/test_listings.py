@@ -13,7 +13,7 @@ from uatlite.cli.app import app
 from uatlite.cli.gone import GONE, check_gone
 from uatlite.errors import ConfigurationError
 from uatlite.methods.registry import METHODS
-from uatlite.text.catalogue import TASKS
+from uatlite.text.schema import catalogue
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -36,7 +36,7 @@ def test_tasks_says_where_each_split_would_be_read_from(
     (tmp_path / "sst2" / "dev.csv").write_text("text,label\n")
     monkeypatch.delenv("UATLITE_DATA", raising=False)
     out = printed(capsys, "tasks", "--data-dir", str(tmp_path))
-    assert all(name in out for name in TASKS)
+    assert all(name in out for name in catalogue())
     lines = [line.split() for line in out.splitlines()]
     assert ["calibration", "sst2/dev.csv"] in lines
     assert ["train", "hub", "stanfordnlp/sst2"] in lines

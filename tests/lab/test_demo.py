@@ -18,8 +18,7 @@ from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.words import EXPLAINED, read_explanations
 from uatlite.lab.train.recipe import Recipe
 from uatlite.model.load import load_checkpoint
-from uatlite.text.catalogue import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
-from uatlite.text.schema import Layout, Split, Task
+from uatlite.text.schema import Layout, Split, Task, find_task
 from uatlite.text.tasks import load
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad", "not"]
@@ -142,7 +141,7 @@ def test_a_second_run_repeats_no_step(
 
 
 def test_the_real_demo_takes_parts_of_the_splits() -> None:
-    for whole, part in ((ROTTEN_TOMATOES, SENTENCES), (MOVIE_REVIEWS_IMDB, REVIEWS)):
+    for whole, part in ((find_task("rotten-tomatoes"), SENTENCES), (find_task("movie-reviews-imdb"), REVIEWS)):
         for name, split in whole.splits.items():
             low, high = part.splits[name].share
             assert split.share[0] <= low < high <= split.share[1]  # and those of the whole task do not overlap

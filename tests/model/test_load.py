@@ -36,7 +36,7 @@ def saved(tiny: Tiny, tmp_path: Path) -> Path:
 
 
 def test_a_saved_classifier_comes_back_as_it_was(saved: Path, tiny: Tiny) -> None:
-    checkpoint = load_checkpoint(saved, kind="pair", device="cpu")
+    checkpoint = load_checkpoint(saved, kind="one", device="cpu")
     assert not checkpoint.model.training
     assert checkpoint.name == str(saved)
     assert checkpoint.tokenizer("a b")["input_ids"] == [2, 4, 5, 3]
@@ -48,8 +48,8 @@ def test_multiple_choice_is_told_by_the_checkpoint_and_checked_against_the_task(
     directory = save(tiny("bert", choices=True), tmp_path / "chooser")
     assert type(load_checkpoint(directory).model).__name__ == "BertForMultipleChoice"
     assert load_checkpoint(directory, kind="choice").hash == load_checkpoint(directory).hash
-    with pytest.raises(ModelError, match=r"is a BertForMultipleChoice, and this task \(kind 'text'\) needs"):
-        load_checkpoint(directory, kind="text")
+    with pytest.raises(ModelError, match=r"is a BertForMultipleChoice, and this task needs a"):
+        load_checkpoint(directory, kind="one")
 
 
 def test_a_model_without_a_head_is_not_given_a_random_one(tiny: Tiny, tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_models_of_several_answers_load_unless_the_task_has_one(tiny: Tiny, tmp_
     assert type(load_checkpoint(tagger).model).__name__ == "BertForTokenClassification"
     assert answering(load_checkpoint(labeler).model) == "labels"
     with pytest.raises(ModelError, match=r"BertForTokenClassification.*needs a \*ForSequenceClassification"):
-        load_checkpoint(tagger, kind="text")
+        load_checkpoint(tagger, kind="one")
     with pytest.raises(ModelError, match=r"several answers a text \(labels\)"):
-        load_checkpoint(labeler, kind="text")
+        load_checkpoint(labeler, kind="one")
 
 
 def test_the_hash_survives_saving_and_ignores_what_changes_no_logit(

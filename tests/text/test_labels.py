@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.text.catalogue import TASKS
 from uatlite.text.labels import SYNONYMS, align_labels, align_task, fold
+from uatlite.text.schema import catalogue
 
 NLI = ("entailment", "neutral", "contradiction")
 
@@ -82,14 +82,14 @@ def test_id2label_must_count_from_zero():
 
 
 def test_a_reordering_is_reported_and_applied():
-    alignment = align_task(TASKS["mnli"], {0: "contradiction", 1: "entailment", 2: "neutral"})
+    alignment = align_task(catalogue()["mnli"], {0: "contradiction", 1: "entailment", 2: "neutral"})
     assert "reordered by name: entailment = column 1" in alignment.note
     assert alignment.apply(np.array([[0.1, 0.7, 0.2]])).tolist() == [[0.7, 0.2, 0.1]]
-    assert align_task(TASKS["mnli"], dict(enumerate(NLI))).note == "labels in the model's order"
+    assert align_task(catalogue()["mnli"], dict(enumerate(NLI))).note == "labels in the model's order"
 
 
 def test_hans_sums_the_probabilities_of_three_way_models():
-    alignment = align_task(TASKS["hans"], {0: "contradiction", 1: "neutral", 2: "entailment"})
+    alignment = align_task(catalogue()["hans"], {0: "contradiction", 1: "neutral", 2: "entailment"})
     probabilities = np.array([[[0.3, 0.2, 0.5], [0.1, 0.8, 0.1]]])  # (passes, rows, classes)
     collapsed = alignment.apply(probabilities)
     assert collapsed.shape == (1, 2, 2)
@@ -99,13 +99,13 @@ def test_hans_sums_the_probabilities_of_three_way_models():
 
 
 def test_hans_takes_a_two_way_model_as_it_is():
-    alignment = align_task(TASKS["hans"], {0: "not_entailment", 1: "entailment"})
+    alignment = align_task(catalogue()["hans"], {0: "not_entailment", 1: "entailment"})
     assert alignment.apply(np.array([[0.2, 0.8]])).tolist() == [[0.8, 0.2]]
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_a_model_need_not_know_the_out_of_scope_class(known):
-    task = TASKS["clinc150"]
+    task = catalogue()["clinc150"]
     labels = task.labels if known else tuple(label for label in task.labels if label != task.out_of_scope)
     alignment = align_task(task, dict(enumerate(reversed(labels))))
     assert len(alignment.labels) == (151 if known else 150)
@@ -114,6 +114,6 @@ def test_a_model_need_not_know_the_out_of_scope_class(known):
 
 
 def test_options_of_a_question_have_no_names_to_compare():
-    alignment = align_task(TASKS["medqa"], {0: "LABEL_0", 1: "LABEL_1"})
+    alignment = align_task(catalogue()["medqa"], {0: "LABEL_0", 1: "LABEL_1"})
     probabilities = np.array([[0.1, 0.2, 0.3, 0.4]])
     assert alignment.apply(probabilities).tolist() == probabilities.tolist()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency
 from uatlite.text import hub, tasks
-from uatlite.text.catalogue import TASKS
+from uatlite.text.schema import catalogue
 from uatlite.text.tasks import MOST_LABELS, load, nearest_subset, sample, take_share, task_from_file
 from uatlite.values import Choices, Example
 
@@ -217,7 +217,7 @@ def test_a_directory_comes_before_the_package_and_a_given_one_does_not_hide_it(t
 
 def test_a_task_need_not_be_in_the_table(tmp_path):
     put(tmp_path, "sst2/train.jsonl", SST2)
-    mine = replace(TASKS["sst2"], name="mine", labels=("positive", "negative"))
+    mine = replace(catalogue()["sst2"], name="mine", labels=("positive", "negative"))
     assert load(mine, "train", tmp_path).gold == [1, 0] * 5
 
 
@@ -331,7 +331,7 @@ def reviews(folder, labels, header="body,stars"):
 
 def test_whole_numbers_are_labels_in_their_order(tmp_path):
     task = task_from_file(reviews(tmp_path, [10, 2, 1, 2]), text="body", label="stars")
-    assert (task.name, task.labels, task.kind) == ("reviews", ("1", "2", "10"), "text")
+    assert (task.name, task.labels, task.form) == ("reviews", ("1", "2", "10"), "text")
     data = load(task, "all")
     assert data.gold == [2, 1, 0, 1]
     assert data.source == str(tmp_path / "reviews.csv")
@@ -361,7 +361,7 @@ def test_pairs_choices_and_groups(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"a": "p", "b": "h", "y": true, "g": 1}\n{"a": "q", "b": "i", "y": false, "g": 1}\n')
     task = task_from_file(path, text="a", text_pair="b", label="y", group="g")
-    assert (task.kind, task.labels) == ("pair", ("false", "true"))
+    assert (task.form, task.labels) == ("pair", ("false", "true"))
     assert len(load(task, "test")) == 2  # one group: it cannot be cut
     with pytest.raises(DataError, match=r"pairs/calibration: none of the 2 rows .* falls into this split"):
         load(task, "calibration")

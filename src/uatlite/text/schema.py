@@ -1,4 +1,4 @@
-"""What a task is: data, not code. The tasks that ship are in `catalogue.py`.
+"""What a task is: data, not code. The tasks that ship are in catalogue.toml.
 
 Task ── labels, splits, notes
  ├── Split       which files (or hub splits) hold it, and which share of their rows
@@ -7,14 +7,18 @@ Task ── labels, splits, notes
  └── PackageFile a file that an installed Python package carries
 """
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from uatlite.errors import ConfigurationError
+from uatlite import codec
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.values import Kind
 
-Kind = Literal["text", "pair", "choice", "entities", "labels"]
+Form = Literal["text", "pair", "choice", "entities", "labels"]
 """What a row is: one text, a pair or a question with one answer; a text with entities; a text with several labels."""
 Gold = Literal["class", "tags", "entities", "labels"]
 """What the label column holds: a class; an IOB2 tag for each word; entities with their characters; a list of labels."""
@@ -45,11 +49,15 @@ class Layout:
 
     @property
     def kind(self) -> Kind:
+        """What a model of such rows says about a text."""
         if self.gold != "class":
             return "labels" if self.gold == "labels" else "entities"
-        if self.options is not None:
-            return "choice"
-        return "text" if self.pair is None else "pair"
+        return "one" if self.options is None else "choice"
+
+    @property
+    def form(self) -> Form:
+        kind = self.kind
+        return kind if kind != "one" else "text" if self.pair is None else "pair"
 
 
 TAGS = Layout(text="tokens", label="tags", gold="tags")
@@ -123,3 +131,31 @@ class Task:
     @property
     def kind(self) -> Kind:
         return self.layout.kind
+
+    @property
+    def form(self) -> Form:
+        return self.layout.form
+
+
+@cache
+def catalogue() -> Mapping[str, Task]:
+    """The built-in tasks by name, in the order of catalogue.toml."""
+    tables = _without_empty(tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8")))
+    advice = "mend catalogue.toml, or install uatlite again."
+    return {
+        name: codec.load(Task, {"name": name, "layout": {}} | table, advice=f"{name}: {advice}")
+        for name, table in tables.items()
+    }
+
+
+def _without_empty(value: Any) -> Any:
+    """The same values with None for an empty string: TOML cannot say None."""
+    if isinstance(value, dict):
+        return {name: _without_empty(entry) for name, entry in value.items()}
+    return None if value == "" else value
+
+
+def find_task(name: str) -> Task:
+    """The built-in task of that name; an unknown name is an error that lists them all."""
+    check_choice("task", name, catalogue())
+    return catalogue()[name]

@@ -18,14 +18,13 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
-from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.examples import content_key, example_of, find_layout, label_name, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
 from uatlite.text.gold import names_in
 from uatlite.text.hub import hub_rows
 from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
-from uatlite.text.schema import Layout, PackageFile, Split, Task
+from uatlite.text.schema import Layout, PackageFile, Split, Task, catalogue, find_task
 from uatlite.values import Dataset, Example
 
 VARIABLE = "UATLITE_DATA"
@@ -240,7 +239,7 @@ def check_source(task: str | None, data: object | None, **of_file: object) -> No
     """
     if (task is None) == (data is None):
         raise ConfigurationError(
-            f"Give either --task (one of {', '.join(TASKS)}) or --data FILE with your own rows"
+            f"Give either --task (one of {', '.join(catalogue())}) or --data FILE with your own rows"
             + (", not both." if task else ".")
         )
     for name, value in of_file.items():

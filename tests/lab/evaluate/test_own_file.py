@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from uatlite.lab.evaluate.own_file import OwnFile, digest_of
-from uatlite.text.catalogue import find_task
+from uatlite.text.schema import find_task
 from uatlite.text.tasks import load, task_from_file
 
 

@@ -17,7 +17,7 @@ from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PaperReport, write_reproduction
 from uatlite.lab.train.recipe import Recipe
-from uatlite.text.catalogue import find_task
+from uatlite.text.schema import find_task
 
 WORDS = """a b c d e f g h i j k l m n o p good bad not no may might glucose the film is it true that patient did
 respond positively to treatment was bank two excellent stable .""".split()  # noqa: SIM905 - reads better as text

@@ -48,7 +48,7 @@ def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
     backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
 ) -> None:
     trained = fine_tune(backbone, train, tmp_path, validation=validation, recipe=replace(QUICK, epochs=10))
-    checkpoint = load_checkpoint(tmp_path, kind="text", device="cpu")
+    checkpoint = load_checkpoint(tmp_path, kind="one", device="cpu")
     assert checkpoint.id2label == {0: "negative", 1: "positive"}
     encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
     with torch.inference_mode():

@@ -6,7 +6,7 @@ import pytest
 
 from uatlite.errors import ConfigurationError
 from uatlite.lab.train.recipe import CHANGES, DEMO, RECIPES, Recipe, recipe_for
-from uatlite.text.catalogue import TASKS
+from uatlite.text.schema import catalogue
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -58,4 +58,4 @@ def test_a_task_changes_its_recipe_and_no_other() -> None:
 
 
 def test_the_changes_are_for_tasks_that_there_are() -> None:
-    assert {task for changes in CHANGES.values() for task in changes} <= set(TASKS)
+    assert {task for changes in CHANGES.values() for task in changes} <= set(catalogue())

@@ -15,10 +15,9 @@ from uatlite.lab.evaluate.outcomes import HEADLINE
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
 from uatlite.metrics.bootstrap import METRICS
-from uatlite.text.catalogue import TASKS, find_task
 from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
-from uatlite.text.schema import Layout, Split, Task
+from uatlite.text.schema import Layout, Split, Task, catalogue, find_task
 from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
 from uatlite.trust.calibrators import InputTemperature
 
@@ -211,11 +210,11 @@ class Plan:
         if self.out_of_scope is None:
             return
         outside, task = self.out_of_scope.task, self.test.task
-        if outside.kind != task.kind:
-            kinds = {"text": "single texts", "pair": "pairs of texts", "choice": "questions with options"}
+        if outside.form != task.form:
+            forms = {"pair": "pairs of texts", "choice": "questions with options"}
+            given, wanted = (forms.get(form, "single texts") for form in (outside.form, task.form))
             raise ConfigurationError(
-                f"--out-of-scope {outside.name} has {kinds[outside.kind]}, and {task.name} has {kinds[task.kind]}; "
-                f"give {kinds[task.kind]}."
+                f"--out-of-scope {outside.name} has {given}, and {task.name} has {wanted}; give {wanted}."
             )
         if outside == task and task.out_of_scope is None:
             raise ConfigurationError(
@@ -280,13 +279,13 @@ def choose_out_of_scope(given: str | None, *, text: str, text_pair: str | None) 
     if given is None:
         return None
     name = given.strip().partition("/")[0]
-    if name in TASKS:
+    if name in catalogue():
         return parse_set(given)
     path = Path(given)
     if not path.exists():
         raise ConfigurationError(
-            f"--out-of-scope {given} is neither a file nor a task; the tasks are {', '.join(TASKS)}."
-            f"{nearest(name, TASKS)}"
+            f"--out-of-scope {given} is neither a file nor a task; the tasks are {', '.join(catalogue())}."
+            f"{nearest(name, catalogue())}"
         )
     row_files(path)
     task = Task(
@@ -322,7 +321,7 @@ def as_sets(texts: Sequence[str]) -> tuple[SetChoice, ...]:
 def inventory(data_dir: Path | None = None) -> Iterator[tuple[Task, dict[str, str]]]:
     """Each task, and in words where `load` would find each of its splits. Nothing is read."""
     directory = data_directory(data_dir)
-    for task in TASKS.values():
+    for task in catalogue().values():
         yield task, {split: _place(task, part, directory) for split, part in task.splits.items()}
 
 

@@ -33,11 +33,10 @@ from uatlite.lab.train.recipe import PLAIN
 from uatlite.methods.method import Method
 from uatlite.methods.registry import equivalent_on, parse_method
 from uatlite.predictive import PassLogits
-from uatlite.text.catalogue import find_task
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.pieces import Pieces
-from uatlite.text.schema import Task
+from uatlite.text.schema import Task, find_task
 from uatlite.text.write import make_directory
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Dataset

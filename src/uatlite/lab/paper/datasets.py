@@ -12,9 +12,8 @@ from functools import cached_property
 from uatlite.errors import ConfigurationError, DataError, check_choice
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST, parse_set
 from uatlite.lab.paper.settings import ReproductionSettings
-from uatlite.text.catalogue import find_task
 from uatlite.text.perturb import buckets_of
-from uatlite.text.schema import Task
+from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import find_rows, load, sample, take_share
 from uatlite.values import Dataset, Example
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.train.recipe import CHANGES, RECIPES, Recipe, recipe_for
-from uatlite.text.catalogue import TASKS
+from uatlite.text.schema import catalogue
 
 BACKBONE = "bert-base-uncased"
 TRAINING_ROWS = 10
@@ -45,7 +45,7 @@ class ReproductionSettings:
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
         for task in self.tasks:
-            check_choice("task", task, TASKS)
+            check_choice("task", task, catalogue())
 
     @classmethod
     def of(

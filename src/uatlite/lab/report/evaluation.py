@@ -19,7 +19,7 @@ from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
 from uatlite.lab.report.result_files import read_results
-from uatlite.text.catalogue import TASKS
+from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Example, strings
@@ -112,7 +112,7 @@ def open_evaluation(path: str | Path) -> Evaluation:
 def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
     """The examples of a stored run of a task by id; empty where the data are not found."""
     recipe = provenance.recipe
-    if recipe.task not in TASKS or recipe.perturbation is not None:
+    if recipe.task not in catalogue() or recipe.perturbation is not None:
         return {}
     try:
         return {example.id: example for example in load(recipe.task, recipe.split, data_dir).examples}

@@ -16,10 +16,10 @@ from uatlite.scoring.blocks import LabelledRows, read_labelled
 from uatlite.text.examples import find_layout, require_columns
 from uatlite.text.gold import tags_for, tags_of_spans
 from uatlite.text.rows import read_rows
-from uatlite.text.schema import Kind, Layout
+from uatlite.text.schema import Layout
 from uatlite.text.tasks import check_source, labels_in, load, sample, take_share, unless_default
 from uatlite.text.write import row_writer
-from uatlite.values import Choices, Dataset, Example, Words, strings
+from uatlite.values import Choices, Dataset, Example, Kind, Words, strings
 
 NO_TAG = -100
 """The target of a token that is not trained on: the index that cross-entropy leaves out."""
@@ -309,6 +309,4 @@ def kind_of(dataset: Dataset) -> Kind:
         return "entities"
     if first.labels is not None:
         return "labels"
-    if isinstance(first.text, Choices):
-        return "choice"
-    return "pair" if isinstance(first.text, tuple) else "text"
+    return "choice" if isinstance(first.text, Choices) else "one"

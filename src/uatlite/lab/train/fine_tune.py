@@ -33,8 +33,7 @@ from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, 
 from uatlite.model import weights as method_weights
 from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
 from uatlite.model.weights import last_layer
-from uatlite.text.schema import Kind
-from uatlite.values import Dataset
+from uatlite.values import Dataset, Kind
 
 
 @contextmanager
@@ -56,7 +55,7 @@ _AUTO = {"choice": AutoModelForMultipleChoice, "entities": AutoModelForTokenClas
 
 
 def with_new_head(
-    backbone: str | Path, labels: tuple[str, ...], *, kind: Kind = "text", seed: int = 0
+    backbone: str | Path, labels: tuple[str, ...], *, kind: Kind = "one", seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The backbone ('minilm', a directory or a hub id) with a head for these labels, and its tokenizer.
 

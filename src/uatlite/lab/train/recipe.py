@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.spelling import change, differences, spelling
-from uatlite.text.schema import Kind
+from uatlite.values import Kind
 
 
 def _check(name: str, value: object, allowed: bool, what: str) -> None:
