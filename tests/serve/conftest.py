@@ -18,7 +18,8 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.labeler import UncertaintyLabeler, sigmoid
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.serve.app import create_app
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"

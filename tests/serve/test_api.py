@@ -13,7 +13,8 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.predictor import Predictor
 from uatlite.serve.app import create_app
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 JSON = {"content-type": "application/json"}
 

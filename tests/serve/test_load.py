@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 Ask = Callable[..., httpx.Response]
 

@@ -10,9 +10,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import ConfigurationError
+from uatlite.serve.access import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
 from uatlite.serve.app import create_app
-from uatlite.serve.http import HEADERS, TOKEN_VARIABLE, Protection, allowed_hosts, host_name, is_loopback, read_token
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.http import HEADERS, SecureHeaders
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 TOKEN = "correct-horse-battery"
 TEXTS = {"texts": ["a1"]}
@@ -147,7 +149,7 @@ def test_a_header_of_the_application_does_not_stand_beside_ours() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    app = Protection(careless, token=None, hosts=None, most=1)
+    app = SecureHeaders(careless)
     for path, caching in (("/predict", b"no-store"), ("/static/main.js", b"no-cache")):
         sent.clear()
         asyncio.run(app({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send))

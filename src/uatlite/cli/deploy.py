@@ -81,8 +81,8 @@ def serve(
     with console.status("Loading …"):
         run = _import_serve()
         from uatlite.classifier.products import load_product
-        from uatlite.serve.http import is_loopback, read_token
-        from uatlite.serve.service import Limits
+        from uatlite.serve.access import is_loopback, read_token
+        from uatlite.serve.limits import Limits
 
         limits = Limits(
             body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,

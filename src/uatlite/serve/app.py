@@ -14,17 +14,10 @@ from starlette.types import ASGIApp
 
 from uatlite import __version__
 from uatlite.passes.config import GATES
-from uatlite.serve.http import (
-    OPEN,
-    WORDS,
-    BoundedBodies,
-    ErrorResponse,
-    Protection,
-    add_handlers,
-    invalid,
-    overloaded,
-)
+from uatlite.serve.access import OPEN, Access
+from uatlite.serve.http import WORDS, BoundedBodies, ErrorResponse, SecureHeaders, add_handlers, invalid, overloaded
 from uatlite.serve.inspector import Inspection, inspect
+from uatlite.serve.limits import Limits
 from uatlite.serve.predict import as_json, predict_classes, predict_entities, predict_labels, until_disconnect
 from uatlite.serve.schema import (
     ExplainRequest,
@@ -35,7 +28,7 @@ from uatlite.serve.schema import (
     Status,
     text_of,
 )
-from uatlite.serve.service import Limits, Service, checked_text
+from uatlite.serve.service import Service
 from uatlite.serve.text_answers import (
     EntitiesResponse,
     ExplainedEntity,
@@ -61,9 +54,9 @@ def create_app(service: Service, *, token: str | None = None, hosts: Collection[
     """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
     api = build_api(service, secured=token is not None)
     bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
-    protected = Protection(bounded, token=token, hosts=hosts, most=service.limits.requests)
+    access = Access(bounded, token=token, hosts=hosts, most=service.limits.requests)
     paths = [str(getattr(route, "path", "")) for route in api.routes]
-    return RequestCounter(protected, counters=service.counters, paths=paths)
+    return RequestCounter(SecureHeaders(access), counters=service.counters, paths=paths)
 
 
 def build_api(service: Service, *, secured: bool = False) -> FastAPI:
@@ -102,7 +95,8 @@ def _add_classes(api: FastAPI, service: Service) -> None:
         """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
         if body.settings.gate is not None and body.settings.gate not in GATES:
             raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
-        text = checked_text(text_of(body.text), service)
+        text = text_of(body.text)
+        service.limits.check_explained(text, service.shape.fault)
         inspection = Inspection(text, body.settings, body.masking)
         return await until_disconnect(request.receive, service.explain(partial(inspect, service.predictor, inspection)))
 
@@ -118,7 +112,8 @@ def _add_labels(api: FastAPI, service: Service) -> None:
         """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
         if body.label is not None and body.label not in service.predictor.class_names:
             raise invalid("label", f"is not one of: {', '.join(service.predictor.class_names)}")
-        text = checked_text(text_of(body.text), service)
+        text = text_of(body.text)
+        service.limits.check_explained(text, service.shape.fault)
         work = partial(explain_label, service.predictor, text, body.label)
         return await until_disconnect(request.receive, service.explain(work))
 
@@ -132,7 +127,8 @@ def _add_entities(api: FastAPI, service: Service) -> None:
     @api.post("/explain", summary="Explain one entity of a text", tags=["classify"])
     async def explain(body: ExplainEntityRequest, request: Request) -> ExplainedEntity:
         """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
-        text = checked_text(tagged_of(body.text), service)
+        text = tagged_of(body.text)
+        service.limits.check_explained(text, service.shape.fault)
         work = partial(explain_entity, service.predictor, text, body.entity)
         return await until_disconnect(request.receive, service.explain(work))
 

@@ -1,4 +1,4 @@
-"""The HTTP layers around the service: refusals as JSON, bounded request bodies, access control, security headers.
+"""The HTTP layers around the service: refusals as JSON, bounded request bodies, security headers.
 
 Every refusal has the same shape, and never holds a file path, a text or a trace:
 
@@ -6,24 +6,17 @@ Every refusal has the same shape, and never holds a file path, a text or a trace
 """
 
 import asyncio
-import hmac
-import ipaddress
 import logging
-import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from uatlite.errors import ConfigurationError
 
 LOG = logging.getLogger("uatlite.serve")
 
@@ -207,13 +200,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-TOKEN_VARIABLE = "UATLITE_TOKEN"
-SHORTEST_TOKEN = 16
-OPEN = ("/health", "/ready", "/", "/docs", "/openapi.json")
-"""Addresses that need no token: probes, and pages without data."""
-OPEN_FOLDER = "/static/"
-LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
-
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -238,99 +224,30 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 
-
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 CACHE = b"cache-control"
-OWN = frozenset((CACHE, *(name for name, _ in RAW_HEADERS)))
+REPLACED = frozenset((CACHE, *(name for name, _ in RAW_HEADERS)))
 """The names of the headers that every response has from here."""
+STATIC = "/static/"
+"""The folder of files that a browser may keep, if it asks whether they have changed."""
 
 
-class Protection:
-    """Checks host, site and token of each request, limits requests under way, and adds headers to each response."""
+class SecureHeaders:
+    """Adds the headers to each response; those of the application by these names are left out."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, most: int) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._token = None if token is None else token.encode()
-        self._hosts = None if hosts is None else {host.casefold() for host in hosts}
-        self._most = most
-        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        caching = (CACHE, b"no-cache" if scope["path"].startswith(OPEN_FOLDER) else b"no-store")
+        caching = (CACHE, b"no-cache" if scope["path"].startswith(STATIC) else b"no-store")
 
-        async def protected(message: Message) -> None:
+        async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                others = [one for one in message.get("headers", ()) if one[0].lower() not in OWN]
+                others = [header for header in message.get("headers", ()) if header[0].lower() not in REPLACED]
                 message = {**message, "headers": [*others, *RAW_HEADERS, caching]}
             await send(message)
 
-        self._under_way += 1
-        try:
-            refusal = self._refusal(scope)
-            await (self._app if refusal is None else answer(refusal))(scope, receive, protected)
-        finally:
-            self._under_way -= 1
-
-    def _refusal(self, scope: Scope) -> Refusal | None:
-        headers, path = Headers(scope=scope), scope["path"]
-        if self._under_way > self._most:
-            return overloaded(1)
-        if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
-            return Refusal(421)  # DNS rebinding: another site's name that points to this machine
-        if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return Refusal(403)
-        if self._token is None or path in OPEN or path.startswith(OPEN_FOLDER):
-            return None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
-            return None
-        return Refusal(401, headers={"WWW-Authenticate": "Bearer"})
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without the port."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).casefold()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def allowed_hosts(host: str, more: Collection[str]) -> tuple[str, ...] | None:
-    """The host names to accept: on loopback the local ones and `more`; otherwise `more`, or None for any."""
-    if is_loopback(host):
-        own = f"[{host}]" if ":" in host else host
-        return (*LOCAL_NAMES, own, *more)
-    return tuple(more) or None
-
-
-def read_token(file: Path | None) -> str | None:
-    """The bearer token from a file or the environment; other users could read one on the command line."""
-    if file is None:
-        token = os.environ.get(TOKEN_VARIABLE)
-        where = f"the variable {TOKEN_VARIABLE}"
-    else:
-        try:
-            token = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"the token file {file} cannot be read ({error}); give a readable one.") from error
-        where = f"the token file {file}"
-    if token is None:
-        return None
-    if len(token) < SHORTEST_TOKEN:
-        fault = f"has {len(token)} characters, and a token has {SHORTEST_TOKEN} or more" if token else "is empty"
-    elif not token.isascii() or not token.isprintable() or " " in token:
-        fault = "has spaces or characters other than printable ASCII, which a token may not have"
-    else:
-        return token
-    raise ConfigurationError(f"{where} {fault}. Make one: python -c 'import secrets; print(secrets.token_urlsafe())'")
+        await self._app(scope, receive, secured)

@@ -10,7 +10,7 @@ from starlette.types import Receive
 
 from uatlite.serve.http import Refusal
 from uatlite.serve.schema import Answer, PredictRequest, PredictResponse, Shift, text_of
-from uatlite.serve.service import Service, checked_texts
+from uatlite.serve.service import Service
 from uatlite.serve.text_answers import (
     EntitiesAnswer,
     EntitiesResponse,
@@ -59,7 +59,8 @@ async def _predicted(
     service: Service, receive: Receive, given: Sequence[Text]
 ) -> tuple[list[Any], list[dict[str, Any]], dict[str, Any]]:
     """The predictions of a request, each also as a row, and the fields of its response that all kinds share."""
-    predictions = await until_disconnect(receive, service.predict(checked_texts(given, service)))
+    service.limits.check_texts(given, service.shape.fault)
+    predictions = await until_disconnect(receive, service.predict(given))
     rows = [one.as_row() for one in predictions]
     report = await service.count(rows)
     return (

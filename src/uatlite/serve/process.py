@@ -12,9 +12,10 @@ from starlette.types import ASGIApp
 
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError
+from uatlite.serve.access import allowed_hosts
 from uatlite.serve.app import create_app
-from uatlite.serve.http import allowed_hosts
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5

@@ -1,10 +1,10 @@
-"""A classifier behind bounded queues and worker threads, the limits of a request, and the check of its texts."""
+"""A classifier behind bounded queues and worker threads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,14 +21,13 @@ from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import used_settings
+from uatlite.serve.limits import Limits, characters
 from uatlite.serve.schema import RiskMenu, Rule, ServedModel, Watched
 from uatlite.serve.traffic import Counters, Readings, TrafficMonitor
 from uatlite.trust.monitor import Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
-from uatlite.values import Choices, Kind, Text, strings
+from uatlite.values import Choices, Kind, Text
 
-MOST_FAULTS = 10
-"""Faulty fields that a refusal names."""
 COUNTING = 5.0
 """Seconds between two countings of the traffic; a kill loses at most these."""
 PATIENCE = 2.0
@@ -36,47 +35,6 @@ PATIENCE = 2.0
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Given = TypeVar("Given", bound=Text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds of every body, queue and wait, so that no client can fill the memory. A request beyond them is refused."""
-
-    body: int = 2**20
-    """bytes of a request's body"""
-    texts: int = 128
-    """texts of a request"""
-    characters: int = 20_000
-    """characters of a text, with all parts of a pair or a question"""
-    explained: int = 2_000
-    """characters of a text to explain: attention grows with the square of its tokens"""
-    batch: int = 32
-    """texts in a batch of the model"""
-    waiting: int = 512
-    """texts that may wait for the model; then requests are refused"""
-    explaining: int = 8
-    """explanations that may wait"""
-    gather: float = 0.005
-    """seconds that a text waits at most for as many others as the latest batch had"""
-    deadline: float = 30.0
-    """seconds after which a request is given up"""
-    requests: int = 1024
-    """requests under way at the same time"""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            least = 0 if name == "gather" else 1
-            whole = name not in ("gather", "deadline")
-            kinds = int if whole else int | float
-            if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value < float("inf"):
-                what = "a whole number" if whole else "a number"
-                raise ConfigurationError(f"{name}={value!r} is not {what} of {least} or more.")
-        if self.waiting < self.texts:
-            raise ConfigurationError(
-                f"waiting={self.waiting} is less than texts={self.texts}: the largest request could never be accepted. "
-                "Raise waiting, or lower texts."
-            )
 
 
 class Service:
@@ -105,7 +63,7 @@ class Service:
             gather=self.limits.gather,
             workers=self._workers,
             on_batch=self.counters.batch,
-            length=_characters,
+            length=characters,
         )
         self._explanations: Batcher[Callable[[], Any], Any] = Batcher(
             _call_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
@@ -246,42 +204,3 @@ def traffic_monitor(calibration: CalibrationRecord | None, path: Path | None) ->
             )
         watch = Watch(calibration, path, patience=PATIENCE)
     return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
-
-
-def checked_texts(texts: Sequence[Text], service: Service) -> list[Text]:
-    """The texts of a request; raises a `Refusal` that names the faulty ones."""
-    most = service.limits.texts
-    if len(texts) > most:
-        raise invalid("texts", f"{len(texts)} texts, but a request may have at most {most}")
-    found = [_fault(text, service.shape, service.limits.characters) for text in texts]
-    if faults := [(f"texts[{place}]", fault) for place, fault in enumerate(found) if fault is not None]:
-        raise Refusal(422, fields=faults[:MOST_FAULTS])
-    return list(texts)
-
-
-def checked_text(text: Given, service: Service) -> Given:
-    """The text to explain; raises a `Refusal` where it is faulty."""
-    if fault := _fault(text, service.shape, service.limits.explained):
-        raise invalid("text", fault)
-    return text
-
-
-def _characters(text: Text) -> int:
-    return sum(map(len, strings(text)))
-
-
-def _fault(text: Text, shape: TextShape, most: int) -> str | None:
-    size = _characters(text)
-    if size > most:
-        return f"{size} characters, but a text may have at most {most}"
-    if fault := shape.fault(text):
-        return fault
-    return None if all(map(_is_unicode, strings(text))) else "half of a surrogate pair, which is not a character"
-
-
-def _is_unicode(part: str) -> bool:
-    try:
-        part.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
