@@ -20,7 +20,8 @@ import numpy as np
 
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
-from uatlite.scoring.pick import ScoredRow, pick, probably_mislabelled
+from uatlite.scoring.mislabelled import probably_mislabelled
+from uatlite.scoring.pick import Candidate, pick
 from uatlite.text.tasks import load
 from uatlite.trust.promise import target_risk
 from uatlite.trust.risk_interval import RiskInterval, risk_interval
@@ -50,11 +51,11 @@ class Said:
     def __add__(self, other: "Said") -> "Said":
         return Said(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def scored(self, rule: AbstentionRule) -> list[ScoredRow]:
+    def scored(self, rule: AbstentionRule) -> list[Candidate]:
         answered = self.answered(rule)
         rows = zip(self.texts.tolist(), self.confidence, answered, self.inside, strict=True)
         return [
-            ScoredRow(str(place), text, "", float(confidence), bool(yes), not inside, float(inside))
+            Candidate(str(place), text, "", float(confidence), bool(yes), not inside, float(inside))
             for place, (text, confidence, yes, inside) in enumerate(rows)
         ]
 
@@ -167,7 +168,7 @@ STREAMS = (
 )
 
 
-def interval_of(said: Said, rows: list[ScoredRow], share: float, seed: int) -> RiskInterval:
+def interval_of(said: Said, rows: list[Candidate], share: float, seed: int) -> RiskInterval:
     """From the answers among the rows that `pick` chooses."""
     picked = [one for one in pick(rows, LABELS, random_share=share, seed=seed) if one.row.answered]
     wrong = said.wrong[[int(one.row.id) for one in picked]]

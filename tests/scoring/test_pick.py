@@ -8,36 +8,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.special import softmax
 
-from uatlite.errors import ConfigurationError, DataError, InputError
+from uatlite.errors import ConfigurationError, DataError
 from uatlite.scoring.pick import (
     DOUBTFUL,
     OUTSIDE,
     RANDOM,
     RANDOM_ROW,
-    ScoredRow,
-    class_thresholds,
+    Candidate,
     current_scores,
     inclusion_of,
     pick,
-    probably_mislabelled,
-    read_scored,
-    suspects,
+    read_candidates,
     text_vectors,
     write_picked,
 )
+from uatlite.text.rows import Row, read_rows
 from uatlite.text.schema import Layout
+from uatlite.text.write import row_writer
 from uatlite.values import Choices
 
 
-def scored(rows: int = 200) -> list[ScoredRow]:
+def scored(rows: int = 200) -> list[Candidate]:
     """Rows of which 120 are answered, 20 out of scope and 60 doubtful, each with words of its own."""
     made = []
     for place in range(rows):
         outside, answered = place < 20, place >= 80
         text = f"w{place} v{place} u{place}"
-        made.append(ScoredRow(f"r{place}", text, "good", place / rows, answered, outside, place / 1000))
+        made.append(Candidate(f"r{place}", text, "good", place / rows, answered, outside, place / 1000))
     return made
 
 
@@ -95,6 +93,11 @@ def test_vectors_of_the_same_words_are_the_same() -> None:
     assert one @ question > 0.3
 
 
+def entity(text: str, start: int, *, reported: bool) -> dict[str, object]:
+    place = {"start": start, "end": start + len(text), "text": text, "label": "person"}
+    return place | {"confidence": 0.8, "boundaries": 0.9, "variance": None, "reported": reported}
+
+
 FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion"}
 
 
@@ -115,18 +118,42 @@ def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(columns) + "\n")
     names = ",".join(columns)
     (tmp_path / "b.csv").write_text(f"{names}\n7,a film,good,true,0.6,1.5,0.001,true\n")
-    read = [read_scored(str(tmp_path / name), Layout(label=None)) for name in ("a.jsonl", "b.csv")]
-    assert read[0] == read[1] == [ScoredRow("7", "a film", "good", 0.6, False, True, 0.001)]
-    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "confidence": 0.6}) + "\n")
+    read = [read_candidates(str(tmp_path / name), Layout(label=None)) for name in ("a.jsonl", "b.csv")]
+    assert read[0] == read[1] == [Candidate("7", "a film", "good", 0.6, False, True, 0.001)]
+    (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "label": "good", "confidence": 0.6}) + "\n")
     with pytest.raises(DataError, match=r"no column 'text'.*--keep-text"):
-        read_scored(str(tmp_path / "c.jsonl"), Layout(label=None))
-    (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a"}) + "\n")
-    with pytest.raises(DataError, match="no column confidence"):
-        read_scored(str(tmp_path / "d.jsonl"), Layout(label=None))
+        read_candidates(str(tmp_path / "c.jsonl"), Layout(label=None))
+    (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a", "label": "b"}) + "\n")
+    with pytest.raises(DataError, match="no column 'confidence'"):
+        read_candidates(str(tmp_path / "d.jsonl"), Layout(label=None))
     (tmp_path / "e.jsonl").write_text(json.dumps(columns | {"out_of_scope": False}) + "\n")
     assert current_scores(str(tmp_path / "e.jsonl"), "logit-margin").tolist() == [1.5]
-    with pytest.raises(DataError, match="no column entropy"):
+    with pytest.raises(DataError, match="no column 'entropy'"):
         current_scores(str(tmp_path / "e.jsonl"), "entropy")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+@pytest.mark.parametrize(
+    ("text", "answer", "predicted"),
+    [
+        ({"text": "a film"}, {"labels": ["joy", "fear"], "withheld": ["anger"]}, ["joy", "fear"]),
+        (
+            {"tokens": ["Ada", "met", "Bob"]},
+            {"entities": [entity("Ada", 0, reported=True), entity("Bob", 8, reported=False)]},
+            [{"start": 0, "end": 3, "text": "Ada", "label": "person"}],
+        ),
+    ],
+)
+def test_what_is_said_about_labels_and_entities_is_picked_too(
+    text: dict[str, object], answer: dict[str, object], predicted: object, suffix: str, tmp_path: Path
+) -> None:
+    scored, picked = tmp_path / f"scored.{suffix}", tmp_path / f"picked.{suffix}"
+    with row_writer(scored) as write:
+        write({"id": "1", **text, **answer, "abstain": False, "confidence": 0.8, "scope": 0.5, "out_of_scope": False})
+    write_picked(picked, pick(read_candidates(str(scored), Layout(label=None)), 1))
+    (row,) = (row.values for row in read_rows(picked) if isinstance(row, Row))
+    for name, value in {**text, "predicted": predicted}.items():
+        assert (row[name] if suffix != "csv" or isinstance(value, str) else json.loads(str(row[name]))) == value
 
 
 def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:
@@ -138,58 +165,3 @@ def test_inclusion_probabilities_are_for_all_rows_or_for_none() -> None:
         inclusion_of([{"inclusion": 0.1}, {}])
     with pytest.raises(DataError, match="'often', where a number"):
         inclusion_of([{"inclusion": "often"}])
-
-
-def test_rows_that_are_probably_mislabelled(tmp_path: Path) -> None:
-    path = tmp_path / "scored.jsonl"
-    rows = [{"id": str(i), "input_label": "good" if i % 2 else "bad"} for i in range(40)]
-    for row in rows:
-        right = 0.9 if row["id"] != "7" else 0.02
-        good = right if row["input_label"] == "good" else 1 - right
-        row |= {"p_bad": 1 - good, "p_good": good}  # type: ignore[dict-item]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    (found,) = suspects(str(path), "input_label")
-    assert (found["id"], found["input_label"], found["suggested"]) == ("7", "good", "bad")
-    assert found["p_given"] == pytest.approx(0.02)
-    with pytest.raises(DataError, match=r"no row with a column 'stars'.*--keep label"):
-        suspects(str(path), "stars")
-
-
-def flipped(rows: int, share: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    true = rng.integers(0, 3, rows)
-    logits = rng.normal(0, 1, (rows, 3))
-    logits[np.arange(rows), true] += 4
-    given, wrong = true.copy(), rng.random(rows) < share
-    given[wrong] = (true[wrong] + 1) % 3
-    return softmax(logits, axis=1), given, wrong
-
-
-def test_it_is_what_a_loop_over_rows_finds() -> None:
-    probabilities, given, _ = flipped(200, 0.1)
-    thresholds = [probabilities[given == c, c].mean() for c in range(3)]
-    assert class_thresholds(probabilities, given) == pytest.approx(thresholds)
-    expected = []
-    for place, row in enumerate(probabilities):
-        reached = [c for c in range(3) if row[c] >= thresholds[c]]
-        if reached and max(reached, key=lambda c: row[c]) != given[place]:
-            expected.append(place)
-    order, likely = probably_mislabelled(probabilities, given)
-    assert sorted(order.tolist()) == expected
-    own = probabilities[order, given[order]]
-    assert (np.diff(own) >= 0).all()
-    assert (likely[order] != given[order]).all()
-
-
-def test_most_flipped_labels_are_found_and_few_others() -> None:
-    probabilities, given, wrong = flipped(2000, 0.1)
-    order, _ = probably_mislabelled(probabilities, given)
-    assert wrong[order].mean() > 0.8
-    assert wrong[order].sum() > 0.5 * wrong.sum()
-
-
-def test_a_class_without_rows_is_never_suggested_and_sums_are_checked() -> None:
-    _, likely = probably_mislabelled([[0.1, 0.2, 0.7], [0.6, 0.2, 0.2], [0.2, 0.7, 0.1]], [1, 0, 1])
-    assert 2 not in likely
-    with pytest.raises(InputError, match="do not sum to 1"):
-        probably_mislabelled([[0.1, 0.2], [0.5, 0.5]], [0, 1])

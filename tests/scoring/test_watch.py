@@ -13,23 +13,24 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring import watch as watch_module
-from uatlite.scoring.timeline import Outcome, Tally, Timeline, hour_of, share, spelt_hour
+from uatlite.scoring.timeline import HourTally, Timeline, WatchedRow, hour_of, share, spelt_hour
 from uatlite.scoring.watch import Watch, changed_rows, rows_since
 from uatlite.scoring.watch_state import WatchState
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
 
 CALIBRATION = 200
+SPAN = {"start": 0, "end": 4, "text": "text"}
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 
-def calibration() -> Calibration:
+def calibration() -> CalibrationRecord:
     """What a watch reads of a calibration: scores and strangeness of 200 rows."""
     found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
-    return cast(Calibration, found)
+    return cast(CalibrationRecord, found)
 
 
 def rows(first: int, number: int, *, moved: float = 0.0) -> list[dict[str, Any]]:
@@ -78,7 +79,7 @@ def test_looks_add_up_to_one_look(watch: Watch, scored: Path, tmp_path: Path) ->
         write(whole / f"{number}.jsonl", rows(1000 * number, 150))
     once = Watch(watch.calibration, tmp_path / "once.json", time="at").look(str(whole))
     assert once.monitor.log_martingale == pytest.approx(state.monitor.log_martingale)
-    assert once.timeline.to_dict()["2026-11-17T03"]["labels"] == {"a": 75, "b": 75}
+    assert once.timeline.hours["2026-11-17T03"].labels == {"a": 75, "b": 75}
 
 
 def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
@@ -94,12 +95,12 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
     assert "ALARM" in state.describe(300)[1]
     assert "b.jsonl" in state.describe(300)[-1]
     found = list(rows_since(watch, state, str(scored), 395))
-    assert [number for number, _, _ in found] == list(range(395, 700))
-    assert [row.values["id"] for _, row, _ in found][:7] == [395, 396, 397, 398, 399, 5000, 5001]
+    assert [row.number for row in found] == list(range(395, 700))
+    assert [row.row.values["id"] for row in found][:7] == [395, 396, 397, 398, 399, 5000, 5001]
     changed = changed_rows(watch, state, str(scored), 400, around=5)
     assert changed.tally.rows == 300
-    assert [number for number, _, _ in changed.around] == list(range(395, 405))
-    assert [one.scope for _, _, one in changed.strangest] == sorted(one.scope for _, _, one in found[5:])[:20]  # type: ignore[type-var]
+    assert [row.number for row in changed.around] == list(range(395, 405))
+    assert [row.watched.scope for row in changed.strangest] == sorted(row.watched.scope for row in found[5:])[:20]  # type: ignore[type-var]
 
     over = watch.acknowledge()
     assert over.alarm is None
@@ -119,13 +120,24 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
         watch.acknowledge()
 
 
+@pytest.mark.parametrize("answer", [{"labels": ["joy"]}, {"entities": [{"label": "joy", "reported": True} | SPAN]}])
+def test_several_answers_a_text_are_watched_too(answer: dict[str, Any], tmp_path: Path, scored: Path) -> None:
+    found = SimpleNamespace(shift=summarise(NORMAL, score="log_odds"), scope=Scope(0.01, 0, NORMAL))
+    watch = Watch(cast(CalibrationRecord, found), tmp_path / "watch.json", time="at")
+    written = [{**row, **answer, "log_odds": row["logit_margin"]} for row in rows(0, 400) + rows(5000, 300, moved=1.5)]
+    write(scored / "a.jsonl", [{name: row[name] for name in row if name != "label"} for row in written])
+    state = watch.look(str(scored))
+    assert state.alarm is not None
+    assert state.timeline.total().labels == {"joy": 700}
+
+
 def test_rows_that_cannot_be_used_are_counted_apart(watch: Watch, scored: Path) -> None:
     broken = [{**rows(0, 1)[0], "confidence": None}, {**rows(0, 1)[0], "at": "yesterday"}]
     write(scored / "a.jsonl", [*rows(0, 5), *broken, *rows(5, 5)])
     (scored / "b.jsonl").write_text("no json\n")
     state = watch.look(str(scored))
     assert (state.rows, state.rejected) == (10, 3)
-    assert [number for number, _, _ in rows_since(watch, state, str(scored), 0)] == list(range(10))
+    assert [row.number for row in rows_since(watch, state, str(scored), 0)] == list(range(10))
 
 
 def look(watch: Watch, scored: Path) -> BaseProcess:
@@ -160,10 +172,10 @@ def test_a_kill_at_any_point_loses_and_repeats_nothing(watch: Watch, scored: Pat
     assert state.rows == 1200
     whole = Watch(watch.calibration, watch.path.with_name("whole.json"), time="at").look(str(scored))
     assert state.monitor.log_martingale == pytest.approx(whole.monitor.log_martingale)
-    for hour, tally in whole.timeline.to_dict().items():
-        own = state.timeline.hours[hour]
-        assert (own.rows, own.answered, own.outside) == (tally["rows"], tally["answered"], tally["outside"])
-        assert state.timeline.hours[hour].labels == tally["labels"]
+    for hour, tally in whole.timeline.hours.items():
+        kept = state.timeline.hours[hour]
+        assert (kept.rows, kept.answered, kept.outside) == (tally.rows, tally.answered, tally.outside)
+        assert kept.labels == tally.labels
     assert len(list(rows_since(watch, state, str(scored), 0))) == 1200
 
 
@@ -191,7 +203,7 @@ def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
         Watch(watch.calibration, watch.path, bound=0.05).read()
     moved = SimpleNamespace(shift=summarise(NORMAL + 1, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
     with pytest.raises(StoreError, match="another calibration"):
-        Watch(cast(Calibration, moved), watch.path).read()
+        Watch(cast(CalibrationRecord, moved), watch.path).read()
     for text, reason in (("{", "cannot be read"), ("{}", "broken"), ('{"format": 9}', "format 9")):
         watch.path.write_text(text)
         with pytest.raises(StoreError, match=reason):
@@ -215,8 +227,8 @@ def test_the_state_stays_small(watch: Watch, scored: Path) -> None:
     assert WatchState.from_dict(state.to_dict()).to_dict() == state.to_dict()
 
 
-def outcome(hour: str, *, answered: bool = True) -> Outcome:
-    return Outcome(hour, "a", 0.8, 1.0, abstain=not answered, out_of_scope=False)
+def outcome(hour: str, *, answered: bool = True) -> WatchedRow:
+    return WatchedRow(hour, "a", 0.8, 1.0, abstain=not answered, out_of_scope=False)
 
 
 def test_old_hours_become_days() -> None:
@@ -231,7 +243,7 @@ def test_old_hours_become_days() -> None:
 
 
 def test_shares_and_their_intervals() -> None:
-    tally = Tally.of([outcome("h"), outcome("h", answered=False)]) + Tally.of([outcome("h")] * 98)
+    tally = HourTally.of([outcome("h"), outcome("h", answered=False)]) + HourTally.of([outcome("h")] * 98)
     shares = tally.shares()
     assert shares["answered"].value == 0.99
     assert (shares["answered"].low, shares["answered"].high) == (
@@ -242,7 +254,7 @@ def test_shares_and_their_intervals() -> None:
     assert shares["confidence"].high == pytest.approx(0.8, abs=1e-6)
     assert tally.label_share("a").value == 1.0
     assert share(0, 0).high == 1.0
-    assert Tally().shares() == {}
+    assert HourTally().shares() == {}
 
 
 @pytest.mark.parametrize(

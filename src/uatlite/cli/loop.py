@@ -181,21 +181,22 @@ def pick(
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
     from uatlite.scoring.blocks import remembered_layout
-    from uatlite.scoring.review import columns_of_input
+    from uatlite.scoring.mislabelled import suspects
+    from uatlite.scoring.scored_rows import columns_of_input
     from uatlite.text.schema import Layout
     from uatlite.text.write import row_writer
 
     console = shared.messages()
     if errors:
-        found = picking.suspects(scored, label, format=format)
+        suspected = suspects(scored, label, format=format)
         with row_writer(output) as write:
-            for row in found:
+            for row in suspected:
                 write(row)
-        console.print(f"Wrote {output}: {len(found):,} rows are probably mislabelled, the surest first.")
+        console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
         return
     asked = {"text": text, "pair": text_pair, "options": options}
     layout = remembered_layout(scored, Layout(label=None, id=id), asked, columns_of_input(scored), format=format)
-    rows = picking.read_scored(scored, layout, format=format)
+    rows = picking.read_candidates(scored, layout, format=format)
     picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
     picking.write_picked(output, picked)
     for line in picking.describe(picked, len(rows)):

@@ -25,15 +25,13 @@ from uatlite.classifier.several import TOP_LOG_ODDS
 from uatlite.errors import StoreError
 from uatlite.scoring.blocks import Block
 from uatlite.scoring.job import Job, PartCounts
+from uatlite.scoring.scored_rows import INPUT_PREFIX
 from uatlite.text.files import format_of
 from uatlite.text.pieces import Pieces
 from uatlite.trust.rule import trust
 from uatlite.values import Example, Floats
 
 Row = dict[str, Any]
-
-PREFIX = "input_"
-"""Put before the name of a kept column where the output has a column of that name."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _row(example: Example, prediction: Row, job: Job) -> Row:
             value = None  # a table's missing number, which JSON cannot write
         if format_of(job.output) == "parquet" and value is not None and not isinstance(value, str):
             value = json.dumps(value, default=str)  # a Parquet column has one type, and a later row may have another
-        row[f"{PREFIX}{column}" if column in {"id", *prediction} else column] = value
+        row[f"{INPUT_PREFIX}{column}" if column in {"id", *prediction} else column] = value
     return row | prediction
 
 

@@ -5,14 +5,15 @@ Hours are UTC, written as 2026-11-17T04. Old hours are merged into days (2026-11
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import NormalDist
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from uatlite.errors import InputError
+from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.trust.menu import exact_interval
 from uatlite.values import Floats
 
@@ -26,8 +27,8 @@ MILLISECONDS = 1e11
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What the monitor and the time line read of one scored row; `score` is higher where it is more trustworthy."""
+class WatchedRow:
+    """What the monitor and the time line read of a scored row; `score` is higher where it is more trustworthy."""
 
     hour: str
     label: str
@@ -36,6 +37,19 @@ class Outcome:
     scope: float | None = None
     abstain: bool | None = None
     out_of_scope: bool | None = None
+
+    @classmethod
+    def of(cls, row: ScoredRow, score: str, hour: str, *, scoped: bool = True) -> Self:
+        """A row by the name of its score; without `scoped` its scope is left aside. A broken value is a DataError."""
+        return cls(
+            hour=hour,
+            label=row.counted_label,
+            confidence=row.number("confidence"),
+            score=row.score(score),
+            scope=row.number("scope") if scoped else None,
+            abstain=row.truth("abstain"),
+            out_of_scope=row.truth("out_of_scope"),
+        )
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Tally:
+class HourTally:
     """Counts over some rows. Sums of two are the counts over both; `log_martingale` is that of the later one."""
 
     rows: int = 0
@@ -67,9 +81,9 @@ class Tally:
     log_martingale: float = 0.0
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome], log_martingale: float = 0.0) -> Self:
+    def of(cls, rows: Iterable[WatchedRow], log_martingale: float = 0.0) -> Self:
         """The counts over some rows."""
-        rows = list(outcomes)
+        rows = list(rows)
         sure = np.array([row.confidence for row in rows])
         return cls(
             rows=len(rows),
@@ -83,24 +97,24 @@ class Tally:
             log_martingale=log_martingale,
         )
 
-    def __add__(self, other: "Tally") -> "Tally":
+    def __add__(self, other: "HourTally") -> "HourTally":
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMMED}
         labels = dict(Counter(self.labels) + Counter(other.labels))
-        return Tally(**sums, labels=labels, log_martingale=other.log_martingale)
+        return HourTally(**sums, labels=labels, log_martingale=other.log_martingale)
 
     def shares(self) -> dict[str, Share]:
         """The shares that are known, by name: answered, out of scope, confidence."""
-        found: dict[str, Share] = {}
+        shares: dict[str, Share] = {}
         if self.decided:
-            found[ANSWERED] = share(self.answered, self.decided)
+            shares[ANSWERED] = share(self.answered, self.decided)
         if self.scoped:
-            found[OUTSIDE] = share(self.outside, self.scoped)
+            shares[OUTSIDE] = share(self.outside, self.scoped)
         if self.rows:
             mean = self.confidence / self.rows
             spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
             reach = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * spread / self.rows**0.5
-            found[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
-        return found
+            shares[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
+        return shares
 
     def label_share(self, label: str) -> Share:
         """How often a label was predicted."""
@@ -111,51 +125,42 @@ ANSWERED, OUTSIDE, SURE = "answered", "out of scope", "confidence"
 SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
 
 
-def share(found: int, rows: int) -> Share:
+def share(count: int, rows: int) -> Share:
     """A share with its exact interval (Clopper and Pearson)."""
     if not rows:
         return Share(0.0, 0.0, 1.0, 0)
-    low, high = exact_interval(found, rows, CONFIDENCE)
-    return Share(found / rows, float(low), float(high), rows)
+    low, high = exact_interval(count, rows, CONFIDENCE)
+    return Share(count / rows, float(low), float(high), rows)
 
 
 @dataclass(frozen=True)
 class Timeline:
     """The counts of every hour, in the order of time."""
 
-    hours: Mapping[str, Tally] = field(default_factory=dict)
+    hours: Mapping[str, HourTally] = field(default_factory=dict)
 
-    def with_rows(self, outcomes: Sequence[Outcome], logs: Floats) -> "Timeline":
-        """The time line with some more rows: the outcome of each, and log M after it, (rows,)."""
+    def with_rows(self, rows: Sequence[WatchedRow], logs: Floats) -> "Timeline":
+        """The time line with some more rows: each of them, and log M after it, (rows,)."""
         merged = dict(self.hours)
-        places: dict[str, list[int]] = {}
-        for place, outcome in enumerate(outcomes):
-            places.setdefault(outcome.hour, []).append(place)
-        for hour, own in places.items():
-            tally = Tally.of((outcomes[place] for place in own), float(logs[own[-1]]))
+        by_hour: dict[str, list[int]] = {}
+        for i, row in enumerate(rows):
+            by_hour.setdefault(row.hour, []).append(i)
+        for hour, numbers in by_hour.items():
+            tally = HourTally.of((rows[i] for i in numbers), float(logs[numbers[-1]]))
             merged[hour] = merged[hour] + tally if hour in merged else tally
         return Timeline(_thinned(merged))
 
-    def total(self, hours: Iterable[str] | None = None) -> Tally:
+    def total(self, hours: Iterable[str] | None = None) -> HourTally:
         """The counts over some hours, or over all."""
-        total = Tally()
+        total = HourTally()
         for hour in self.hours if hours is None else hours:
             total = total + self.hours[hour]
         return total
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {hour: asdict(tally) for hour, tally in self.hours.items()}
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The time line that `to_dict` described."""
-        return cls({hour: Tally(**tally) for hour, tally in state.items()})
-
-
-def _thinned(hours: Mapping[str, Tally]) -> dict[str, Tally]:
+def _thinned(hours: Mapping[str, HourTally]) -> dict[str, HourTally]:
     """Sorted by time; all but the newest hours are merged into days."""
-    kept: dict[str, Tally] = {}
+    kept: dict[str, HourTally] = {}
     recent = set(sorted(hour for hour in hours if "T" in hour)[-HOURS:])
     for hour in sorted(hours):
         name = hour if hour in recent else hour.partition("T")[0]
@@ -182,5 +187,5 @@ def hour_of(moment: object) -> str:
             moment = datetime.fromtimestamp(seconds / 1000 if seconds > MILLISECONDS else seconds, UTC)
         except (ValueError, OverflowError, OSError):
             raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
-    known = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return known.strftime("%Y-%m-%dT%H")
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H")

@@ -12,32 +12,68 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.saving import read
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
-from uatlite.scoring.scored import Columns, ScoredFile, first_row, scored_files
-from uatlite.scoring.timeline import Outcome, Tally, hour_of
+from uatlite.scoring.scored_rows import ScoredRow, check_columns, column_of_score
+from uatlite.scoring.timeline import HourTally, WatchedRow, hour_of
 from uatlite.scoring.watch_state import Place, WatchState
+from uatlite.scoring.watched_files import GrownFile, first_row, grown_files
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
 
-NumberedRow = tuple[int, Row, Outcome]
-"""The number of a row among all that were counted, the row, and what was read of it."""
 BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
 
 
+@dataclass(frozen=True)
+class WatchedColumns:
+    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time.
+
+    `text` is read for a page alone; where it is named, it must be there.
+    """
+
+    score: str
+    scope: bool
+    time: str | None = None
+    text: str | None = None
+
+    def check(self, row: Row) -> None:
+        """Raise where the first row of a file lacks a column."""
+        scope = ["scope"] if self.scope else []
+        needed = ["confidence", column_of_score(self.score), *scope, *(name for name in (self.time, self.text) if name)]
+        check_columns(ScoredRow(row.values, row.file, row.line), list(dict.fromkeys(needed)))
+
+    def read(self, row: Row, hour: str) -> WatchedRow | None:
+        """What is watched of a row; None where a value cannot be used. `hour` is that of the file."""
+        try:
+            hour = hour if self.time is None else hour_of(row.values.get(self.time))
+            return WatchedRow.of(ScoredRow(row.values, row.file, row.line), self.score, hour, scoped=self.scope)
+        except (InputError, DataError):
+            return None
+
+
+@dataclass(frozen=True)
+class NumberedRow:
+    """A counted row: its number among all that were counted, the row of the file, and what was read of it."""
+
+    number: int
+    row: Row
+    watched: WatchedRow
+
+
 @dataclass(frozen=True, eq=False)
 class Watch:
     """A classifier's calibration, and the file that holds the state."""
 
-    calibration: Calibration
+    calibration: CalibrationRecord
     path: Path
     bound: float | None = None
     """of false alarms over the whole life; None for that of the state, and 0.01 for a new one"""
@@ -64,20 +100,17 @@ class Watch:
                 f"{directory} is not calibrated, so there are no rows to compare with. Run: uatlite calibrate "
                 f"{directory} DATA -o DIR"
             )
-        if not isinstance(calibration, Calibration):
-            raise CalibrationError(f"{directory} gives several answers a text, and a watch is for one answer a text.")
         return cls(calibration, path, bound, time, text)
 
-    @property
+    @cached_property
     def reference(self) -> Reference:
         """The calibration rows as the monitor sees them."""
         return Reference.of(self.calibration.shift, self.calibration.scope)
 
-    @property
-    def columns(self) -> Columns:
+    @cached_property
+    def columns(self) -> WatchedColumns:
         """The columns that are read of a scored row."""
-        reference = self.reference
-        return Columns(reference.score, SCOPE in reference.cells, self.time, self.text)
+        return WatchedColumns(self.reference.score, SCOPE in self.reference.cells, self.time, self.text)
 
     def read(self) -> WatchState:
         """The state on disk; a new one where there is none."""
@@ -107,26 +140,27 @@ class Watch:
     def look(self, source: str, on_rows: Callable[[int], None] = lambda rows: None) -> WatchState:
         """Count every new row of the scored files; `on_rows` is called with the number of each block."""
         with self.locked():
-            state, reference, columns = self.read(), self.reference, self.columns
-            files = scored_files(source, state.files)
+            state = self.read()
+            files = grown_files(source, state.files)
             if (row := first_row(source)) is not None:  # a wrong name is an error even where nothing is new
-                columns.check(row)
+                self.columns.check(row)
             for file in files:
-                for block in blocks(file, columns):
-                    state = state.after(reference, block.outcomes, block.places)
-                    state = state.counting(replace(file.known, line=block.line), block.rejected)
+                line = file.known.line
+                for block in blocks(file, self.columns):
+                    line = block.line
+                    state = state.after(self.reference, block.rows, block.places)
+                    state = state.counting(replace(file.known, line=line), block.rejected)
                     self.write(state)
-                    on_rows(len(block.outcomes))
-                line = next((one.line for one in state.files if one.name == file.known.name), file.known.line)
+                    on_rows(len(block.rows))
                 state = state.counting(replace(file.known, line=line, done=True))
             self.write(state)
         return state
 
-    def count(self, outcomes: Sequence[Outcome], place: str) -> WatchState:
+    def count(self, rows: Sequence[WatchedRow], place: str) -> WatchState:
         """Count rows that are in no file, such as those of a service; `place` says where they are from."""
         with self.locked():
-            state = self.read().after(self.reference, outcomes, [(place, 0)] * len(outcomes))
-            if outcomes:
+            state = self.read().after(self.reference, rows, [(place, 0)] * len(rows))
+            if rows:
                 self.write(state)
         return state
 
@@ -168,59 +202,54 @@ class Watch:
 
 
 @dataclass(frozen=True)
-class ScoredRows:
+class WatchedBlock:
     """Some rows of a file: those that can be used with their places, and how far they reach."""
 
-    outcomes: list[Outcome]
+    rows: list[WatchedRow]
     places: list[Place]
     rejected: int
     line: int
 
 
-def blocks(file: ScoredFile, columns: Columns, most: int = BLOCK) -> Iterator[ScoredRows]:
+def blocks(file: GrownFile, columns: WatchedColumns, most: int = BLOCK) -> Iterator[WatchedBlock]:
     """The rows of a file that are not counted yet, block by block; a row with a value that is no number is rejected."""
     hour, rows = hour_of(file.known.modified / 1e9), file.rows()
     checked = False
-    while some := list(islice(rows, most)):
-        outcomes: list[Outcome] = []
+    while block := list(islice(rows, most)):
+        usable: list[WatchedRow] = []
         places: list[Place] = []
-        for row in some:
+        for row in block:
             if isinstance(row, Reject):
                 continue
             if not checked:
                 columns.check(row)
                 checked = True
-            try:
-                outcomes.append(columns.outcome(row, hour))
-            except InputError:
-                continue
-            places.append((file.path.name, row.line))
-        yield ScoredRows(outcomes, places, len(some) - len(outcomes), some[-1].line)
+            if (watched := columns.read(row, hour)) is not None:
+                usable.append(watched)
+                places.append((file.path.name, row.line))
+        yield WatchedBlock(usable, places, len(block) - len(usable), block[-1].line)
 
 
-def rows_since(watch: Watch, state: WatchState, source: str | None, row: int) -> Iterator[NumberedRow]:
-    """The counted rows from a number on, read again, each with its number; those whose file is gone are left out."""
+def rows_since(watch: Watch, state: WatchState, source: str | None, first: int) -> Iterator[NumberedRow]:
+    """The counted rows from a number on, read again; those whose file is gone are left out."""
     if source is None:
         return
-    columns = watch.columns
     home = Path(source) if Path(source).is_dir() else Path(source).parent
-    ends = [*(one.row for one in state.stretches), state.rows][1:]
+    ends = [*(stretch.row for stretch in state.stretches), state.rows][1:]
     for stretch, end in zip(state.stretches, ends, strict=True):
         path = home / stretch.file
-        if end <= row or not path.exists():
+        if end <= first or not path.exists():
             continue
         number = stretch.row
-        for one in read_rows(path):
+        for row in read_rows(path):
             if number == end:
                 break
-            if isinstance(one, Reject) or one.line < stretch.line:
+            if isinstance(row, Reject) or row.line < stretch.line:
                 continue
-            try:
-                outcome = columns.outcome(one, stretch.hour)
-            except InputError:
+            if (watched := watch.columns.read(row, stretch.hour)) is None:
                 continue
-            if number >= row:
-                yield number, one, outcome
+            if number >= first:
+                yield NumberedRow(number, row, watched)
             number += 1
 
 
@@ -228,7 +257,7 @@ def rows_since(watch: Watch, state: WatchState, source: str | None, row: int) ->
 class ChangedRows:
     """The rows since a change: their counts, the strangest of them, and the rows around the change."""
 
-    tally: Tally
+    tally: HourTally
     strangest: list[NumberedRow]
     around: list[NumberedRow]
 
@@ -237,16 +266,16 @@ def changed_rows(
     watch: Watch, state: WatchState, source: str | None, change: int, *, most: int = 20, around: int = 5
 ) -> ChangedRows:
     """The rows from number `change` on, in one reading. Strangest are the lowest p-values of scope, then of scores."""
-    tally, strangest, near = Tally(), list[NumberedRow](), list[NumberedRow]()
+    tally, strangest, near = HourTally(), list[NumberedRow](), list[NumberedRow]()
     rows = rows_since(watch, state, source, max(change - around, 0))
-    while some := list(islice(rows, BLOCK)):
-        near += [one for one in some if one[0] < change + around]
-        since = [one for one in some if one[0] >= change]
-        tally = tally + Tally.of(outcome for _, _, outcome in since)
+    while block := list(islice(rows, BLOCK)):
+        near += [row for row in block if row.number < change + around]
+        since = [row for row in block if row.number >= change]
+        tally = tally + HourTally.of(row.watched for row in since)
         strangest = heapq.nsmallest(most, [*strangest, *since], key=_trust)
     return ChangedRows(tally, strangest, near)
 
 
 def _trust(row: NumberedRow) -> tuple[float, float]:
-    outcome = row[2]
-    return 1.0 if outcome.scope is None else outcome.scope, outcome.score
+    scope = row.watched.scope
+    return 1.0 if scope is None else scope, row.watched.score

@@ -5,17 +5,18 @@ The monitor and what was counted are stored together, so that no row can be in o
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
+from uatlite.codec import dump, load
 from uatlite.errors import StoreError
-from uatlite.scoring.scored import CountedFile
-from uatlite.scoring.timeline import Outcome, Timeline, spelt_hour
+from uatlite.scoring.timeline import Timeline, WatchedRow, spelt_hour
+from uatlite.scoring.watched_files import CountedFile
 from uatlite.trust.monitor import BOUND, Alarm, Monitor, Reference
 
-FORMAT = 1
+FORMAT = 2
 STRETCHES, FILES = 4000, 4000
 """The latest stretches and files that are remembered."""
 
@@ -78,32 +79,36 @@ class WatchState:
         """Before the first row."""
         return cls(reference.digest, Monitor.begin(reference, bound=bound, seed=seed))
 
-    def after(self, reference: Reference, outcomes: Sequence[Outcome], places: Sequence[Place] = ()) -> "WatchState":
+    def after(self, reference: Reference, rows: Sequence[WatchedRow], places: Sequence[Place] = ()) -> "WatchState":
         """The state after some more rows; `places` are their files and lines, where they are in files."""
-        if not outcomes:
+        if not rows:
             return self
-        if places:
-            return replace(self, stretches=self._stretches(outcomes, places)).after(reference, outcomes)
-        scores = np.array([one.score for one in outcomes])
-        scope = [one.scope for one in outcomes if one.scope is not None]
-        monitor, logs = self.monitor.after(reference, scores, np.array(scope) if scope else None)
-        timeline = self.timeline.with_rows(outcomes, logs)
-        grown = replace(self, monitor=monitor, timeline=timeline, rows=self.rows + len(outcomes))
+        scope = [row.scope for row in rows if row.scope is not None]
+        monitor, logs = self.monitor.after(
+            reference, np.array([row.score for row in rows]), np.array(scope) if scope else None
+        )
+        grown = replace(
+            self,
+            monitor=monitor,
+            timeline=self.timeline.with_rows(rows, logs),
+            rows=self.rows + len(rows),
+            stretches=self._stretches(rows, places) if places else self.stretches,
+        )
         if self.monitor.alarm is None and monitor.alarm is not None:
-            raised = outcomes[self.begun + monitor.alarm.row - 1 - self.rows].hour
+            raised = rows[self.begun + monitor.alarm.row - 1 - self.rows].hour
             return grown._with_alarm(monitor.alarm, raised)
         return grown
 
-    def _stretches(self, outcomes: Sequence[Outcome], places: Sequence[Place]) -> tuple[Stretch, ...]:
-        known = list(self.stretches)
-        for number, (outcome, (file, line)) in enumerate(zip(outcomes, places, strict=True)):
-            if not known or (known[-1].file, known[-1].hour) != (file, outcome.hour):
-                known.append(Stretch(self.rows + number, file, line, outcome.hour))
-        return tuple(known[-STRETCHES:])
+    def _stretches(self, rows: Sequence[WatchedRow], places: Sequence[Place]) -> tuple[Stretch, ...]:
+        stretches = list(self.stretches)
+        for number, (row, (file, line)) in enumerate(zip(rows, places, strict=True)):
+            if not stretches or (stretches[-1].file, stretches[-1].hour) != (file, row.hour):
+                stretches.append(Stretch(self.rows + number, file, line, row.hour))
+        return tuple(stretches[-STRETCHES:])
 
     def counting(self, file: CountedFile, rejected: int = 0) -> "WatchState":
         """The state with a file counted up to a line, and some rows that could not be used."""
-        others = [one for one in self.files if one.name != file.name]
+        others = [counted for counted in self.files if counted.name != file.name]
         return replace(self, files=(*others, file)[-FILES:], rejected=self.rejected + rejected)
 
     def _with_alarm(self, alarm: Alarm, raised: str) -> "WatchState":
@@ -116,7 +121,7 @@ class WatchState:
 
     def stretch_of(self, row: int) -> Stretch | None:
         """The stretch that holds a row; None where it was forgotten."""
-        return next((one for one in reversed(self.stretches) if one.row <= row), None)
+        return next((stretch for stretch in reversed(self.stretches) if stretch.row <= row), None)
 
     def acknowledged(self, reference: Reference, *, fresh: bool) -> "WatchState":
         """After an alarm: begin again. With `fresh` the rows from now on are the new normal."""
@@ -171,38 +176,14 @@ class WatchState:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {
-            "format": FORMAT,
-            "reference": self.reference,
-            "rows": self.rows,
-            "rejected": self.rejected,
-            "begun": self.begun,
-            "alarms": [asdict(one) for one in self.alarms],
-            "monitor": self.monitor.to_dict(),
-            "timeline": self.timeline.to_dict(),
-            "files": [asdict(one) for one in self.files],
-            "stretches": [asdict(one) for one in self.stretches],
-        }
+        return {"format": FORMAT, **dump(self)}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+    def from_dict(cls, state: Any) -> Self:
         """The state that `to_dict` described."""
-        try:
-            if state["format"] != FORMAT:
-                raise StoreError(
-                    f"the state has the format {state['format']}, this version of uatlite reads {FORMAT}; "
-                    "begin a new state file."
-                )
-            return cls(
-                reference=state["reference"],
-                monitor=Monitor.from_dict(state["monitor"]),
-                rows=int(state["rows"]),
-                rejected=int(state["rejected"]),
-                begun=int(state["begun"]),
-                timeline=Timeline.from_dict(state["timeline"]),
-                files=tuple(CountedFile(**one) for one in state["files"]),
-                stretches=tuple(Stretch(**one) for one in state["stretches"]),
-                alarms=tuple(PastAlarm(**one) for one in state["alarms"]),
+        values = dict(state) if isinstance(state, Mapping) else {}
+        if (format := values.pop("format", FORMAT)) != FORMAT:
+            raise StoreError(
+                f"the state has the format {format}, this version of uatlite reads {FORMAT}; begin a new state file."
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"the state is broken ({error!r}); begin a new state file.") from error
+        return load(cls, values, advice="begin a new state file.")

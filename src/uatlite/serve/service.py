@@ -197,10 +197,5 @@ def traffic_monitor(calibration: CalibrationRecord | None, path: Path | None) ->
         return None
     watch = None
     if path is not None:
-        if not isinstance(calibration, Calibration):
-            raise CalibrationError(
-                f"{path} cannot keep what is known of the traffic: a watch is for one answer a text, and this model "
-                "gives several. /metrics and /model watch it while the service runs."
-            )
         watch = Watch(calibration, path, patience=PATIENCE)
     return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)

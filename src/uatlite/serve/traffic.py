@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.errors import UATLiteError
 from uatlite.scoring.parts import measures_of, shift_scores
-from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.scoring.scored_rows import ScoredRow
+from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.schema import Answer
@@ -55,14 +56,6 @@ class Readings:
         return cls(rows, shift_scores(score, measures), measures.scope)
 
 
-def counted_label(row: Mapping[str, Any]) -> str:
-    """What a text is counted under: its label; of several answers the only one, "none" or "several"."""
-    if "label" in row:
-        return str(row["label"])
-    reported = row["labels"] if "labels" in row else [one["label"] for one in row["entities"] if one["reported"]]
-    return "none" if not reported else str(reported[0]) if len(set(reported)) == 1 else "several"
-
-
 @lru_cache(maxsize=1)
 def _spelt(hour: float) -> str:
     """An hour since 1970 as the time line writes it; spelling it for each request would cost more than counting."""
@@ -81,7 +74,7 @@ class TrafficMonitor:
         self._reference = reference
         self._watch = watch
         self._state = WatchState.begin(reference) if watch is None else watch.read()
-        self._pending: deque[Outcome] = deque(maxlen=PENDING)
+        self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
 
     def add(self, readings: Readings) -> None:
@@ -89,7 +82,7 @@ class TrafficMonitor:
         hour = _spelt(time.time() // 3600)
         known = ("scope", "abstain", "out_of_scope")
         self._pending.extend(
-            Outcome(hour, counted_label(row), row["confidence"], score, *(row.get(name) for name in known))
+            WatchedRow(hour, ScoredRow(row).counted_label, row["confidence"], score, *(row.get(name) for name in known))
             for row, score in zip(readings.rows, readings.scores.tolist(), strict=True)
             if math.isfinite(score)
         )
@@ -105,7 +98,7 @@ class TrafficMonitor:
                 logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
             return self._state
 
-    def _after(self, outcomes: list[Outcome]) -> WatchState:
+    def _after(self, outcomes: list[WatchedRow]) -> WatchState:
         if self._watch is not None:
             return self._watch.count(outcomes, SERVED)
         return self._state.after(self._reference, outcomes, [(SERVED, 0)] * len(outcomes))

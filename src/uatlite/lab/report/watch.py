@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uatlite import __version__
 from uatlite.lab.report.build import style_sheet, template
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, Record, RenderedFigure, figure_of, percent, render
-from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, Share, Tally, Timeline, spelt_hour
-from uatlite.scoring.watch import Watch, changed_rows
+from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, Timeline, spelt_hour
+from uatlite.scoring.watch import NumberedRow, Watch, changed_rows
 from uatlite.scoring.watch_state import PastAlarm, WatchState
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.shift import Usual
@@ -141,14 +141,14 @@ def summarise_watch(watch: Watch, state: WatchState, source: str | None) -> Watc
         limit=1.0 / state.monitor.bound,
         comparisons=tuple(Comparison(NAMES[name], expected[name], old.get(name), new.get(name)) for name in shown),
         labels=_labels(usual, before, since),
-        texts=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.strangest),
-        around=tuple(_shown(number, row, outcome, text) for number, row, outcome in changed.around),
+        texts=tuple(_shown(row, text) for row in changed.strangest),
+        around=tuple(_shown(row, text) for row in changed.around),
         affected=state.rows - change if alarm is not None else state.rows,
         latest=state.latest(),
     )
 
 
-def _labels(usual: Usual | None, before: Tally, since: Tally | None) -> tuple[Comparison, ...]:
+def _labels(usual: Usual | None, before: HourTally, since: HourTally | None) -> tuple[Comparison, ...]:
     known = {} if usual is None else usual.labels
     names = dict.fromkeys([*known, *before.labels, *({} if since is None else since.labels)])
     found = [
@@ -163,11 +163,14 @@ def _labels(usual: Usual | None, before: Tally, since: Tally | None) -> tuple[Co
     return tuple(sorted(found, key=lambda one: -one.moved)[:LABELS])
 
 
-def _shown(number: int, row: Any, outcome: Any, text: str) -> ShownRow:
+def _shown(numbered: NumberedRow, text: str) -> ShownRow:
+    row, watched = numbered.row, numbered.watched
     value = row.values.get(text, row.values.get(f"input_{text}"))
     place = f"{row.file}, line {row.line}"
     words = None if value is None else str(value)
-    return ShownRow(number + 1, place, words, outcome.label, outcome.confidence, outcome.scope, outcome.abstain)
+    return ShownRow(
+        numbered.number + 1, place, words, watched.label, watched.confidence, watched.scope, watched.abstain
+    )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scored rows read back: every complete row once, however files grow."""
+"""The files that a watch counts: every complete row once, however they grow."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.errors import DataError, InputError
-from uatlite.scoring.scored import Columns, CountedFile, scored_files
+from uatlite.errors import DataError
+from uatlite.scoring.watched_files import CountedFile, grown_files
 from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
-
-COLUMNS = Columns("logit-margin", scope=True)
 
 
 def line(number: int) -> str:
@@ -22,7 +20,7 @@ def taken(source: Path, counted: list[CountedFile]) -> tuple[list[object], list[
     """The ids of the new rows, and the files as they are counted afterwards."""
     ids: list[object] = []
     known = {one.name: one for one in counted}
-    for file in scored_files(str(source), counted):
+    for file in grown_files(str(source), counted):
         last = file.known.line
         for row in file.rows():
             ids.append(row.values["id"] if isinstance(row, Row) else "reject")
@@ -83,59 +81,25 @@ def test_parquet_gzip_and_what_predict_writes_beside(tmp_path: Path) -> None:
                 write({"id": f"{name}{number}", "label": "x"})
     (tmp_path / "a.parquet.rejects.jsonl").write_text(line(7))
     (tmp_path / "a.parquet.summary.json").write_text("{}")
+    (tmp_path / "a.parquet.review.csv").write_text("id,why\n7,cut\n")
     ids, counted = taken(tmp_path, [])
     assert ids == [f"{name}{number}" for name in ("a.parquet", "b.jsonl.gz", "c.csv") for number in range(3)]
     assert taken(tmp_path, counted)[0] == []
 
 
 def test_an_empty_directory_has_no_rows_yet(tmp_path: Path) -> None:
-    assert scored_files(str(tmp_path), []) == []
+    assert grown_files(str(tmp_path), []) == []
     (tmp_path / "new.jsonl").write_text("")
     assert taken(tmp_path, []) == ([], [CountedFile(**vars(_only(tmp_path)))])
 
 
 def _only(source: Path) -> CountedFile:
-    (file,) = scored_files(str(source), [])
+    (file,) = grown_files(str(source), [])
     return replace(file.known, done=True)
 
 
 def test_addresses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="remote"):
-        scored_files("s3://bucket/rows", [])
+        grown_files("s3://bucket/rows", [])
     with pytest.raises(DataError, match="does not exist"):
-        scored_files(str(tmp_path / "nothing"), [])
-
-
-def test_outcomes_of_every_format(tmp_path: Path) -> None:
-    row: dict[str, object] = {
-        "label": "a", "confidence": 0.9, "logit_margin": 2.5, "scope": 0.25, "abstain": True, "out_of_scope": False,
-    }  # fmt: skip
-    found = []
-    for name in ("a.parquet", "b.jsonl", "c.csv"):
-        with row_writer(tmp_path / name) as write:
-            write(row)
-        (file,) = scored_files(str(tmp_path / name), [])
-        (read,) = file.rows()
-        assert isinstance(read, Row)
-        COLUMNS.check(read)
-        found.append(COLUMNS.outcome(read, "2026-11-17T04"))
-    assert found[0] == found[1] == found[2]
-    assert (found[0].score, found[0].scope, found[0].abstain, found[0].out_of_scope) == (2.5, 0.25, True, False)
-
-
-def test_a_score_is_higher_where_it_is_more_trustworthy() -> None:
-    values = {"label": "a", "confidence": 0.9, "entropy": 0.3, "time": "2026-11-17 06:30:00+02:00"}
-    columns = Columns("entropy", scope=False, time="time")
-    outcome = columns.outcome(Row("f", 1, values), "1970-01-01T00")
-    assert (outcome.score, outcome.hour, outcome.scope, outcome.abstain) == (-0.3, "2026-11-17T04", None, None)
-    for bad in ({**values, "entropy": "high"}, {**values, "entropy": "nan"}, {**values, "time": "soon"}):
-        with pytest.raises(InputError):
-            columns.outcome(Row("f", 1, bad), "1970-01-01T00")
-
-
-def test_a_missing_column_says_which_are_needed() -> None:
-    row = Row("rows.csv", 2, {"label": "a", "confidence": "0.5"})
-    with pytest.raises(DataError) as caught:
-        COLUMNS.check(row)
-    assert "no column 'logit_margin'" in str(caught.value)
-    assert "label, confidence, logit_margin, scope" in str(caught.value)
+        grown_files(str(tmp_path / "nothing"), [])

@@ -1,83 +1,21 @@
-"""The rows that `uatlite predict` wrote, read back: which files are new or have grown, and the outcome of each row.
+"""The scored files that a watch counts: which are new or have grown, and their rows that are not counted yet.
 
 A file is known by its name and the hash of the bytes that were counted: it may grow, and a file that was rewritten or
 has got another name is an error. A line without a line end is still being written, and waits.
 """
 
 import hashlib
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uatlite.errors import DataError, InputError
-from uatlite.scoring.timeline import Outcome, hour_of
+from uatlite.errors import DataError
 from uatlite.text.files import is_remote, row_files
 from uatlite.text.rows import Reject, Row, read_rows
 
-BESIDE = (".rejects.jsonl",)
+BESIDE = (".rejects.jsonl", ".review.csv")
 """How the names of files end that `predict` writes beside its rows."""
 CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time.
-
-    `text` is read for a page alone; where it is named, it must be there.
-    """
-
-    score: str
-    scope: bool
-    time: str | None = None
-    text: str | None = None
-
-    @property
-    def needed(self) -> list[str]:
-        """The columns that every row must have."""
-        names = ["label", "confidence", self.score.replace("-", "_"), *(["scope"] if self.scope else [])]
-        return list(dict.fromkeys([*names, *(name for name in (self.time, self.text) if name)]))
-
-    def check(self, row: Row) -> None:
-        """Raise where the first row of a file lacks a column."""
-        missing = [name for name in self.needed if name not in row.values]
-        if missing:
-            raise DataError(
-                f"{row.file} has no column {missing[0]!r}. Watching takes the columns {', '.join(self.needed)}, as "
-                f"'uatlite predict' writes them with this classifier; this file has: {', '.join(row.values)}."
-            )
-
-    def outcome(self, row: Row, hour: str) -> Outcome:
-        """What the monitor reads of a row; raises `InputError` where a value cannot be used.
-
-        `hour` is that of the file, for rows without a time column.
-        """
-        values = row.values
-        # In a score of trust, higher is more trustworthy; of these columns, higher is less so.
-        sign = -1.0 if self.score in ("entropy", "mutual-information", "variance") else 1.0
-        return Outcome(
-            hour=hour if self.time is None else hour_of(values.get(self.time)),
-            label=str(values["label"]),
-            confidence=_number(values, "confidence"),
-            score=sign * _number(values, self.score.replace("-", "_")),
-            scope=_number(values, "scope") if self.scope else None,
-            abstain=_truth(values.get("abstain")),
-            out_of_scope=_truth(values.get("out_of_scope")),
-        )
-
-
-def _number(values: Mapping[str, object], name: str) -> float:
-    try:
-        number = float(str(values[name]))
-    except (KeyError, ValueError):
-        raise InputError(f"{name} is {values.get(name)!r}, not a number") from None
-    if not math.isfinite(number):
-        raise InputError(f"{name} is {number}, not a finite number")
-    return number
-
-
-def _truth(value: object) -> bool | None:
-    return None if value is None or value == "" else str(value).lower() == "true"
 
 
 @dataclass(frozen=True)
@@ -95,7 +33,7 @@ class CountedFile:
 
 
 @dataclass(frozen=True)
-class ScoredFile:
+class GrownFile:
     """A file to read on, from the row after `known.line`; `lines` are complete, None where all are."""
 
     path: Path
@@ -121,11 +59,11 @@ class ScoredFile:
             yield waiting
 
 
-def scored_files(source: str, counted: Sequence[CountedFile]) -> list[ScoredFile]:
+def grown_files(source: str, counted: Sequence[CountedFile]) -> list[GrownFile]:
     """The files with rows that are not counted, in the order of their names."""
     if is_remote(source):
         raise DataError(f"{source} is remote: watching takes files on this machine, whose bytes it can compare.")
-    return [scored for path in _files(source) if (scored := _look(path, counted)) is not None]
+    return [file for path in _files(source) if (file := _look(path, counted)) is not None]
 
 
 def first_row(source: str) -> Row | None:
@@ -139,7 +77,7 @@ def _files(source: str) -> list[Path]:
     return [path for path in files if not path.name.endswith(BESIDE)]
 
 
-def _look(path: Path, counted: Sequence[CountedFile]) -> ScoredFile | None:
+def _look(path: Path, counted: Sequence[CountedFile]) -> GrownFile | None:
     """The file as it is now; None where nothing is new. Raises where counted rows changed, or their file's name."""
     before = next((file for file in counted if file.name == path.name), None)
     stat = path.stat()
@@ -161,7 +99,7 @@ def _look(path: Path, counted: Sequence[CountedFile]) -> ScoredFile | None:
         )
     known = CountedFile(path.name, stat.st_size, digests[stat.st_size], stat.st_mtime_ns, line)
     packed = path.suffix.lower() in (".parquet", ".gz")
-    return ScoredFile(path, known, None if packed else lines)
+    return GrownFile(path, known, None if packed else lines)
 
 
 def _digests(path: Path, sizes: set[int]) -> tuple[dict[int, str], int]:

@@ -1,0 +1,167 @@
+"""A row that `uatlite predict` wrote, read back: the one reader for picking, reviewing, watching and rechecking.
+
+Rows of a service, and of the finished parts of a run, are read in the same way, without a file.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uatlite.errors import DataError
+from uatlite.text.pieces import read_record
+from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.trust.rule import SCORES
+
+ANSWERS = ("label", "labels", "entities")
+"""The first column of a prediction: one label, many, or entities. The id and the kept columns stand before it."""
+NONE, SEVERAL = "none", "several"
+"""What a text is counted under that has no answer, or answers of several labels."""
+INPUT_PREFIX = "input_"
+"""Put before the name of a kept column where the prediction has a column of that name."""
+TRUE, FALSE = ("true", "1"), ("false", "0")
+"""How truth values are written, in whatever case."""
+
+
+@dataclass(frozen=True)
+class ScoredRow:
+    """The columns of one row of output, with its place where it is of a file; CSV has every value as text."""
+
+    values: Mapping[str, Any]
+    file: str = ""
+    line: int = 0
+
+    @property
+    def answer_column(self) -> str | None:
+        """The first column of the prediction; None where there is no prediction. A kept column may have such a name."""
+        return next((column for column in reversed(list(self.values)) if column in ANSWERS), None)
+
+    @property
+    def kept(self) -> list[str]:
+        """The columns of the input that the row holds, the id first: those before the prediction."""
+        columns = list(self.values)
+        return columns[: columns.index(self.answer_column)] if self.answer_column else columns
+
+    @property
+    def answer(self) -> Any:
+        """What is said about the text, as gold is written: its label, a list of labels, or a list of entities.
+
+        Of several answers only those that are reported.
+        """
+        column = self.answer_column
+        if column == "entities":
+            return [
+                {name: entity[name] for name in ("start", "end", "text", "label")}
+                for entity in self.listed("entities")
+                if entity["reported"]
+            ]
+        return self.listed("labels") if column == "labels" else str(self.values.get("label", ""))
+
+    @property
+    def counted_label(self) -> str:
+        """The label that the text is counted under: its own, the only one that is reported, "none" or "several"."""
+        answer = self.answer
+        if isinstance(answer, str):
+            return answer
+        names = {entry["label"] if isinstance(entry, Mapping) else str(entry) for entry in answer}
+        return SEVERAL if len(names) > 1 else next(iter(names), NONE)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the text is answered; it is where the row holds no decision."""
+        return not self.truth("abstain")
+
+    def score(self, name: str) -> float:
+        """What a rule, or a shift, ranks rows by: higher where the row is more trustworthy."""
+        if name not in SCORES:  # a column of its own, as the log-odds of several answers
+            return self.number(name)
+        figures: Any = _Figures(self)
+        return float(SCORES[name](figures))
+
+    def number(self, column: str) -> float:
+        """A number that must be there, and finite."""
+        number = self.optional(column)
+        if number is None or not math.isfinite(number):
+            raise self._fault(column, "a finite number")
+        return number
+
+    def optional(self, column: str) -> float | None:
+        """A number; None where there is none."""
+        value = self.values.get(column)
+        if isinstance(value, float):
+            return value
+        if value is None or value == "":
+            return None
+        try:
+            return float(str(value))
+        except ValueError as error:
+            raise self._fault(column, "a number") from error
+
+    def truth(self, column: str) -> bool | None:
+        """A truth value; None where there is none."""
+        value = self.values.get(column)
+        if isinstance(value, bool):
+            return value
+        spelt = "" if value is None else str(value).strip().lower()
+        if spelt not in ("", *TRUE, *FALSE):
+            raise self._fault(column, "true or false")
+        return spelt in TRUE if spelt else None
+
+    def listed(self, column: str) -> list[Any]:
+        """A list; CSV has it as JSON."""
+        value = self.values.get(column)
+        return list((json.loads(value) if isinstance(value, str) and value else value) or ())
+
+    def _fault(self, column: str, what: str) -> DataError:
+        where = f"{self.file}, line {self.line}: " if self.file else ""
+        return DataError(f"{where}column {column!r} holds {self.values.get(column)!r}, where {what} is needed.")
+
+
+class _Figures:
+    """The numbers of a row as attributes, which is how the table of scores reads them off predictions too."""
+
+    def __init__(self, row: ScoredRow) -> None:
+        self._row = row
+
+    def __getattr__(self, name: str) -> float:
+        return self._row.number(name)
+
+
+def column_of_score(name: str) -> str:
+    """The column that holds a score."""
+    return name.replace("-", "_")
+
+
+def read_scored(source: str | Path, needed: Sequence[str], *, format: str | None = None) -> Iterator[ScoredRow]:
+    """The rows of a file that `predict` wrote."""
+    return scored_rows(read_rows(source, format=format), needed)
+
+
+def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator[ScoredRow]:
+    """The same rows to read from. A row that cannot be read is an error, and so is a missing column."""
+    for number, row in enumerate(rows):
+        if isinstance(row, Reject):
+            raise DataError(f"{row.file}, line {row.line}: {row.reason}. Score the rows again.")
+        scored = ScoredRow(row.values, row.file, row.line)
+        if not number:
+            check_columns(scored, needed)
+        yield scored
+
+
+def check_columns(row: ScoredRow, needed: Sequence[str]) -> None:
+    """Raise where the first row of a file has no prediction, or lacks one of the other columns that are needed."""
+    answers = ANSWERS[:1] if row.answer_column is None else ()
+    if missing := [column for column in (*answers, *needed) if column not in row.values]:
+        raise DataError(
+            f"{row.file} has no column {missing[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
+            f"{', '.join(row.values)}. Needed are: {', '.join([row.answer_column or ANSWERS[0], *needed])}."
+        )
+
+
+def columns_of_input(scored: str | Path) -> dict[str, str]:
+    """Role -> column (`Layout.columns`) of the file that was scored, by the summary beside; empty without one."""
+    record = read_record(Path(f"{scored}.summary.json")) or {}
+    columns = record.get("job", {}).get("columns", {})
+    return {role: columns[role] for role in ("text", "pair", "options") if columns.get(role) is not None}
