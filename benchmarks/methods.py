@@ -30,7 +30,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from uatlite.lab.evaluate.compare import Resampling, Score
+from uatlite.lab.evaluate.comparison import Resampling, Score
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare

@@ -192,7 +192,7 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
-    from uatlite.lab.evaluate.compare import Resampling
+    from uatlite.lab.evaluate.comparison import Resampling
     from uatlite.lab.evaluate.plan import (
         Plan,
         as_sets,

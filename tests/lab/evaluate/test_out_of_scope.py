@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import uatlite.lab.evaluate.out_of_scope as room
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.out_of_scope import mixed_of, outside_texts, scope_texts
 from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import OutOfScope, Results

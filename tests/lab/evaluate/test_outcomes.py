@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.outcomes import (
     DIRECTIONS,
     HEADLINE,

@@ -13,7 +13,7 @@ from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.several import sigmoid
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.plan import SetChoice, parse_answer_contenders
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.lab.evaluate.results import Results

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics, suggestion
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store

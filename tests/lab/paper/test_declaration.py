@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from uatlite.errors import ConfigurationError
+from uatlite.lab.evaluate.comparison import DERIVATIONS
 from uatlite.lab.paper.declaration import (
     DECLARATIONS,
     NAMES,
@@ -14,7 +15,6 @@ from uatlite.lab.paper.declaration import (
     substitute_backbones,
 )
 from uatlite.lab.paper.grid import measure_of
-from uatlite.lab.paper.measurement import DERIVATIONS
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 
 

@@ -15,7 +15,7 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.compare import Resampling, Score
+from uatlite.lab.evaluate.comparison import Resampling, Score
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.tables import cell, heading, legend, tables_of
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import CalibrationError, DataError, MissingDependency
-from uatlite.lab.evaluate.compare import Resampling, Scores, compare
+from uatlite.lab.evaluate.comparison import Resampling, Scores, compare
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, class_indices, class_probabilities, doubt_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan
 from uatlite.lab.evaluate.store import StoredPredictions

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.compare import Resampling, Scores, Tick, compare
+from uatlite.lab.evaluate.comparison import Resampling, Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
 from uatlite.metrics.metric import Better

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.outcomes import HEADLINE
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.lab.evaluate.compare import Resampling
+from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.metrics.bootstrap import Estimate, Interval, intervals
 from uatlite.metrics.metric import Statistic, ratio
 from uatlite.trust.grouped import GroupedRule

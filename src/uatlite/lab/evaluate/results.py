@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from uatlite.lab.evaluate.compare import Resampling, Score, Scores
+from uatlite.codec import dump
+from uatlite.lab.evaluate.comparison import Resampling, Score, Scores
 from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
@@ -96,7 +97,7 @@ class Results:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
-        values["resampling"] = asdict(self.resampling)
+        values["resampling"] = dump(self.resampling)
         values["own_file"] = self.own_file and self.own_file.to_dict()
         values["promises"] = [asdict(one) for one in self.promises]
         values["verdict"] = self.verdict and self.verdict.to_dict()

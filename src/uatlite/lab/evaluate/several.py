@@ -26,7 +26,7 @@ from uatlite.lab.evaluate.answer_outcomes import (
     outcome_of,
     reported_of,
 )
-from uatlite.lab.evaluate.compare import Resampling, compare
+from uatlite.lab.evaluate.comparison import Resampling, compare
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import ANSWERS, CALIBRATION, AnswerContender, SetChoice
 from uatlite.lab.evaluate.predict import PACKAGES

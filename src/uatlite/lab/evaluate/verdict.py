@@ -7,19 +7,15 @@ of equally cheap ones, the one with the better mean. Each pair is tested by itse
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from uatlite.lab.evaluate.compare import Score, Scores
+from uatlite.lab.evaluate.comparison import Relation, Score, Scores, relation
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
-from uatlite.metrics.bootstrap import Interval
-from uatlite.metrics.metric import Better
 
 COSTS = (1.0, 2.0, 5.0, 10.0)
 """Passes of a text; the dearest contender's own are added where it takes more."""
 METRIC = "nll"
 """The proper score that the verdict is by; the first scored metric with a better direction where it was not scored."""
-
-Relation = Literal["better", "level", "worse"]
 
 
 @dataclass(frozen=True)
@@ -58,13 +54,6 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         return {**asdict(self), "recommended": self.recommended}
-
-
-def relation(apart: Interval, better: Better) -> Relation:
-    """How one contender stands to another, by the interval of the one's score minus the other's."""
-    if not apart.excludes(0.0):
-        return "level"
-    return "better" if (apart.low > 0) == (better == "higher") else "worse"
 
 
 def verdict_metric(metrics: Sequence[str]) -> str | None:

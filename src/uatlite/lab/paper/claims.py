@@ -1,15 +1,23 @@
-"""Verdicts on the paper's claims: whether each comparison held here, and whether the paper's own numbers show it."""
+"""Verdicts on the paper's claims, and what a reader wants first of all tables: the findings.
+
+A verdict says whether a comparison held here, and whether the paper's own numbers show it. The findings are the claims
+by what became of them on models that learned their task, and our own methods beside the paper's. All of it is read
+off the filled tables; nothing is computed from predictions.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
 
-import numpy as np
-
+from uatlite.lab.evaluate.comparison import Measurement, Relation, relation
+from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.declaration import Claim, Declaration, find_cell
-from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.measurement import Measurement, combine, difference
+from uatlite.lab.paper.grid import Grid
+from uatlite.lab.paper.scores import Learning, most_seeds
 from uatlite.metrics.bootstrap import Interval
+from uatlite.metrics.metric import Better
 
 HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
     "held",
@@ -26,8 +34,21 @@ SINGLE = {
 }
 """What is said in place of an outcome that rests on one sentence and one seed: nothing shows how chance moves it."""
 UNTOLD = (LIKELY, UNLIKELY, *SINGLE.values())
-MOST_ROWS = 1_000_000
-"""Nobody labels more than this to tell two methods apart."""
+GROUPS = {
+    "Held": (HELD,),
+    "Did not hold": (REVERSED, ALIKE),
+    "Could not be told": UNTOLD,
+    "Not learned": (UNLEARNED,),
+}
+"""heading -> the outcomes under it"""
+OWN_METHODS = ("analytic", "distilled")
+RIVALS = ("uat", "uat+ts", "base+ts")
+"""Rows that our own methods are compared with, where a table has them."""
+ARROWS: Mapping[str, Better] = {"↓": "lower", "↑": "higher"}
+"""The last character of a column's heading -> which direction is better."""
+
+
+# ── verdicts ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -47,8 +68,6 @@ class Verdict:
     unlearned: tuple[str, ...] = ()
     """the models behind it that have not learned their task, in words"""
     rows: int = 0
-    rows_to_tell: float | None = None
-    """where chance decides: how many rows could tell, if the difference is as large as here; infinite: more seeds"""
 
     @property
     def sentence(self) -> str:
@@ -58,23 +77,11 @@ class Verdict:
         if self.here is None:
             return f"{self.compared}: not run here."
         interval = "" if math.isnan(self.here.low) else f" ({_signed(self.here.low)} to {_signed(self.here.high)})"
-        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here{self.remedy}"
+        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here"
         if self.paper is None:
             return f"{text}."
         agrees = "" if self.paper_agrees else ", against its own claim"
         return f"{text}; {_signed(self.paper)} in the paper{agrees}."
-
-    @property
-    def remedy(self) -> str:
-        """How many rows could tell, in words; nothing where it was told."""
-        if self.rows_to_tell is None:
-            return ""
-        if math.isinf(self.rows_to_tell):
-            return f" (of {self.rows:,} rows; no number of rows could tell, more seeds could)"
-        if self.rows_to_tell > MOST_ROWS:
-            return f" (of {self.rows:,} rows; a million could not tell)"
-        digits = max(0, len(str(int(self.rows_to_tell))) - 2)
-        return f" (of {self.rows:,} rows; about {int(round(self.rows_to_tell, -digits)):,} could tell)"
 
 
 def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
@@ -87,74 +94,62 @@ def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
     ]
 
 
-def _verdict(claim: Claim, declaration: Declaration, grids: dict[str, Grid], left: str, right: str | float) -> Verdict:
-    one, row, column = _cell(declaration, grids, left)
-    cells = [one]
-    other: Measurement | float | None
-    if isinstance(right, str):
-        cell, other_row, other_column = _cell(declaration, grids, right)
-        cells.append(cell)
-        other, printed = cell.measurement, cell.paper
-        if column == other_column:
-            compared = f"{row} {claim.relation} {other_row}, {column}"
-        elif row == other_row:
-            compared = f"{row}: {column} {claim.relation} {other_column}"
-        else:
-            compared = f"{row}, {column} {claim.relation} {other_row}, {other_column}"
-    else:
-        other = printed = right
-        compared = f"{row}, {column} {claim.relation} {right:g}"
-    paper = None if one.paper is None or printed is None else one.paper - printed
-    unlearned = tuple(dict.fromkeys(model.sentence for cell in cells for model in cell.unlearned))
-    difference = None if unlearned else _difference(one.measurement, other)
-    here = None if difference is None else interval_or_point(difference)
+@dataclass(frozen=True)
+class _Side:
+    """One side of a comparison: a cell and its headings, or a plain number."""
+
+    measurement: Measurement | float | None
+    printed: float | None
+    row: str = ""
+    column: str = ""
+    learning: tuple[Learning, ...] = ()
+
+
+def _side(declaration: Declaration, grids: Mapping[str, Grid], address: str | float) -> _Side:
+    if not isinstance(address, str):
+        return _Side(address, address)
+    panel, row, column = find_cell(declaration, address)
+    title = f"{panel.title}, " if len(declaration.panels) > 1 and panel.title else ""
+    cell = grids[panel.key].cells[row.key, column.key]
+    return _Side(cell.measurement, cell.paper, row.heading, f"{title}{column.heading}", cell.learning)
+
+
+def _verdict(
+    claim: Claim, declaration: Declaration, grids: Mapping[str, Grid], left: str, right: str | float
+) -> Verdict:
+    one, other = _side(declaration, grids, left), _side(declaration, grids, right)
+    learning = (*one.learning, *other.learning)
+    paper = None if one.printed is None or other.printed is None else one.printed - other.printed
+    unlearned = tuple(dict.fromkeys(model.sentence for model in learning if not model.learned))
+    apart = None
+    if isinstance(one.measurement, Measurement) and other.measurement is not None and not unlearned:
+        apart = one.measurement.minus(other.measurement)
+    here = None if apart is None else apart.interval_or_point()
     outcome = UNLEARNED if unlearned else UNKNOWN if here is None else outcome_of(claim, here)
-    if here is not None and math.isnan(here.low) and any(cell.learning for cell in cells):  # cost needs no interval
+    if here is not None and math.isnan(here.low) and learning:  # cost needs no interval
         outcome = SINGLE.get(outcome, outcome)
-    unsure = difference is not None and here is not None and outcome in (LIKELY, UNLIKELY)
     return Verdict(
         says=claim.says,
-        compared=compared,
+        compared=_compared(claim, one, other),
         outcome=outcome,
         here=here,
         paper=paper,
         paper_agrees=None if paper is None else _agrees(claim, paper),
         ours=claim.ours,
         unlearned=unlearned,
-        rows=0 if difference is None else difference.rows,
-        rows_to_tell=difference.rows_to_tell(_apart(claim, here.point)) if unsure and difference and here else None,
+        rows=0 if apart is None else apart.rows,
     )
 
 
-def _apart(claim: Claim, point: float) -> float:
-    """How far a difference lies from the nearest value with another verdict."""
-    return abs(abs(point) - claim.tolerance) if claim.relation == "~" else abs(point)
-
-
-def _cell(declaration: Declaration, grids: dict[str, Grid], address: str) -> tuple[Cell, str, str]:
-    """A cell and the headings of its row and column."""
-    panel, row, column = find_cell(declaration, address)
-    title = f"{panel.title}, " if len(declaration.panels) > 1 and panel.title else ""
-    return grids[panel.key].cells[row.key, column.key], row.heading, f"{title}{column.heading}"
-
-
-def _difference(first: Measurement | None, second: Measurement | float | None) -> Measurement | None:
-    """The first minus the second, on the same resamples; a plain number shifts the first."""
-    if first is None or second is None:
-        return None
-    if isinstance(second, float | int):
-        second = Measurement(
-            values=tuple(float(second) for _ in first.values),
-            rows=first.rows,
-            drawn=None if first.drawn is None else np.full_like(first.drawn, second),
-            truth=None if first.truth is None else float(second),
-        )
-    return combine([first, second], difference, linear=True)
-
-
-def interval_or_point(measurement: Measurement) -> Interval:
-    """The interval of a number; where nothing was resampled its ends are NaN."""
-    return measurement.interval() or Interval(measurement.mean, math.nan, math.nan)
+def _compared(claim: Claim, one: _Side, other: _Side) -> str:
+    """'UAT-Lite < BERT-base, MNLI': what is the same on both sides is said once."""
+    if isinstance(other.measurement, float | int):
+        return f"{one.row}, {one.column} {claim.relation} {other.measurement:g}"
+    if one.column == other.column:
+        return f"{one.row} {claim.relation} {other.row}, {one.column}"
+    if one.row == other.row:
+        return f"{one.row}: {one.column} {claim.relation} {other.column}"
+    return f"{one.row}, {one.column} {claim.relation} {other.row}, {other.column}"
 
 
 def outcome_of(claim: Claim, here: Interval) -> str:
@@ -198,3 +193,112 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     counts = {outcome: found.count(outcome) for outcome in (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)}
     text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"Comparisons that the paper claims: {len(found)}, of which {text}." if found else ""
+
+
+# ── findings ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FilledTable(Protocol):
+    """A declaration, its filled panels, and the verdicts on its claims."""
+
+    @property
+    def declaration(self) -> Declaration: ...
+    @property
+    def grids(self) -> Sequence[Grid]: ...
+    @property
+    def verdicts(self) -> Sequence[Verdict]: ...
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The comparisons of one claim with one kind of outcome."""
+
+    table: str
+    says: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class OwnResult:
+    """One of our methods less another one, in a cell of the paper."""
+
+    table: str
+    column: str
+    method: str
+    rival: str
+    apart: Interval
+    outcome: Relation
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What stands at the head of the page."""
+
+    models: tuple[Learning, ...]
+    claims: dict[str, tuple[Finding, ...]]
+    """heading -> the paper's claims under it"""
+    ours: tuple[OwnResult, ...]
+
+    def count(self, heading: str) -> int:
+        """How many comparisons stand under a heading."""
+        return sum(len(finding.verdicts) for finding in self.claims[heading])
+
+    @property
+    def headline(self) -> str:
+        """'Comparisons that the paper claims: 120, of which 20 held, 9 did not hold, …'."""
+        total = sum(map(self.count, GROUPS))
+        counts = ", ".join(f"{self.count(heading)} {heading.lower()}" for heading in GROUPS)
+        return f"Comparisons that the paper claims: {total}, of which {counts}."
+
+    def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
+        """Each of our methods and a rival, and how often it is better, level and worse."""
+
+        def pair(result: OwnResult) -> tuple[str, str]:
+            return result.method, result.rival
+
+        for (method, rival), group in groupby(sorted(self.ours, key=pair), key=pair):
+            outcomes = [result.outcome for result in group]
+            yield method, rival, {name: outcomes.count(name) for name in ("better", "level", "worse")}
+
+
+def findings_of(tables: Sequence[FilledTable]) -> Findings:
+    """The findings of filled tables."""
+    cells = [cell for table in tables for grid in table.grids for cell in grid.cells.values()]
+    models = most_seeds(learning for cell in cells for learning in cell.learning)
+    return Findings(
+        models=tuple(sorted(models, key=lambda model: (model.task, model.accuracy))),
+        claims={
+            heading: tuple(finding for table in tables for finding in _claims(table, outcomes))
+            for heading, outcomes in GROUPS.items()
+        },
+        ours=tuple(result for table in tables for grid in table.grids for result in _own(table, grid)),
+    )
+
+
+def _claims(table: FilledTable, outcomes: Sequence[str]) -> Iterator[Finding]:
+    chosen = [verdict for verdict in table.verdicts if not verdict.ours and verdict.outcome in outcomes]
+    for says, verdicts in groupby(chosen, key=lambda verdict: verdict.says):
+        yield Finding(table.declaration.name, says, tuple(verdicts))
+
+
+def _own(table: FilledTable, grid: Grid) -> Iterator[OwnResult]:
+    """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
+    rows = [row for row in grid.panel.rows if row.derive is None]
+    ours = [row for row in rows if row.ours and _method(row.coordinates.get("contender", "base")) in OWN_METHODS]
+    rivals = [row for row in rows if row.key in RIVALS]
+    title = f"{grid.panel.title}, " if grid.panel.title else ""
+    for column in (column for column in grid.panel.columns if column.derive is None):
+        better = ARROWS.get(column.heading[-1:])
+        for row, rival in ((row, rival) for row in ours for rival in rivals):
+            one, other = (grid.cells[line.key, column.key] for line in (row, rival))
+            if better is None or one.unlearned or other.unlearned:
+                continue
+            if one.measurement is None or other.measurement is None:
+                continue
+            apart = one.measurement.minus(other.measurement).interval_or_point()
+            heading, stands = f"{title}{column.heading}", relation(apart, better)
+            yield OwnResult(table.declaration.name, heading, row.heading, rival.heading, apart, stands)
+
+
+def _method(contender: str) -> str:
+    return str(parse_contender(contender).method.to_dict()["method"])

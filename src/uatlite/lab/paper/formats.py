@@ -7,8 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from uatlite.lab.paper.claims import summary
-from uatlite.lab.paper.findings import Findings, OwnResult
+from uatlite.lab.paper.claims import Findings, OwnResult, summary
 from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report import tables
@@ -194,7 +193,6 @@ def as_json(reproduction: Reproduction) -> str:
             "paper_agrees": verdict.paper_agrees,
             "claimed_by_the_paper": not verdict.ours,
             "rows": verdict.rows,
-            "rows_to_tell": verdict.rows_to_tell,
             "unlearned": list(verdict.unlearned),
         }
         for verdict in reproduction.verdicts

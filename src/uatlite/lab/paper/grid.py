@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from uatlite.errors import check_choice
+from uatlite.lab.evaluate.comparison import DERIVATIONS, Measurement, combine
 from uatlite.lab.paper import probes, scores
 from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
-from uatlite.lab.paper.measurement import DERIVATIONS, Measure, Measurement, combine, no_jobs
+from uatlite.lab.paper.measurement import Measure, no_jobs
 from uatlite.lab.paper.scores import Learning, learning_of
 from uatlite.metrics.bootstrap import METRICS, Interval
 from uatlite.metrics.calibration import SHIFT

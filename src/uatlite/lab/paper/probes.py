@@ -20,11 +20,12 @@ from uatlite.attribution.layers import attribute
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.bench_timing import seconds
+from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.artifacts import Arrays, Artifacts, PredictionJob
 from uatlite.lab.paper.datasets import subset_ids
 from uatlite.lab.paper.declaration import CellSpec
-from uatlite.lab.paper.measurement import Measurement, mean_over_rows, resampled
+from uatlite.lab.paper.measurement import mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
 from uatlite.metrics.metric import Statistic
 from uatlite.model.load import Checkpoint

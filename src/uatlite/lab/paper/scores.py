@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, DataError
+from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Resampling, Sampled, measured
 from uatlite.lab.evaluate.out_of_scope import (
     REFERENCE,
     Mixed,
@@ -36,11 +37,10 @@ from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.paper.artifacts import Arrays, Artifacts, PredictionJob
 from uatlite.lab.paper.datasets import draw
 from uatlite.lab.paper.declaration import CellSpec
-from uatlite.lab.paper.measurement import Measurement, cell_jobs, draws, mean_over_rows, resampled
+from uatlite.lab.paper.measurement import cell_jobs, mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning
-from uatlite.metrics.bootstrap import METRICS, detection_estimates
-from uatlite.metrics.calibration import SHIFT, combine
-from uatlite.metrics.metric import Statistic, at_once, mean_of, ratio
+from uatlite.metrics.bootstrap import METRICS, detection_estimates, shift_estimates
+from uatlite.metrics.metric import Statistic, mean_of, ratio
 from uatlite.metrics.ranking import Ranking, Rows
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
@@ -66,16 +66,13 @@ def shift_score(spec: CellSpec, artifacts: Artifacts) -> Measurement:
     """ΔECE or the robustness score, from the task's own test set to the cell's; each set is resampled by itself."""
     home = in_domain(spec)
     pairs = list(zip(artifacts.outcomes(home), artifacts.outcomes(spec), strict=True))
-    statistics = [combine(one.rows, two.rows, SHIFT[spec.measure]) for one, two in pairs]
-    sizes = [len(outcome.labels) for outcome in pairs[0]]
+    estimates = [shift_estimates(one.rows, two.rows)[spec.measure] for one, two in pairs]
     # The same draws as those of the cells that have either set alone.
-    counts = [
-        np.concatenate(list(draws((size,), one.rows_name, artifacts.settings.resamples)))
-        for size, one in zip(sizes, (home, spec), strict=True)
-    ]
-    values = tuple(at_once(one, sum(sizes)) for one in statistics)
-    drawn = np.stack([one(np.hstack(counts)) for one in statistics])
-    return Measurement(values, rows=sizes[1], drawn=drawn, truth=float(np.mean(values)))
+    rows = tuple(
+        ResampledRows((len(outcome.labels),), cell.rows_name)
+        for outcome, cell in zip(pairs[0], (home, spec), strict=True)
+    )
+    return measured({0: Sampled(estimates, rows)}, Resampling(artifacts.settings.resamples, over_seeds=True))[0]
 
 
 def shift_jobs(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:

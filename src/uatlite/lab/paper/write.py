@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uatlite.lab.paper.artifacts import Artifacts, Remote
-from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, summary
+from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, Findings, findings_of, summary
 from uatlite.lab.paper.figures import figures_of
-from uatlite.lab.paper.findings import Findings, findings_of
 from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
 from uatlite.lab.paper.reproduction import Reproduction, ReproductionDisplay, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings

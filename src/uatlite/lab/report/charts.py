@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
-from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.results import SetScores
 from uatlite.lab.report.answer_files import StoredAnswers

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.compare import Scores
+from uatlite.lab.evaluate.comparison import Scores
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.figures import records_csv
 from uatlite.lab.report.tables import NARROW, Cell, Table, legend, tables_of

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uatlite.lab.evaluate.compare import Score
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.results import Results, SetScores
 

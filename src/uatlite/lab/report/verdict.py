@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from uatlite.lab.evaluate.comparison import relation
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import suggestion
 from uatlite.lab.evaluate.results import Results
-from uatlite.lab.evaluate.verdict import Choice, Verdict, relation
+from uatlite.lab.evaluate.verdict import Choice, Verdict
 from uatlite.lab.report.tables import Cell, Table, name_of, number, passes
 from uatlite.metrics.bootstrap import Interval
 
