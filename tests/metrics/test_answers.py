@@ -22,7 +22,7 @@ from uatlite.metrics.answers import (
 )
 from uatlite.metrics.bootstrap import bootstrap
 from uatlite.metrics.metric import at_once
-from uatlite.text.gold import spans_of_tags, tags_for
+from uatlite.text.conll import spans_of_tags, tags_for
 from uatlite.values import Floats, Integers, Words
 
 TYPES = ("LOC", "ORG", "PER")

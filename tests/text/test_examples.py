@@ -5,8 +5,8 @@ import json
 import pytest
 
 from uatlite.errors import DataError, InputError
-from uatlite.text.examples import content_key, label_of, read_examples, require_columns, text_of
-from uatlite.text.labels import label_index
+from uatlite.text.examples import content_key, example_of, read_examples, require_columns, text_of
+from uatlite.text.labels import LabelIndex
 from uatlite.text.rows import Reject, Row
 from uatlite.text.schema import Layout
 from uatlite.values import Choices, Example
@@ -55,6 +55,10 @@ def test_what_is_no_text(values, layout, reason):
         text_of(values, layout)
 
 
+def label_of(value, layout=Layout(), labels=("negative", "positive")):  # noqa: B008 - a frozen value
+    return example_of({"text": "one", "label": value}, layout, labels).label
+
+
 @pytest.mark.parametrize(
     ("value", "layout", "label"),
     [
@@ -68,7 +72,7 @@ def test_what_is_no_text(values, layout, reason):
     ],
 )
 def test_labels(value, layout, label):
-    assert label_of({"label": value}, layout, label_index(("negative", "positive"))) == label
+    assert label_of(value, layout) == label
 
 
 @pytest.mark.parametrize(
@@ -84,22 +88,21 @@ def test_labels(value, layout, label):
 )
 def test_what_is_no_label(value, reason):
     with pytest.raises(InputError, match=reason):
-        label_of({"label": value}, Layout(), label_index(("negative", "positive")))
+        label_of(value)
 
 
 def test_a_code_out_of_range_is_named():
     with pytest.raises(InputError, match="label 2 in column 'label', where there are 0 to 1"):
-        label_of({"label": 2}, Layout(codes=("no", "yes")), label_index(("no", "yes")))
+        label_of(2, Layout(codes=("no", "yes")), ("no", "yes"))
 
 
 def test_true_and_false_are_names():
-    index = label_index(("false", "true"))
-    assert [label_of({"label": value}, Layout(), index) for value in (True, False, "TRUE")] == [1, 0, 1]
+    assert [label_of(value, labels=("false", "true")) for value in (True, False, "TRUE")] == [1, 0, 1]
 
 
 def test_labels_that_are_one_name_are_an_error():
     with pytest.raises(DataError, match="Two labels count as the same name: pos, Positive"):
-        label_index(("pos", "Positive"))
+        LabelIndex.of(("pos", "Positive"))
 
 
 def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):

@@ -27,7 +27,7 @@ from uatlite.text.examples import (
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.rows import Reject, Row, excerpt, read_rows
 from uatlite.text.schema import TAGS, Layout
-from uatlite.text.write import row_writer
+from uatlite.text.write import write_rejects
 from uatlite.values import Choices, Example, Span, Text, Words, strings
 
 BLOCK_ROWS = 512
@@ -224,11 +224,7 @@ class LabelledRows:
 
     def write_rejects(self, path: Path) -> None:
         """List the rejected rows with line and reason; no file where there are none."""
-        path.unlink(missing_ok=True)  # of an earlier calibration into the same directory
-        if self.rejects:
-            with row_writer(path) as write:
-                for reject in self.rejects:
-                    write(reject.as_row())
+        write_rejects(path, self.rejects)
 
 
 def read_labelled(

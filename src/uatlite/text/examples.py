@@ -14,9 +14,9 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from uatlite.errors import DataError, InputError, nearest
-from uatlite.text.gold import json_list, known_types, label_set, read_list, spans_of, spans_of_tags, words_of
-from uatlite.text.labels import fold, label_index
-from uatlite.text.rows import Reject, Row, excerpt, read_rows
+from uatlite.text.gold import GOLD, json_list, list_of_strings
+from uatlite.text.labels import LabelIndex
+from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Text, Words, strings
 
@@ -32,54 +32,42 @@ def read_examples(
     Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'. `meta` holds the
     file, the line and the layout's `meta` columns.
     """
-    known = tuple(labels) if labels is not None else None
-    rows = require_columns(read_rows(source, format=format), layout, with_label=known is not None)
-    return (row if isinstance(row, Reject) else _example_or_reject(row, layout, known) for row in rows)
+    rows = require_columns(read_rows(source, format=format), layout, with_label=labels is not None)
+    return (_placed(row, layout, labels) for row in rows)
 
 
-def _example_or_reject(row: Row, layout: Layout, labels: tuple[str, ...] | None) -> Example | Reject:
+def _placed(row: Row | Reject, layout: Layout, labels: Sequence[str] | None) -> Example | Reject:
+    item = example_or_reject(row, layout, labels, unnamed=f"{row.file}:{row.line}")
+    if isinstance(item, Reject):
+        return item
+    return replace(item, meta={"file": row.file, "line": row.line} | dict(item.meta))
+
+
+def example_or_reject(
+    row: Row | Reject, layout: Layout, labels: Sequence[str] | None, *, unnamed: str | None = None
+) -> Example | Reject:
+    """A row as an example, or as a reject with the reason."""
+    if isinstance(row, Reject):
+        return row
     try:
-        example = example_of(row.values, layout, labels, unnamed=f"{row.file}:{row.line}")
+        return example_of(row.values, layout, labels, unnamed=unnamed)
     except InputError as error:
-        return Reject(row.file, row.line, str(error), excerpt(row.values))
-    return replace(example, meta={"file": row.file, "line": row.line} | dict(example.meta))
+        return row.rejected(error)
 
 
 def example_of(
-    values: Mapping[str, object],
-    layout: Layout,
-    labels: tuple[str, ...] | None,
-    *,
-    unnamed: str | None = None,
+    values: Mapping[str, object], layout: Layout, labels: Sequence[str] | None, *, unnamed: str | None = None
 ) -> Example:
     """A row as an example, or an InputError with the reason. Without `labels` no gold is read.
 
     The id of a row without one is `unnamed`, or else a hash of its words.
     """
-    text = text_of(values, layout)
-    one = labels is not None and layout.gold == "class"
-    label = label_of(values, layout, label_index(labels or ())) if one else None
-    several = {} if labels is None or one else _several(values, text, layout, labels)
-    if isinstance(text, Choices) and label is not None and label >= len(text.options):
-        raise InputError(f"the label is option {label + 1} of {len(text.options)}")
-    name = id_of(values, layout) or unnamed or content_key(text)[:16]
+    text, gold, answer = text_of(values, layout), GOLD[layout.kind], {}
+    if labels is not None:
+        value = None if layout.label is None else value_at(values, layout.label)
+        answer[gold.field] = gold.parse(value, text, layout, LabelIndex.of(labels, layout.codes))
     meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
-    return Example(name, text, label, meta, **several)
-
-
-def _several(values: Mapping[str, object], text: Text, layout: Layout, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The gold of a row with several answers, as arguments of an Example."""
-    column = str(layout.label)
-    value = value_at(values, column)
-    if layout.gold == "labels":
-        return {"labels": label_set(value, labels, layout.codes, column)}
-    if layout.gold == "tags":
-        if not isinstance(text, Words):
-            raise InputError(f"tags in column {column!r}, and no words in column {layout.text!r}")
-        found = spans_of_tags(text, read_list(value, f"column {column!r}"), handles=layout.handles)
-    else:
-        found = spans_of(value, text, column)
-    return {"entities": known_types(found, labels, column)}
+    return Example(id_of(values, layout) or unnamed or content_key(text)[:16], text, meta=meta, **answer)
 
 
 def find_layout(rows: Iterable[Row | Reject], layout: Layout) -> Layout:
@@ -96,15 +84,14 @@ def find_layout(rows: Iterable[Row | Reject], layout: Layout) -> Layout:
     if (layout.text, layout.label) == (usual.text, usual.label) and usual.label not in named:
         if {TAGS.text, TAGS.label} <= named:
             return replace(layout, text=TAGS.text, label=TAGS.label, gold="tags")
-        for gold in ("entities", "labels"):
-            if gold in named:
-                return replace(layout, label=gold, gold=gold)
+        for column in ("entities", "labels"):
+            if column in named:
+                return replace(layout, label=column, gold=column)
     for values in first:
         value, text = (value_at(values, column) for column in (str(layout.label), layout.text))
-        parts = json_list(value) if isinstance(value, str) else value
-        if isinstance(parts, list | tuple) and parts:
+        if gold := json_list(value):
             words = isinstance(text, list | tuple)
-            return replace(layout, gold="entities" if isinstance(parts[0], Mapping) else "tags" if words else "labels")
+            return replace(layout, gold="entities" if isinstance(gold[0], Mapping) else "tags" if words else "labels")
     return layout
 
 
@@ -153,7 +140,7 @@ def text_of(values: Mapping[str, object], layout: Layout) -> Text:
 
     Entities are counted in characters, so their texts are left as they are, space at both ends included.
     """
-    if layout.kind == "entities":
+    if GOLD[layout.kind].in_place:
         return _words_or_string(value_at(values, layout.text), layout)
     first = _string(values, layout.text, layout)
     if layout.options is not None:
@@ -171,9 +158,20 @@ def _string(values: Mapping[str, object], column: str, layout: Layout) -> str:
 def _words_or_string(value: object, layout: Layout) -> Words | str:
     place = f"column {layout.text!r}"
     if isinstance(value, list | tuple) or layout.gold == "tags":
-        return words_of(value, place)
+        return _words(value, place)
     _clean(value, place, replace(layout, replace=()))
     return str(value)
+
+
+def _words(value: object, place: str) -> Words:
+    tokens = list_of_strings(value, place)
+    for number, token in enumerate(tokens, start=1):
+        if not token.strip():
+            raise InputError(f"word {number} of {len(tokens)} in {place} is empty")
+    if not tokens:
+        raise InputError(f"no words in {place}")
+    _check_unicode("".join(tokens), place)
+    return Words(tuple(tokens))
 
 
 def _clean(value: object, place: str, layout: Layout) -> str:
@@ -186,11 +184,15 @@ def _clean(value: object, place: str, layout: Layout) -> str:
     value = value.strip()
     if not value:
         raise InputError(f"no text in {place}")
+    _check_unicode(value, place)
+    return value
+
+
+def _check_unicode(value: str, place: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise InputError(f"{place} holds half a surrogate pair, which is not text") from error
-    return value
 
 
 def _options(value: object, layout: Layout) -> tuple[str, ...]:
@@ -206,37 +208,6 @@ def _options(value: object, layout: Layout) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or len(value) < 2:
         raise InputError(f"{place} does not hold two or more options")
     return tuple(_clean(option, f"an option in {place}", layout) for option in value)
-
-
-def label_of(values: Mapping[str, object], layout: Layout, index: Mapping[str, int]) -> int:
-    """The class of a row. An integer is looked up in the layout's codes where it has them, else it is a name."""
-    if layout.label is None:
-        raise InputError("no label column")
-    value = value_at(values, layout.label)
-    if layout.presence is not None:
-        return index[fold(layout.presence[0 if value else 1])]
-    name = label_name(value)
-    if layout.codes and name.isdecimal() and fold(name) not in index:
-        code = int(name)
-        if code >= len(layout.codes):
-            raise InputError(f"label {code} in column {layout.label!r}, where there are 0 to {len(layout.codes) - 1}")
-        name = layout.codes[code]
-    if fold(name) not in index:
-        raise InputError(f"unknown label {name!r} in column {layout.label!r}")
-    return index[fold(name)]
-
-
-def label_name(value: object) -> str:
-    """A label as a name: text as it is, whole numbers and truth values as their digits and words."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
-        return str(int(value))
-    if value is None or (isinstance(value, str) and not value.strip()):
-        raise InputError("no label")
-    if not isinstance(value, str):
-        raise InputError(f"the label is a {type(value).__name__} ({value!r}), not a name or a whole number")
-    return value.strip()
 
 
 def id_of(values: Mapping[str, object], layout: Layout) -> str | None:
@@ -267,11 +238,11 @@ def check_texts(texts: Iterable[object], *, chooses: bool, options: int | None =
     # NumPy arrays and pandas columns as lists; a row of a two-column array is then a list of two, a pair.
     listed: list[Any] = texts.tolist() if hasattr(texts, "tolist") else list(texts)
     checked: list[Text] = [tuple(text) if isinstance(text, list) else text for text in listed]
-    for place, text in enumerate(checked):
+    for i, text in enumerate(checked):
         if options is None and isinstance(text, Choices):
             options = len(text.options)
         if fault := text_fault(text, chooses=chooses, options=options):
-            raise InputError(f"texts[{place}]: {fault}.")
+            raise InputError(f"texts[{i}]: {fault}.")
     return checked
 
 
@@ -286,10 +257,10 @@ def as_text(first: str, second: str | None = None, options: Sequence[str] = ()) 
 
 def check_text(text: object, *, chooses: bool, options: int | None = None) -> Text:
     """The text, or an error that says why the model cannot take it."""
-    one = tuple(text) if isinstance(text, list) else text
-    if fault := text_fault(one, chooses=chooses, options=options):
+    text = tuple(text) if isinstance(text, list) else text
+    if fault := text_fault(text, chooses=chooses, options=options):
         raise InputError(f"the text cannot be used: {fault}.")
-    return cast(Text, one)
+    return cast(Text, text)
 
 
 def text_fault(text: object, *, chooses: bool, options: int | None = None) -> str | None:

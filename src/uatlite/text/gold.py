@@ -1,123 +1,116 @@
-"""The gold of rows with several answers: entities, from IOB2 tags or from characters, and sets of labels.
+"""The gold of a row as its label column has it: `GOLD` says how each kind is read and written.
 
-A fault is an InputError with the reason alone, as everywhere in reading rows.
-
-    tokens    ["Ada", "Lovelace", "of", "London"]        the words of a text
-    tags      ["B-PER", "I-PER", "O", "B-LOC"]           IOB2: every entity begins with B-
-    entities  [{"start": 0, "end": 12, "label": "PER"}]  characters of the text; of words, joined by one space
+    class     "positive"                                 a name, or a number that is looked up in the layout's codes
     labels    ["joy", "surprise"]                        none, one or several
+    tags      ["B-PER", "I-PER", "O", "B-LOC"]           IOB2, one for each word
+    entities  [{"start": 0, "end": 12, "label": "PER"}]  characters of the text; of words, joined by one space
+
+CSV and TSV write a list as JSON. A fault is an InputError with the reason alone, as everywhere in reading rows.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from uatlite.errors import InputError
-from uatlite.text.labels import fold, label_index
-from uatlite.values import Span, Text, Words, strings
-
-OUTSIDE = "O"
-HANDLE = "@"
-
-
-def tags_for(types: Iterable[str]) -> tuple[str, ...]:
-    """The IOB2 tags of entity types, in the order of a model's columns: O, B-a, I-a, B-b, I-b, …"""
-    return (OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
+from uatlite.text.conll import spans_of_tags, tags_of_spans, types_of
+from uatlite.text.labels import LabelIndex, fold
+from uatlite.text.schema import Layout
+from uatlite.values import Choices, Example, Kind, Span, Text, Words, strings
 
 
-def types_of(tags: Iterable[str]) -> tuple[str, ...]:
-    """The entity types of tags, in the order in which they come; both B- and I- name a type."""
-    return tuple(dict.fromkeys(tag[2:] for tag in tags if tag[:2] in ("B-", "I-")))
+@dataclass(frozen=True)
+class GoldFormat:
+    """How the gold of a kind stands in a row. `value` is what the label column of the layout holds."""
+
+    field: Literal["label", "labels", "entities"]
+    """the field of an Example that has it"""
+    parse: Callable[[object, Text, Layout, LabelIndex], Any]
+    """(value, text, layout, index) to that field"""
+    names: Callable[[object, Layout], Iterable[str]]
+    """(value, layout) to the labels, or types, that occur in it"""
+    write: Callable[[Example, Sequence[str], Layout], object]
+    """(example, labels, layout) to the value"""
+    fewest: int
+    """labels that a classifier of this kind needs"""
+    in_place: bool = False
+    """whether it counts characters, so that texts are left as they are and may be words"""
 
 
-def words_of(value: object, place: str) -> Words:
-    """A list of words; CSV and TSV write it as JSON, or with spaces between the words."""
-    tokens = read_list(value, place)
-    for number, token in enumerate(tokens, start=1):
-        if not token.strip():
-            raise InputError(f"word {number} of {len(tokens)} in {place} is empty")
-    if not tokens:
-        raise InputError(f"no words in {place}")
-    try:
-        "".join(tokens).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{place} holds half a surrogate pair, which is not text") from error
-    return Words(tuple(tokens))
+def _parse_class(value: object, text: Text, layout: Layout, index: LabelIndex) -> int:
+    if layout.label is None:
+        raise InputError("no label column")
+    if layout.presence is not None:
+        return index.classes[fold(layout.presence[0 if value else 1])]
+    label = index.find(label_name(value), layout.label)
+    if isinstance(text, Choices) and label >= len(text.options):
+        raise InputError(f"the label is option {label + 1} of {len(text.options)}")
+    return label
 
 
-def read_list(value: object, place: str) -> list[str]:
-    """A list of strings; a string is read as JSON where it begins with '[', else cut at its spaces."""
-    if isinstance(value, str):
-        value = _json_list(value, place) if value.lstrip().startswith("[") else value.split()
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{place} holds {_kind(value)}, not a list")
-    for part in value:
-        if not isinstance(part, str):
-            raise InputError(f"{place} holds a list with {_kind(part)} in it ({part!r:.40}), not strings alone")
-    return list(value)
+def label_name(value: object) -> str:
+    """A label as a name: text as it is, whole numbers and truth values as their digits and words."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return str(int(value))
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise InputError("no label")
+    if not isinstance(value, str):
+        raise InputError(f"the label is a {type(value).__name__} ({value!r}), not a name or a whole number")
+    return value.strip()
 
 
-def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -> tuple[Span, ...]:
-    """The entities of IOB2 tags, one for each word; tags that do not fit are an InputError.
-
-    With `handles` an entity "@" and the entity of the same type right after it are one: some corpora cut "@name" into
-    two words and tag each as a beginning.
-    """
-    if len(tags) != len(words.tokens):
-        raise InputError(f"{len(tags)} tags for {len(words.tokens)} words")
-    found: list[Span] = []
-    before = OUTSIDE
-    for number, (tag, token, (start, end)) in enumerate(zip(tags, words.tokens, words.spans, strict=True), start=1):
-        mark, _, name = tag.partition("-")
-        if tag != OUTSIDE and (mark not in ("B", "I") or not name):
-            raise InputError(f"tag {number} of {token!r:.40} is {tag!r}; allowed are O, B-type and I-type (IOB2)")
-        if mark == "I" and before[2:] != name:
-            raise InputError(
-                f"tag {number} of {token!r:.40} is {tag!r} after {before!r}; in IOB2 an entity begins with B-{name}"
-            )
-        at = handles and words.text[start - 2 : start] == HANDLE + " "
-        if mark == "I" or (at and mark == "B" and found and found[-1] == (start - 2, start - 1, name)):
-            found[-1] = found[-1]._replace(end=end)
-        elif mark == "B":
-            found.append(Span(start, end, name))
-        before = tag
-    return tuple(found)
+def _parse_labels(value: object, text: Text, layout: Layout, index: LabelIndex) -> tuple[int, ...]:
+    """The positions of a row's labels, ascending."""
+    return tuple(sorted({index.find(name, layout.label) for name in _label_names(value, layout)}))
 
 
-def tags_of_spans(places: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[str]:
-    """The IOB2 tag of the words at these places (start, end), in order.
-
-    A word belongs to the first entity that it overlaps, and the first word of an entity gets B-.
-    """
-    tags = []
-    begun: set[Span] = set()
-    for start, end in places:
-        span = next((span for span in spans if span.start < end and start < span.end), None)
-        tags.append(OUTSIDE if span is None else f"{'I' if span in begun else 'B'}-{span.label}")
-        if span is not None:
-            begun.add(span)
-    return tags
+def _label_names(value: object, layout: Layout) -> list[str]:
+    """The names of a label set: a list, or a string as JSON or with commas or semicolons; None is no set."""
+    place = f"column {layout.label!r}"
+    if value is None:
+        raise InputError(f"no list of labels in {place}; an empty list means that no label applies")
+    names = as_list(value, place, cut=_at_commas, of=" of labels")
+    for name in names:
+        if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
+            raise InputError(f"{place} holds a list with {name!r:.40} in it, which is not the name of a label")
+    return [str(name).strip() for name in names]
 
 
-def spans_of(value: object, text: Text, column: str) -> tuple[Span, ...]:
-    """Entities given as objects with start, end and label, in any order; CSV and TSV write the list as JSON."""
-    place = f"column {column!r}"
-    listed = _json_list(value, place) if isinstance(value, str) else value
-    if not isinstance(listed, list | tuple):
-        raise InputError(f"{place} holds {_kind(value)}, not a list of entities")
-    if isinstance(text, str | Words):
-        whole = strings(text)[0]
-    else:
+def _at_commas(value: str) -> list[str]:
+    return [name for name in value.replace(";", ",").split(",") if name.strip()]
+
+
+def _parse_entities(value: object, text: Text, layout: Layout, index: LabelIndex) -> tuple[Span, ...]:
+    """Entities in the order of the text, with their types as the labels spell them."""
+    read = _spans_of_tags if layout.gold == "tags" else _spans_of_entities
+    spans = read(value, text, layout)
+    return tuple(span._replace(label=index.labels[index.find(span.label, layout.label)]) for span in spans)
+
+
+def _spans_of_tags(value: object, text: Text, layout: Layout) -> tuple[Span, ...]:
+    if not isinstance(text, Words):
+        raise InputError(f"tags in column {layout.label!r}, and no words in column {layout.text!r}")
+    return spans_of_tags(text, list_of_strings(value, f"column {layout.label!r}"), handles=layout.handles)
+
+
+def _spans_of_entities(value: object, text: Text, layout: Layout) -> tuple[Span, ...]:
+    """Entities given as objects with start, end and label, in any order."""
+    place = f"column {layout.label!r}"
+    entities = as_list(value, place, of=" of entities")
+    if not isinstance(text, str | Words):
         raise InputError("entities of a pair or a question; they need one text")
-    found = sorted(_span(entity, whole, place) for entity in listed)
-    for one, other in pairwise(found):
-        if other.start < one.end:
+    spans = sorted(_span(entity, strings(text)[0], place) for entity in entities)
+    for span, after in pairwise(spans):
+        if after.start < span.end:
             raise InputError(
-                f"entities overlap in {place}: {one.label} {one.start}–{one.end} and {other.label} "
-                f"{other.start}–{other.end}"
+                f"entities overlap in {place}: {span.label} {span.start}–{span.end} and {after.label} "
+                f"{after.start}–{after.end}"
             )
-    return tuple(found)
+    return tuple(spans)
 
 
 def _span(entity: object, text: str, place: str) -> Span:
@@ -135,74 +128,73 @@ def _span(entity: object, text: str, place: str) -> Span:
     return Span(start, end, label.strip())
 
 
-def names_in(value: object, gold: str, column: str) -> list[str]:
-    """The types or labels that occur in the gold of a row; what is not gold at all is an InputError."""
-    if gold == "labels":
-        return label_names(value, column)
-    if gold == "tags":
-        return list(types_of(read_list(value, f"column {column!r}")))
-    listed = json_list(value) if isinstance(value, str) else value
-    entities = listed if isinstance(listed, list | tuple) else ()
+def _entity_types(value: object, layout: Layout) -> list[str]:
+    if layout.gold == "tags":
+        return list(types_of(list_of_strings(value, f"column {layout.label!r}")))
+    entities = json_list(value) or []
     return [str(entity["label"]).strip() for entity in entities if isinstance(entity, Mapping) and "label" in entity]
 
 
-def known_types(spans: Sequence[Span], labels: Sequence[str], column: str) -> tuple[Span, ...]:
-    """The same entities with the types as `labels` spell them; an unknown type is an InputError."""
-    index = label_index(labels)
-    return tuple(span._replace(label=labels[_known(span.label, index, column)]) for span in spans)
+def _write_entities(example: Example, labels: Sequence[str], layout: Layout) -> object:
+    entities = example.entities or ()
+    if layout.gold == "tags" and isinstance(example.text, Words):
+        return tags_of_spans(example.text.spans, entities)
+    return [span._asdict() for span in entities]
 
 
-def label_set(value: object, labels: Sequence[str], codes: Sequence[str], column: str) -> tuple[int, ...]:
-    """The positions of a row's labels among `labels`, ascending.
+_CLASS = GoldFormat(
+    field="label",
+    parse=_parse_class,
+    names=lambda value, layout: [label_name(value)],
+    write=lambda example, labels, layout: labels[example.label or 0],
+    fewest=2,
+)
 
-    Whole numbers are looked up in `codes`, unless they are names themselves.
-    """
-    index = label_index(labels)
-    found = set()
-    for name in label_names(value, column):
-        if codes and name.isdecimal() and fold(name) not in index and int(name) < len(codes):
-            name = codes[int(name)]
-        found.add(_known(name, index, column))
-    return tuple(sorted(found))
+GOLD: Mapping[Kind, GoldFormat] = {
+    "one": _CLASS,
+    "choice": _CLASS,
+    "labels": GoldFormat(
+        field="labels",
+        parse=_parse_labels,
+        names=_label_names,
+        write=lambda example, labels, layout: [labels[i] for i in example.labels or ()],
+        fewest=1,
+    ),
+    "entities": GoldFormat(
+        field="entities", parse=_parse_entities, names=_entity_types, write=_write_entities, fewest=1, in_place=True
+    ),
+}
 
 
-def label_names(value: object, column: str) -> list[str]:
-    """The names of a label set: a list, or a string as JSON or with commas or semicolons; None is no set."""
-    place = f"column {column!r}"
-    if value is None:
-        raise InputError(f"no list of labels in {place}; an empty list means that no label applies")
+def as_list(value: object, place: str, *, cut: Callable[[str], list[str]] | None = None, of: str = "") -> list[Any]:
+    """The list in a cell. A string is read as JSON; with `cut`, one that does not begin with '[' is cut by it."""
+    if cut is not None and isinstance(value, str) and not value.lstrip().startswith("["):
+        return cut(value)
+    listed = json_list(value)
+    if listed is None:
+        fault = "is not a list in JSON" if isinstance(value, str) else f"holds {_type_of(value)}, not a list{of}"
+        raise InputError(f"{place} {fault}")
+    return listed
+
+
+def json_list(value: object) -> list[Any] | None:
+    """A list as it is, or one that is written as JSON; None where the value is something else."""
     if isinstance(value, str):
-        cut = value.replace(";", ",").split(",")
-        value = _json_list(value, place) if value.lstrip().startswith("[") else [part for part in cut if part.strip()]
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{place} holds {_kind(value)}, not a list of labels")
-    for part in value:
-        if isinstance(part, bool) or not isinstance(part, str | int) or not str(part).strip():
-            raise InputError(f"{place} holds a list with {part!r:.40} in it, which is not the name of a label")
-    return [str(part).strip() for part in value]
+        try:
+            value = json.loads(value) if value.lstrip().startswith("[") else None
+        except ValueError:
+            return None
+    return list(value) if isinstance(value, list | tuple) else None
 
 
-def _known(name: str, index: Mapping[str, int], column: str) -> int:
-    if fold(name) not in index:
-        raise InputError(f"unknown label {name!r} in column {column!r}")
-    return index[fold(name)]
+def list_of_strings(value: object, place: str) -> list[str]:
+    """The strings in a cell; a string that is not JSON is cut at its spaces."""
+    words = as_list(value, place, cut=str.split)
+    for word in words:
+        if not isinstance(word, str):
+            raise InputError(f"{place} holds a list with {_type_of(word)} in it ({word!r:.40}), not strings alone")
+    return words
 
 
-def json_list(value: str) -> list[Any] | None:
-    """A list that is written as JSON; None where the string is something else."""
-    try:
-        found = json.loads(value) if value.lstrip().startswith("[") else None
-    except ValueError:
-        return None
-    return found if isinstance(found, list) else None
-
-
-def _json_list(value: str, place: str) -> list[Any]:
-    found = json_list(value)
-    if found is None:
-        raise InputError(f"{place} is not a list in JSON")
-    return found
-
-
-def _kind(value: object) -> str:
+def _type_of(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"

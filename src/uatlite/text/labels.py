@@ -7,7 +7,7 @@ anything else is an error that shows both lists.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_uppercase
 from typing import Any
@@ -88,19 +88,19 @@ def align_labels(
 
 def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence[str] | None = None) -> Alignment:
     """How the model's classes become those of `task`, with a note to print: what was done and why."""
-    if task.kind == "choice":  # the classes are the options of each question: there are no names to compare
+    if task.layout.options is not None:  # the classes are the options of each question: no names to compare
         columns = tuple((index,) for index in range(len(task.labels)))
         return Alignment(columns, task.labels, "options in the order of the question")
     if task.collapse and len(id2label) == len(task.collapse):
         order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
         return _collapsed(task, order)
     order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
-    known = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
+    labels = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
     columns = tuple((col,) for col in order)
     if order == tuple(range(len(order))):
-        return Alignment(columns, known, "labels in the model's order")
-    moved = ", ".join(f"{label} = column {col}" for label, col in zip(known, order, strict=True))
-    return Alignment(columns, known, f"the model's columns are reordered by name: {moved}")
+        return Alignment(columns, labels, "labels in the model's order")
+    moved = ", ".join(f"{label} = column {col}" for label, col in zip(labels, order, strict=True))
+    return Alignment(columns, labels, f"the model's columns are reordered by name: {moved}")
 
 
 def _collapsed(task: Task, order: Sequence[int]) -> Alignment:
@@ -143,17 +143,48 @@ def listing(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (", …" if len(names) > most else "")
 
 
-def label_index(labels: Sequence[str]) -> Mapping[str, int]:
-    """Folded label name -> class."""
-    return _label_index(tuple(labels))
+@dataclass(frozen=True)
+class LabelIndex:
+    """Which class a label means, by its name or its number in `codes`."""
+
+    labels: tuple[str, ...]
+    codes: tuple[str, ...]
+    classes: Mapping[str, int] = field(compare=False)
+    """folded name -> class"""
+
+    @classmethod
+    def of(cls, labels: Sequence[str], codes: Sequence[str] = ()) -> "LabelIndex":
+        """The index of these labels; two of them that count as the same name are an error."""
+        return _label_index(tuple(labels), tuple(codes))
+
+    def find(self, name: str, column: str | None) -> int:
+        """The class of a label in a file; a whole number that is no name is looked up in `codes`."""
+        if self.codes and name.isdecimal() and fold(name) not in self.classes:
+            if int(name) >= len(self.codes):
+                raise InputError(f"label {name} in column {column!r}, where there are 0 to {len(self.codes) - 1}")
+            name = self.codes[int(name)]
+        if fold(name) not in self.classes:
+            raise InputError(f"unknown label {name!r} in column {column!r}")
+        return self.classes[fold(name)]
+
+    def column(self, label: object, i: int) -> int:
+        """The column of a model's output that `labels[i]` means, by its name or as that column."""
+        if isinstance(label, int) and 0 <= label < len(self.labels):  # whole numbers in an array of objects
+            return int(label)
+        if not isinstance(label, str) or fold(label) not in self.classes:
+            raise InputError(
+                f"labels[{i}] is {label!r}; allowed are the model's classes ({listing(self.labels)}) "
+                f"or their columns, 0 to {len(self.labels) - 1}.{nearest(label, self.labels)}"
+            )
+        return self.classes[fold(label)]
 
 
 @lru_cache(maxsize=64)  # called for every row
-def _label_index(labels: tuple[str, ...]) -> Mapping[str, int]:
-    index = {fold(label): position for position, label in enumerate(labels)}
-    if len(index) != len(labels):
+def _label_index(labels: tuple[str, ...], codes: tuple[str, ...]) -> LabelIndex:
+    classes = {fold(label): i for i, label in enumerate(labels)}
+    if len(classes) != len(labels):
         raise DataError(f"Two labels count as the same name: {', '.join(labels)}.")
-    return index
+    return LabelIndex(labels, codes, classes)
 
 
 def option_names(options: int) -> tuple[str, ...]:
@@ -176,10 +207,8 @@ def class_indices(labels: Iterable[Any], classes: Sequence[str]) -> Integers:
                 f"label {outside[0]} is not a column of the model, 0 to {len(classes) - 1} ({listing(classes)})."
             )
         return indices
-    index = label_index(classes)
-    return np.array(
-        [_index_of(label, index, classes, place) for place, label in enumerate(given.tolist())], dtype=np.int64
-    )
+    index = LabelIndex.of(classes)
+    return np.array([index.column(label, i) for i, label in enumerate(given.tolist())], dtype=np.int64)
 
 
 def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
@@ -189,33 +218,21 @@ def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
     empty: no label applies.
     """
     rows = list(labels)
-    for place, row in enumerate(rows):
+    for i, row in enumerate(rows):
         if isinstance(row, str) or not hasattr(row, "__iter__"):
             raise InputError(
-                f"labels[{place}] is {row!r:.60}; allowed is a list of labels for each text, which may be empty, or a "
+                f"labels[{i}] is {row!r:.60}; allowed is a list of labels for each text, which may be empty, or a "
                 f"row of 0 and 1 for the {len(classes)} labels."
             )
     rows = [list(row) for row in rows]
     if rows and all(len(row) == len(classes) and all(_is_flag(value) for value in row) for row in rows):
         return np.array(rows, dtype=np.float64) > 0
-    found = np.zeros((len(rows), len(classes)), dtype=np.bool_)
-    index = label_index(classes)
-    for place, row in enumerate(rows):
-        for label in row:
-            found[place, _index_of(label, index, classes, place)] = True
-    return found
+    matrix = np.zeros((len(rows), len(classes)), dtype=np.bool_)
+    index = LabelIndex.of(classes)
+    for i, row in enumerate(rows):
+        matrix[i, [index.column(label, i) for label in row]] = True
+    return matrix
 
 
 def _is_flag(value: object) -> bool:
     return not isinstance(value, str) and value in (0, 1)
-
-
-def _index_of(label: object, index: Mapping[str, int], classes: Sequence[str], place: int) -> int:
-    if isinstance(label, int) and 0 <= label < len(classes):  # whole numbers in an array of objects
-        return int(label)
-    if not isinstance(label, str) or fold(label) not in index:
-        raise InputError(
-            f"labels[{place}] is {label!r}; allowed are the model's classes ({listing(classes)}) "
-            f"or their columns, 0 to {len(classes) - 1}.{nearest(label, classes)}"
-        )
-    return index[fold(label)]

@@ -7,14 +7,12 @@ Only a fault of the whole file (it is missing, its gzip stream is cut off, its h
     CSV      RFC 4180: quotes, doubled quotes, line breaks inside quotes; a header; UTF-8
     TSV      a header and no quoting: a quotation mark is an ordinary character, as in GLUE's files
     Parquet  the line number is the row number
-    CoNLL    one word a line, its tag in the last column; a blank line ends a text. A row has `tokens` and `tags`, or
-             `tokens` alone where the lines have one column
+    CoNLL    a text is a row with `tokens` and `tags`, or `tokens` alone (conll.py)
 """
 
 import csv
 import io
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -22,14 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from uatlite.errors import DataError, MissingDependency
+from uatlite.errors import DataError, InputError, MissingDependency
+from uatlite.text.conll import conll_columns, conll_texts, not_utf8
 from uatlite.text.files import STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files, stdin_format
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 EXCERPT = 200  # characters of a rejected row that are kept
 PARQUET_BATCH = 1024
-LONGEST_TEXT = 100_000  # words of one text in a CoNLL file, for the same reason
-_TAG = re.compile(r"O|[A-Z]-\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,10 @@ class Row:
     file: str
     line: int
     values: Mapping[str, object]
+
+    def rejected(self, error: Exception) -> "Reject":
+        """The row as one that cannot be used, with the reason that the error gives."""
+        return Reject(self.file, self.line, str(error), excerpt(self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Reject:
     def as_row(self) -> dict[str, object]:
         return asdict(self)
 
+    def as_error(self) -> DataError:
+        """What a reader raises that allows no such row."""
+        return DataError(f"{self.file}, line {self.line}: {self.reason}.")
+
 
 def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row | Reject]:
     """The rows of a file, of all row files of a directory (by path or address), or of standard input ('-').
@@ -60,9 +65,9 @@ def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row 
     A path that does not exist or has an unknown format is an error at once, not at the first row.
     """
     if str(source) == STDIN:
-        return _READERS[stdin_format(format)](STDIN, "standard input")
+        return READERS[stdin_format(format)](STDIN, "standard input")
     files = row_files(source, format)
-    return (row for path, name in files for row in _READERS[name](str(path), path.name))
+    return (row for path, name in files for row in READERS[name](str(path), path.name))
 
 
 def excerpt(raw: object) -> str:
@@ -106,7 +111,7 @@ def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
 
 def _json_reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start + 1}"
+        return not_utf8(error)
     if isinstance(error, json.JSONDecodeError):
         return f"broken JSON: {error.msg} at column {error.colno}"
     return f"broken JSON: {error}"
@@ -213,55 +218,23 @@ def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeErr
 
 
 def _read_conll(source: str, name: str) -> Iterator[Row | Reject]:
-    """The texts of a CoNLL file. Comments (# …) and -DOCSTART- lines are left out."""
     with open_bytes(source) as file:
-        held: list[tuple[int, bytes]] = []
-        dropped = 0
-        for line, raw in _lines(file, name):
-            if raw.strip():
-                held.append((line, raw))
-                if len(held) > LONGEST_TEXT:
-                    held, dropped = held[:1], dropped + len(held) - 1
+        for lines in conll_texts(_lines(file, name)):
+            line, raw = lines[0]
+            try:
+                values = conll_columns(lines)
+            except InputError as error:
+                yield Reject(name, line, str(error), excerpt(raw))
                 continue
-            yield from _conll_row(name, held, dropped)
-            held, dropped = [], 0
-        yield from _conll_row(name, held, dropped)
-
-
-def _conll_row(name: str, lines: list[tuple[int, bytes]], dropped: int) -> Iterator[Row | Reject]:
-    if not lines:
-        return
-    first, raw = lines[0]
-    if dropped:
-        yield Reject(name, first, f"more than {LONGEST_TEXT:,} lines without a blank one", excerpt(raw))
-        return
-    tokens: list[str] = []
-    tags: list[str] = []
-    for number, (line, raw) in enumerate(lines):
-        try:
-            text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            yield Reject(name, first, f"line {line} is {_json_reason(error)}", excerpt(raw))
-            return
-        columns = [column.strip() for column in text.split("\t")] if "\t" in text else text.split()
-        comment = len(tags) == len(tokens) == 0 and text.startswith("#") and not _TAG.fullmatch(columns[-1])
-        if comment or columns[0] == "-DOCSTART-":
-            continue
-        tokens.append(columns[0])
-        tags += columns[-1:] if len(columns) > 1 else []
-        if tags and len(tags) != len(tokens):
-            bare, other = (line, lines[0][0]) if len(columns) == 1 else (lines[number - 1][0], line)
-            yield Reject(name, first, f"line {bare} has a word without a tag, and line {other} has one", excerpt(raw))
-            return
-    if tokens:
-        yield Row(name, first, {"tokens": tokens, "tags": tags} if tags else {"tokens": tokens})
+            if values is not None:
+                yield Row(name, line, values)
 
 
 def _broken_off(name: str, line: int, error: Exception) -> DataError:
     return DataError(f"{name} breaks off after line {line} ({error}); the file is incomplete: copy or create it again.")
 
 
-_READERS: dict[str, Callable[[str, str], Iterator[Row | Reject]]] = {
+READERS: dict[str, Callable[[str, str], Iterator[Row | Reject]]] = {
     "jsonl": _read_jsonl,
     "csv": partial(_read_delimited, delimiter=",", quoting=csv.QUOTE_MINIMAL),
     "tsv": partial(_read_delimited, delimiter="\t", quoting=csv.QUOTE_NONE),

@@ -18,9 +18,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
-from uatlite.text.examples import content_key, example_of, find_layout, label_name, require_columns, value_at
+from uatlite.text.examples import content_key, example_or_reject, find_layout, require_columns, value_at
 from uatlite.text.files import candidate_names, row_files
-from uatlite.text.gold import names_in
+from uatlite.text.gold import GOLD
 from uatlite.text.hub import hub_rows
 from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
@@ -178,15 +178,26 @@ def load(
     *,
     limit: int | None = None,
     seed: int = 0,
+    rows: Iterable[Row | Reject] | None = None,
+    rejects: list[Reject] | None = None,
 ) -> Dataset:
-    """One split of a task. `limit` draws that many of its rows by `seed`; the split does not depend on the seed."""
+    """One split of a task. `limit` draws that many of its rows by `seed`; the split does not depend on the seed.
+
+    `rows` are those of the user's file where it was read already. A row that cannot be used is an error, or is
+    appended to `rejects`.
+    """
     task = find_task(task) if isinstance(task, str) else task
     check_choice(f"split of {task.name}", split, task.splits)
     part = task.splits[split]
-    rows, layout, source = find_rows(task, split, Path(data_dir) if data_dir is not None else None)
-    examples, groups = _examples(rows, layout, task)
+    if rows is None:
+        rows, layout, source = find_rows(task, split, Path(data_dir) if data_dir is not None else None)
+    else:
+        layout, source = task.layout, str(task.path)
+    examples, groups = _examples(rows, layout, task, rejects)
     if not examples:
-        raise DataError(f"{task.name}/{split}: {source} holds no row.")
+        first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
+        none = f"has no usable row ({len(rejects)} rejected{first})" if rejects else "holds no row"
+        raise DataError(f"{task.name}/{split}: {source} {none}.")
     shared = take_share(examples, part.share, groups)
     if not shared:
         raise DataError(
@@ -194,42 +205,39 @@ def load(
             "give more rows, or smaller groups."
         )
     chosen = sample(shared, limit, seed)
+    share = f", {part.share[0]}–{part.share[1]} % of {len(examples):,} rows" if len(shared) != len(examples) else ""
+    drawn = f", {len(chosen):,} of {len(shared):,} by seed {seed}" if len(chosen) != len(shared) else ""
     return Dataset(
         name=task.name,
         split=split,
         labels=task.labels,
         examples=tuple(chosen),
-        source=_describe(source, part, len(examples), len(shared), len(chosen), seed),
+        source=f"{source}{share}{drawn}",
         out_of_scope=task.labels.index(task.out_of_scope) if task.out_of_scope else None,
     )
 
 
-def _examples(rows: Iterable[Row | Reject], layout: Layout, task: Task) -> tuple[list[Example], list[Hashable] | None]:
-    """Every row as an example, and the groups if the layout has them; an unusable row is an error."""
+def _examples(
+    rows: Iterable[Row | Reject], layout: Layout, task: Task, rejects: list[Reject] | None
+) -> tuple[list[Example], list[Hashable] | None]:
+    """Every row as an example, and the groups if the layout has them; an unusable row is a reject or an error."""
     examples: list[Example] = []
     groups: list[Hashable] = []
     seen: Counter[str] = Counter()
     for row in require_columns(rows, layout):
-        if isinstance(row, Reject):
-            raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
-        try:
-            example = example_of(row.values, layout, task.labels)
-        except InputError as error:
-            raise DataError(
-                f"{row.file}, line {row.line}: {error}. {task.name} has the labels {listing(task.labels)}."
-            ) from error
+        example = example_or_reject(row, layout, task.labels)
+        if isinstance(example, Reject):
+            if rejects is None:
+                labels = "" if example is row else f" {task.name} has the labels {listing(task.labels)}."
+                raise DataError(f"{example.as_error()}{labels}")
+            rejects.append(example)
+            continue
         seen[example.id] += 1
         copies = seen[example.id]
         examples.append(example if copies == 1 else replace(example, id=f"{example.id}#{copies}"))
-        if layout.group is not None:
+        if layout.group is not None and isinstance(row, Row):
             groups.append(str(value_at(row.values, layout.group)))
     return examples, groups if layout.group is not None else None
-
-
-def _describe(source: str, part: Split, held: int, shared: int, chosen: int, seed: int) -> str:
-    share = f", {part.share[0]}–{part.share[1]} % of {held:,} rows" if shared != held else ""
-    limit = f", {chosen:,} of {shared:,} by seed {seed}" if chosen != shared else ""
-    return f"{source}{share}{limit}"
 
 
 def check_source(task: str | None, data: object | None, **of_file: object) -> None:
@@ -282,12 +290,23 @@ def task_from_file(
     layout = Layout(
         text=text, pair=text_pair, options=options, label=label, id=id, group=group, codes=tuple(labels or ())
     )
-    layout = find_layout(read_rows(path), layout)
-    found = tuple(labels) if labels is not None else labels_in(require_columns(read_rows(path), layout), layout)
+    return task_from_rows(path, list(read_rows(path)), layout, labels)
+
+
+def task_from_rows(
+    path: Path,
+    rows: Sequence[Row | Reject],
+    layout: Layout,
+    labels: Sequence[str] | None = None,
+    *,
+    strict: bool = True,
+) -> Task:
+    """The task of a user's file, whose rows were read; with `strict=False` rows without a usable label are skipped."""
+    layout = find_layout(rows, layout)
     return Task(
         name=path.name.split(".")[0],
         title=f"the user's file {path.name}",
-        labels=found,
+        labels=tuple(labels or labels_in(require_columns(rows, layout), layout, strict=strict)),
         layout=layout,
         path=path,
         splits={"all": Split(), "calibration": Split(share=(0, 50)), "test": Split(share=(50, 100))},
@@ -300,24 +319,23 @@ def labels_in(rows: Iterable[Row | Reject], layout: Layout, *, strict: bool = Tr
     A row without a usable label is an error, or is skipped with `strict=False`. More than 1,000 labels are an error.
     """
     names: set[str] = set()
+    gold = GOLD[layout.kind]
     for row in rows:
         if isinstance(row, Reject):
             if strict:
-                raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+                raise row.as_error()
             continue
         try:
-            value = value_at(row.values, str(layout.label))
-            one = layout.gold == "class"
-            names |= {label_name(value)} if one else set(names_in(value, layout.gold, str(layout.label)))
+            names.update(gold.names(value_at(row.values, str(layout.label)), layout))
         except InputError as error:
             if strict:
                 raise DataError(f"{row.file}, line {row.line}, column {layout.label!r}: {error}.") from error
         if len(names) > MOST_LABELS:
             raise DataError(f"Column {layout.label!r} has more than {MOST_LABELS} different values: is it the label?")
-    least = 2 if layout.gold == "class" else 1
-    if len(names) < least:
-        found = f"only the label {names.pop()!r}" if names else "no label"
-        raise DataError(f"Column {layout.label!r} has {found}; a classifier needs {('one', 'two')[least - 1]} or more.")
+    if len(names) < gold.fewest:
+        given = f"only the label {names.pop()!r}" if names else "no label"
+        needed = ("one", "two")[gold.fewest - 1]
+        raise DataError(f"Column {layout.label!r} has {given}; a classifier needs {needed} or more.")
     return tuple(sorted(names, key=_numeric_first))
 
 

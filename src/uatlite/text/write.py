@@ -10,7 +10,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import IO, Any, cast
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency
 from uatlite.text.files import format_of
+from uatlite.text.rows import Reject
 
 Write = Callable[[Mapping[str, object]], None]
 PARQUET_BATCH = 4096
@@ -93,6 +94,16 @@ def make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{directory} cannot be created: {error.strerror}.") from error
+
+
+def write_rejects(path: Path, rejects: Sequence[Reject]) -> bool:
+    """List rejected rows with line and reason, and say whether there are any; without them an older file goes."""
+    path.unlink(missing_ok=True)
+    if rejects:
+        with row_writer(path) as write:
+            for reject in rejects:
+                write(reject.as_row())
+    return bool(rejects)
 
 
 @contextmanager

@@ -4,16 +4,18 @@ import csv
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.train.dataset import HELD_OUT, REJECTS, file_data, training_data
+from uatlite.lab.train.dataset import HELD_OUT, REJECTS, training_data
 from uatlite.text.schema import Layout
 from uatlite.values import Span
 
 LAYOUT = Layout(text="body", label="verdict")
+file_data = partial(training_data, None)
 
 
 def write(path: Path, rows: Sequence[Sequence[object]], header: Sequence[str] = ("body", "verdict")) -> Path:

@@ -15,7 +15,7 @@ from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, parse_train
 from uatlite.lab.train.recipe import Recipe
 from uatlite.lab.train.record import Step
 from uatlite.model.load import load_checkpoint
-from uatlite.text.gold import tags_of_spans
+from uatlite.text.conll import tags_of_spans
 from uatlite.values import Dataset, Example, Span, Words
 
 QUICK = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=2, group_by_length=True)

@@ -1,7 +1,7 @@
 """Training rows, from a task or a user's file, and the batches of tokens that the Trainer draws from them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,13 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.scoring.blocks import LabelledRows, read_labelled
-from uatlite.text.examples import find_layout, require_columns
-from uatlite.text.gold import tags_for, tags_of_spans
-from uatlite.text.rows import read_rows
-from uatlite.text.schema import Layout
-from uatlite.text.tasks import check_source, labels_in, load, sample, take_share, unless_default
-from uatlite.text.write import row_writer
-from uatlite.values import Choices, Dataset, Example, Kind, Words, strings
+from uatlite.text.conll import tags_for, tags_of_spans
+from uatlite.text.gold import GOLD
+from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.schema import Layout, Task
+from uatlite.text.tasks import check_source, load, sample, take_share, task_from_rows, unless_default
+from uatlite.text.write import row_writer, write_rejects
+from uatlite.values import Choices, Dataset, Kind, Words, strings
 
 NO_TAG = -100
 """The target of a token that is not trained on: the index that cross-entropy leaves out."""
@@ -33,30 +32,27 @@ class TrainingData:
     train: Dataset
     validation: Dataset | None = None
     held_out: Dataset | None = None
-    layout: Layout | None = None
-    file: LabelledRows | None = None
+    layout: Layout = field(default_factory=Layout)
+    rejects: Sequence[Reject] = ()
 
     def write(self, directory: Path) -> list[str]:
         """Write the rows that were not trained on beside the model; returns a sentence about each file."""
         notes = []
-        if self.held_out is not None and self.layout is not None:
-            path = directory / HELD_OUT
-            columns = [column for column in (self.layout.text, self.layout.pair) if column]
+        if self.held_out is not None:
+            path, layout = directory / HELD_OUT, self.layout
+            gold, columns = GOLD[layout.kind], [column for column in (layout.text, layout.pair) if column]
             with row_writer(path) as write:
                 for example in self.held_out.examples:
                     texts = [list(example.text.tokens)] if isinstance(example.text, Words) else strings(example.text)
                     row = dict(zip(columns, texts, strict=False))
-                    write({**row, str(self.layout.label): gold_of(example, self.held_out.labels, self.layout)})
-            pair = f" --text-pair {self.layout.pair}" if self.layout.pair else ""
+                    write({**row, str(layout.label): gold.write(example, self.held_out.labels, layout)})
+            pair = f" --text-pair {layout.pair}" if layout.pair else ""
             notes.append(
                 f"{len(self.held_out):,} rows were held out. Calibrate on them: uatlite calibrate {directory} {path} "
-                f"--text {self.layout.text}{pair} --label {self.layout.label} -o DIR"
+                f"--text {layout.text}{pair} --label {layout.label} -o DIR"
             )
-        if self.file is not None and self.file.rejects:
-            self.file.write_rejects(directory / REJECTS)
-            notes.append(
-                f"{len(self.file.rejects):,} rows rejected; line numbers and reasons are in {directory / REJECTS}"
-            )
+        if write_rejects(directory / REJECTS, self.rejects):
+            notes.append(f"{len(self.rejects):,} rows rejected; line numbers and reasons are in {directory / REJECTS}")
         return notes
 
 
@@ -71,143 +67,133 @@ def training_data(
     early_stopping: bool = False,
     **options: Any,
 ) -> TrainingData:
-    """The rows of a task, or of a user's file; `layout` and `options` are for `file_data`.
+    """The rows of a task, or of a user's file with this layout; `options` are fields of `LabelledFile`.
 
     Early stopping watches the calibration split of a task.
     """
     only = {name: options.get(name) for name in ("validation", "label_order")}
     check_source(task, data, **unless_default(layout), **only)
     if data is not None:
-        return file_data(data, layout, limit=limit, seed=seed, early_stopping=early_stopping, **options)
+        return LabelledFile(data, layout, **options).rows(limit=limit, seed=seed, early_stopping=early_stopping)
     validation = load(str(task), "calibration", data_dir) if early_stopping else None
     return TrainingData(load(str(task), "train", data_dir, limit=limit, seed=seed), validation)
 
 
-def file_data(
-    path: Path,
-    layout: Layout,
-    *,
-    label_order: Sequence[str] | None = None,
-    held_out: float = 0.2,
-    validation: Path | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    early_stopping: bool = False,
-    strict: bool = False,
-) -> TrainingData:
-    """A user's labelled file as training rows; the share `held_out` of it is kept for calibration.
+@dataclass(frozen=True)
+class LabelledFile:
+    """A user's labelled file to train on; the share `held_out` of its rows is kept for calibration.
 
     `label_order` gives the classes of the model in order; without it they are read from the file, numbers in their
     order and names in alphabetical order. Early stopping watches the rows of the file `validation`, or else the
     held-out rows. Unusable rows are set aside, or with `strict` an error.
     """
-    if not 0 <= held_out < 1:
-        raise ConfigurationError(f"--held-out {held_out} is not allowed: a share from 0 to below 1, as in 0.2.")
-    if next(iter(read_rows(path)), None) is None:
-        raise DataError(f"{path} holds no row; give a file with a text and a label in every row.")
-    layout = find_layout(read_rows(path), layout)
-    labels = tuple(label_order or labels_in(require_columns(read_rows(path), layout), layout, strict=False))
-    layout = replace(layout, codes=labels)
-    rows = read_labelled(str(path), layout, labels, strict=strict)
-    whole = _dataset(path, "train", labels, rows)
-    cut = round(100 * (1 - held_out))
-    train = replace(
-        whole,
-        examples=tuple(sample(take_share(whole.examples, (0, cut)), limit, seed)),
-        source=f"{path.name}, {cut} % of {len(whole):,} rows",
-    )
-    rest = tuple(take_share(whole.examples, (cut, 100))) if cut < 100 else ()
-    kept = replace(whole, split="held-out", examples=rest) if rest else None
-    there = answers_in(train)
-    for label in labels:
-        if label not in there:
-            raise DataError(
-                f"{path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of it, or "
-                "train on more of the file: a lower --held-out, a higher --limit."
+
+    path: Path
+    layout: Layout
+    label_order: Sequence[str] | None = None
+    held_out: float = 0.2
+    validation: Path | None = None
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.held_out < 1:
+            raise ConfigurationError(
+                f"--held-out {self.held_out} is not allowed: a share from 0 to below 1, as in 0.2."
             )
-    watched = kept if early_stopping else None
-    if validation is not None:
-        others = read_labelled(str(validation), layout, labels, strict=strict)
-        watched = _dataset(validation, "validation", labels, others)
-    return TrainingData(train, watched, kept, layout, rows)
+
+    def rows(self, *, limit: int | None = None, seed: int = 0, early_stopping: bool = False) -> TrainingData:
+        """The rows of the file, which is read once."""
+        rows = list(read_rows(self.path))
+        if not rows:
+            raise DataError(f"{self.path} holds no row; give a file with a text and a label in every row.")
+        task = task_from_rows(self.path, rows, self.layout, self.label_order, strict=False)
+        task = replace(task, layout=replace(task.layout, codes=task.labels))
+        rejects: list[Reject] = []
+        data = self._load(task, rows, rejects)
+        cut = round(100 * (1 - self.held_out))
+        train = replace(
+            data,
+            split="train",
+            examples=tuple(sample(take_share(data.examples, (0, cut)), limit, seed)),
+            source=f"{self.path.name}, {cut} % of {len(data):,} rows",
+        )
+        self._check_labels(train)
+        kept = tuple(take_share(data.examples, (cut, 100))) if cut < 100 else ()
+        held_out = replace(data, split="held-out", examples=kept, source=self.path.name) if kept else None
+        watched = held_out if early_stopping else None
+        if self.validation is not None:
+            watched = self._load(replace(task, path=self.validation), read_rows(self.validation), [])
+        return TrainingData(train, watched, held_out, task.layout, rejects)
+
+    def _load(self, task: Task, rows: Iterable[Row | Reject], rejects: list[Reject]) -> Dataset:
+        data = load(task, "all", rows=rows, rejects=rejects)
+        if self.strict and rejects:
+            raise DataError(f"{rejects[0].as_error()} Without --strict such rows are listed and skipped.")
+        return data
+
+    def _check_labels(self, train: Dataset) -> None:
+        """Raise where a label, or a type of entities, is that of no row."""
+        types = {span.label for example in train.examples for span in example.entities or ()}
+        columns = {i for example in train.examples for i in example.labels or ()} | set(train.gold)
+        for i, label in enumerate(train.labels):
+            if label not in types and i not in columns:
+                raise DataError(
+                    f"{self.path}: none of the {len(train):,} rows to train on has the label {label!r}. Add rows of "
+                    "it, or train on more of the file: a lower --held-out, a higher --limit."
+                )
 
 
-def _dataset(path: Path, split: str, labels: tuple[str, ...], rows: LabelledRows) -> Dataset:
-    golds: dict[str, list[Any]] = {"label": rows.labels, "entities": rows.entities, "labels": rows.label_sets}
-    [(name, gold)] = [(name, gold) for name, gold in golds.items() if gold]
-    pairs = enumerate(zip(rows.texts, gold, strict=True))
-    examples = tuple(Example(str(place), text, **{name: one}) for place, (text, one) in pairs)
-    return Dataset(path.name.split(".")[0], split, labels, examples, path.name)
-
-
-def answers_in(dataset: Dataset) -> set[str]:
-    """The labels, or types of entities, that some row has."""
-    types = {span.label for example in dataset.examples for span in example.entities or ()}
-    places = {place for example in dataset.examples for place in example.labels or ()} | set(dataset.gold)
-    return types | {dataset.labels[place] for place in places if place is not None}
-
-
-def gold_of(example: Example, labels: Sequence[str], layout: Layout) -> object:
-    """The gold of a row as the label column of its file has it."""
-    if layout.gold == "tags" and isinstance(example.text, Words):
-        return tags_of_spans(example.text.spans, example.entities or ())
-    if layout.gold == "entities":
-        return [span._asdict() for span in example.entities or ()]
-    if layout.gold == "labels":
-        return [labels[place] for place in example.labels or ()]
-    return labels[example.label or 0]
+Labels = tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows(torch.utils.data.Dataset["tuple[TrainingRows, int]"]):
-    """Tokens and labels, (rows,) each. An item is a place in them; `collate` makes a padded batch of several.
+    """Tokens and labels, (rows,) each. An item is an index of them; `collate` makes a padded batch of several.
 
     The labels of a row are its class, or 0 or 1 for each of several labels, or a tag for each of its tokens.
     """
 
     tokens: Tokens
-    labels: tuple[int, ...] | tuple[list[float], ...] | tuple[list[int], ...]
+    labels: Labels
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, place: int) -> "tuple[TrainingRows, int]":
-        return self, place
+    def __getitem__(self, i: int) -> "tuple[TrainingRows, int]":
+        return self, i
 
     def batches(self) -> Iterator[dict[str, Tensor]]:
         """All rows in batches of similar length, with their labels."""
         for batch in self.tokens.batches():
-            yield collate([(self, place) for place in batch.rows])
+            yield collate([(self, i) for i in batch.rows])
 
 
 def training_rows(
     dataset: Dataset, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int | None
 ) -> TrainingRows:
     """The in-scope rows of a data set as tokens; a row without a label is an error."""
-    kind, most = kind_of(dataset), longest(model, tokenizer, max_length)
-    if kind in ("labels", "entities"):
-        tokens = tokenize(tokenizer, dataset.texts, most)
-        return TrainingRows(tokens, token_tags(dataset, tokens) if kind == "entities" else label_vectors(dataset))
-    inside = dataset.in_scope()
-    column = {dataset.labels.index(label): place for place, label in enumerate(classes(dataset))}
-    labels = []
+    kind, inside = kind_of(dataset), dataset.in_scope()
+    name = f"{dataset.name}/{dataset.split}"
     for example in inside.examples:
-        if example.label is None:
-            raise DataError(f"{dataset.name}/{dataset.split}: row {example.id} has no label; training needs them all.")
-        labels.append(column[example.label])
-    if not labels:
-        raise DataError(f"{dataset.name}/{dataset.split} holds no row to train on.")
-    return TrainingRows(tokenize(tokenizer, inside.texts, most), tuple(labels))
+        if getattr(example, GOLD[kind].field) is None:
+            raise DataError(f"{name}: row {example.id} has no label; training needs them all.")
+    if not inside.examples:
+        raise DataError(f"{name} holds no row to train on.")
+    tokens = tokenize(tokenizer, inside.texts, longest(model, tokenizer, max_length))
+    return TrainingRows(tokens, TARGETS[kind].of(inside, tokens))
 
 
-def label_vectors(dataset: Dataset) -> tuple[list[float], ...]:
+def class_columns(dataset: Dataset, tokens: Tokens) -> tuple[int, ...]:
+    """The column of each row's class: the target of the cross-entropy."""
+    columns = {dataset.labels.index(label): i for i, label in enumerate(classes(dataset))}
+    return tuple(columns[label] for label in dataset.gold if label is not None)
+
+
+def label_vectors(dataset: Dataset, tokens: Tokens) -> tuple[list[float], ...]:
     """1.0 for each label that a row has and 0.0 for the others: the target of the binary cross-entropy."""
-    vectors = []
-    for example in dataset.examples:
-        if example.labels is None:
-            raise _no_gold(dataset, example)
-        vectors.append([float(place in example.labels) for place in range(len(dataset.labels))])
-    return tuple(vectors)
+    return tuple(
+        [float(i in (example.labels or ())) for i in range(len(dataset.labels))] for example in dataset.examples
+    )
 
 
 def token_tags(dataset: Dataset, tokens: Tokens) -> tuple[list[int], ...]:
@@ -216,18 +202,15 @@ def token_tags(dataset: Dataset, tokens: Tokens) -> tuple[list[int], ...]:
     Words are those of the tokenizer, which may cut a word of the data into several (at punctuation, say), as it also
     does with the strings that the model will meet.
     """
-    column = {tag: place for place, tag in enumerate(classes(dataset))}
-    found = []
+    columns = {tag: i for i, tag in enumerate(classes(dataset))}
+    rows = []
     for example, (features,) in zip(dataset.examples, tokens.rows, strict=True):
-        if example.entities is None:
-            raise _no_gold(dataset, example)
         firsts = first_tokens(tokens.tokenizer, strings(example.text)[0], len(features["input_ids"]))
-        tags = tags_of_spans(list(firsts.values()), example.entities)
         row = [NO_TAG] * len(features["input_ids"])
-        for position, tag in zip(firsts, tags, strict=True):
-            row[position] = column[tag]
-        found.append(row)
-    return tuple(found)
+        for i, tag in zip(firsts, tags_of_spans(list(firsts.values()), example.entities or ()), strict=True):
+            row[i] = columns[tag]
+        rows.append(row)
+    return tuple(rows)
 
 
 def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int, int]]:
@@ -243,19 +226,15 @@ def first_tokens(tokenizer: Any, text: str, length: int) -> dict[int, tuple[int,
     encoded = tokenizer(text, truncation=True, max_length=length, return_offsets_mapping=True, verbose=False)
     firsts: dict[int, tuple[int, int]] = {}
     before, position = None, 0
-    for place, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
+    for i, (word, (start, end)) in enumerate(zip(encoded.word_ids(), encoded["offset_mapping"], strict=True)):
         if word is None or start == end:
             continue
         if word != before:
-            before, position = word, place
-            firsts[place] = start, end
+            before, position = word, i
+            firsts[i] = start, end
         else:
             firsts[position] = firsts[position][0], end
     return firsts
-
-
-def _no_gold(dataset: Dataset, example: Example) -> DataError:
-    return DataError(f"{dataset.name}/{dataset.split}: row {example.id} has no label; training needs them all.")
 
 
 def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
@@ -263,10 +242,9 @@ def collate(items: Sequence[tuple[TrainingRows, int]]) -> dict[str, Tensor]:
 
     Labels are (batch,), (batch, labels) as floats, or (batch, tokens) with NO_TAG at the padding.
     """
-    source = items[0][0]
-    places = [place for _, place in items]
-    inputs = source.tokens.pad(places)
-    labels: list[Any] = [source.labels[place] for place in places]
+    rows, indices = items[0][0], [i for _, i in items]
+    inputs = rows.tokens.pad(indices)
+    labels: list[Any] = [rows.labels[i] for i in indices]
     if isinstance(labels[0], list) and isinstance(labels[0][0], int):
         width = inputs["input_ids"].shape[1]
         labels = [row + [NO_TAG] * (width - len(row)) for row in labels]
@@ -295,15 +273,39 @@ class LengthGrouped(torch.utils.data.Sampler[int]):
         return iter(get_length_grouped_indices(self._lengths, self._batch_size, generator=generator))
 
 
+@dataclass(frozen=True)
+class Target:
+    """What a classifier of one kind of answers is trained towards."""
+
+    of: Callable[[Dataset, Tokens], Labels]
+    """what the loss compares the logits of each row with"""
+    classes: Callable[[Dataset], tuple[str, ...]]
+    """what the classifier has columns for"""
+    base_rates: bool = False
+    """whether the biases of a new head begin at the log-odds of the labels"""
+
+
+def _without_scope(dataset: Dataset) -> tuple[str, ...]:
+    return tuple(label for i, label in enumerate(dataset.labels) if i != dataset.out_of_scope)
+
+
+_CLASS = Target(class_columns, _without_scope)
+
+TARGETS: Mapping[Kind, Target] = {
+    "one": _CLASS,
+    "choice": _CLASS,
+    "labels": Target(label_vectors, _without_scope, base_rates=True),
+    "entities": Target(token_tags, lambda dataset: tags_for(dataset.labels)),
+}
+
+
 def classes(dataset: Dataset) -> tuple[str, ...]:
     """What a classifier of the data set has columns for: its labels but 'none of these', or the tags of its types."""
-    if kind_of(dataset) == "entities":
-        return tags_for(dataset.labels)
-    return tuple(label for index, label in enumerate(dataset.labels) if index != dataset.out_of_scope)
+    return TARGETS[kind_of(dataset)].classes(dataset)
 
 
 def kind_of(dataset: Dataset) -> Kind:
-    """What the rows of a data set are, by the first of them."""
+    """The kind of gold that the rows of a data set have, by the first of them."""
     first = dataset.examples[0]
     if first.entities is not None:
         return "entities"

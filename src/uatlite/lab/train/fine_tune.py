@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.train.dataset import LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
+from uatlite.lab.train.dataset import TARGETS, LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
 from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
 from uatlite.model import weights as method_weights
@@ -224,7 +224,7 @@ def fine_tune(
     arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
     resumed = begin(directory, run, resume=resume)
     model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
-    if kind_of(train) == "labels":
+    if TARGETS[kind_of(train)].base_rates:
         start_at_base_rates(model, train)
     rows = training_rows(train, model, tokenizer, recipe.max_length)
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
