@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from entities import options_of_seeds
 from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
+from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.run import run
-from uatlite.classifier.several import LOG_ODDS, lowest_score, sigmoid
+from uatlite.classifier.several import lowest_score
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
-from uatlite.predictive import PassLogits
+from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load
 from uatlite.trust.answers import AnswerCalibrator

@@ -212,6 +212,11 @@ def softmax(logits: Floats) -> Floats:
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True))
 
 
+def sigmoid(values: Floats) -> Floats:
+    """1 / (1 + exp(-z)), without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))
+
+
 def log_softmax(logits: Floats) -> Floats:
     """The logarithm of `softmax`, exact also where that is 0."""
     shifted = logits - logits.max(axis=-1, keepdims=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from uatlite.classifier import learn
+from uatlite.classifier import one_class
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
@@ -61,11 +61,12 @@ def test_bad_options_are_refused_before_anything_runs(
     def never(*_: object) -> None:
         raise AssertionError("a pass was run")
 
-    monkeypatch.setattr(learn, "run", never)
+    rows = labelled(60)
+    monkeypatch.setattr(one_class, "run", never)
     calibrators = ({"calibrator": "temperatur"}, {"calibrator": "platt"})
     for given in ({"false_alarm": 0.0}, {"false_alarm": 1.5}, {"per_class": True}, *calibrators):
         with pytest.raises(ConfigurationError, match=next(iter(given))):
-            build().calibrate(*labelled(60), **given)
+            build().calibrate(*rows, **given)
 
 
 def test_without_anything_to_decide_all_rows_fit_and_figures_are_cross_validated(

@@ -15,9 +15,8 @@ from uatlite.attribution.case import Case, LabelLogit
 from uatlite.attribution.first_order import first_order
 from uatlite.classifier.many_labels import label_answers
 from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
-from uatlite.classifier.several import sigmoid
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
-from uatlite.predictive import PassLogits
+from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 
 LABELS = ("anger", "joy", "fear", "relief")

@@ -159,7 +159,7 @@ def test_matches_are_of_span_and_type(made):
     from uatlite.classifier.token_run import run_tokens
 
     texts = ["a1 a2 a3 a4 a5 a6 a7 a8 a9"]
-    outputs = run_tokens(predictor.runtime, texts, predictor.settings, predictor.scheme, None)
+    outputs = run_tokens(predictor.runtime, texts, predictor.settings)
     found = [Span(e.start, e.end, tagger.class_names[e.type]) for e in outputs.decoded[0].entities]
     assert found
     wrong = found[0]._replace(end=found[0].end + 1)
@@ -281,7 +281,7 @@ def test_what_does_not_fit_is_said(made, rows, tiny, tokenizer):
         tagger.calibrate(texts, gold, target_risk=5)
     tagger.calibrate(texts, gold)
     tagger.aggregation_strategy = "simple"
-    with pytest.raises(CalibrationError, match="calibrated with aggregation_strategy=None, now 'simple'"):
+    with pytest.raises(CalibrationError, match="calibrated with aggregation_strategy None, now simple"):
         tagger.predict(texts[:2])
     with pytest.raises(ConfigurationError, match="'cascade' is gone: use 'distilled'"):
         made("cascade").predict(texts[:2])

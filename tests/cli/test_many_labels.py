@@ -11,8 +11,8 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import UncertaintyLabeler
-from uatlite.classifier.several import sigmoid
 from uatlite.cli import main
+from uatlite.predictive import sigmoid
 from uatlite.trust.promise import RISKS
 
 LABELS = ("anger", "joy", "fear")

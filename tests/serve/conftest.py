@@ -15,8 +15,9 @@ from starlette.testclient import TestClient
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.labeler import UncertaintyLabeler, sigmoid
+from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.predictive import sigmoid
 from uatlite.serve.app import create_app
 from uatlite.serve.limits import Limits
 from uatlite.serve.service import Service

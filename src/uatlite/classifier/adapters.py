@@ -10,6 +10,7 @@ from uatlite.text.labels import class_indices
 
 if TYPE_CHECKING:
     from uatlite.classifier.one_class import ClassPredictions
+    from uatlite.values import Text
 
 
 PARAMETERS = ("model", "tokenizer", "config", "seed", "max_length", "windows", "indices")
@@ -24,7 +25,7 @@ class ScikitLearnMixin:
         @property
         def class_names(self) -> tuple[str, ...]: ...
         def calibrate(self, texts: Iterable[Any], labels: Iterable[Any]) -> Self: ...
-        def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> ClassPredictions: ...
+        def predict(self, texts: Iterable[Any] | Text, *, check_shift: bool = True) -> ClassPredictions: ...
 
     def fit(self, texts: Iterable[Any], labels: Iterable[Any]) -> Self:
         """`calibrate` with its defaults; the model's weights stay as they are."""

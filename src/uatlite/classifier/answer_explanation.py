@@ -21,9 +21,7 @@ from uatlite.methods.one_pass import ANALYTIC
 from uatlite.values import Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.labeler import LabelPredictor
-    from uatlite.classifier.tagger import EntityPredictor
-    from uatlite.model.spans import TaggedText
+    from uatlite.classifier.predictor import Predictor
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -48,7 +46,7 @@ class LabelExplanation(AnswerExplanation):
         return {"label": self.label, "probability": self.probability, **super().to_dict()}
 
 
-def explain_label(predictor: "LabelPredictor", text: Text, label: str | int | None) -> LabelExplanation:
+def explain_label(predictor: "Predictor", text: Text, label: str | int | None) -> LabelExplanation:
     """The explanation of one label, by default the one that is least sure."""
     runtime = _with_gradients(predictor.runtime)
     model, tokenizer = runtime.model, runtime.tokenizer
@@ -101,10 +99,10 @@ class EntityExplanation(AnswerExplanation):
         return {"entity": asdict(self.entity), "number": self.number, "weakest": self.weakest, **super().to_dict()}
 
 
-def explain_entity(predictor: "EntityPredictor", text: "TaggedText", number: int | None) -> EntityExplanation:
+def explain_entity(predictor: "Predictor", text: Text, number: int | None) -> EntityExplanation:
     """The explanation of one entity, by default the least sure one."""
     runtime = _with_gradients(predictor.runtime)
-    outputs = run_tokens(runtime, [text], predictor.settings, predictor.scheme, predictor.strategy)
+    outputs = run_tokens(runtime, [text], predictor.settings)
     prediction = predictor.predictions([text], outputs)[0]
     found = prediction.entities
     if not found:

@@ -20,15 +20,14 @@ from uatlite.classifier.evidence import (
     cross_validated,
     measure,
 )
+from uatlite.classifier.learn import Learned
 from uatlite.classifier.second_look import SecondLook
-from uatlite.classifier.settings import Settings
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.methods.method import Method
 from uatlite.predictive import PassLogits, Predictive
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, check_calibrator
 from uatlite.trust.distribution import predictive
-from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.label_sets import LabelSets, label_sets
 from uatlite.trust.menu import Menu, risk_menu
 from uatlite.trust.per_class import target_risk_per_class
@@ -139,22 +138,6 @@ class Calibration(CalibrationRecord):
             "comparison": Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
             "second_look": SecondLook.from_dict(state["second_look"]) if state.get("second_look") else None,
         }
-
-
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """What the method says about the calibration rows, once its own settings are learned."""
-
-    settings: Settings
-    outputs: PassLogits
-    """of the method, each row as if the method had not learned from it"""
-    plain: PassLogits
-    """of the plain pass, for the comparison with temperature scaling"""
-    reference: ScopeFit | None = None
-    """of the unlabelled texts, where there are some"""
-    spending: tuple[str, ...] = ()
-    learns: bool = False
-    """whether the method learned from the texts of these rows"""
 
 
 def calibrate(

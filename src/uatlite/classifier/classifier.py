@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 
 from uatlite.classifier import calibrate as calibrating
 from uatlite.classifier.adapters import ScikitLearnMixin
-from uatlite.classifier.calibrate import Calibration, CalibrationOptions
+from uatlite.classifier.calibrate import CalibrationOptions
 from uatlite.classifier.evidence import Figures, measure
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.classifier.run import run
 from uatlite.classifier.second_look import learn_second_look
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.explanation import Explanation
 
 
-class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
+class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
     `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
@@ -43,10 +42,6 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
     def classes_(self) -> NDArray[Any]:
         """The classes, (classes,): their names, or with `indices` their columns."""
         return np.arange(len(self.class_names)) if self.indices else np.array(self.class_names, dtype=np.str_)
-
-    def predictor(self) -> Predictor:
-        """The classifier as it is now, ready to run: settings and calibration are built and checked once."""
-        return Predictor.of(self)
 
     def calibrate(
         self,
@@ -106,11 +101,13 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         given = [] if reference is None else check_texts(reference, chooses=self.chooses)
         others = [text for text in given if text not in known]
-        data = CalibrationTexts(self.runtime, settings, checked, columns, others, report)
-        learned = data.learn(options)
+        data = CalibrationTexts(self.kind, self.runtime, settings, checked, others, report)
+        method = settings.method
+        fitting, _ = calibrating.split(columns, options, options.calibrator_of(method), learns=method.tunable)
+        learned = data.learn(columns, fitting)
         calibration = calibrating.calibrate(learned, columns, options, model_hash=self.runtime.hash, classes=names)
         if second_look is not None:
-            look = learn_second_look(second_look, data, learned, calibration, options)
+            look = learn_second_look(second_look, data, columns, learned, calibration, options)
             calibration = replace(calibration, second_look=look)
         self.calibration_ = calibration
         if calibration.rule is not None and not calibration.rule.promised:
@@ -119,19 +116,10 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
             warnings.warn(calibration.comparison.describe(), stacklevel=2)
         return self
 
-    def predict(self, texts: Iterable[Any] | Choices, *, check_shift: bool = True) -> ClassPredictions:
-        """Predictions for texts: strings, pairs, or Choices for a multiple-choice model. One string is a list of one.
-
-        Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
-        gives a stream in parts sets `check_shift=False` and compares the whole (`Predictions.scope` is kept).
-        """
-        predictor = self.predictor()
-        predictions = predictor.predict(self._checked(texts))
-        return predictor.with_shift(predictions) if check_shift else predictions
-
     def predict_proba(self, texts: Iterable[Any] | Choices) -> Floats:
         """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
-        return self.predict(texts, check_shift=False).probabilities
+        probabilities: Floats = self.predict(texts, check_shift=False).probabilities
+        return probabilities
 
     def explain(
         self,
@@ -149,7 +137,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
         `occlusion` masks each word in turn, which costs as much as predicting so many texts; `attention` compares it
         with and without modulation. Print the result, or see its `summary`, for the reason in plain sentences.
         """
-        checked = check_text(text, chooses=self.chooses, options=self._options)
+        checked = check_text(text, chooses=self.chooses, options=len(self.class_names) or None)
         return self.predictor().explain(
             checked, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
         )
@@ -168,15 +156,6 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[Calibration]):
         from uatlite.classifier.pipeline import as_model
 
         return as_model(self)
-
-    def _checked(self, texts: Iterable[Any] | Choices) -> list[Text]:
-        whole = [texts] if isinstance(texts, str | Choices) else texts
-        return check_texts(whole, chooses=self.chooses, options=self._options)
-
-    @property
-    def _options(self) -> int | None:
-        """How many options a question must have; None where any number will do."""
-        return len(self.class_names) if self.chooses and self.calibration_ is not None else None
 
 
 def _paired(texts: list[Any], columns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,17 +1,30 @@
 """Entities: which of them are reported, where one may be missed, and whether a person should look."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import Predictions, Rule
+from uatlite.classifier.predictions import LOG_ODDS, Predictions, Rule, Wording
 from uatlite.classifier.reasons import BELOW, MISSED, NO_PROMISE
-from uatlite.classifier.several import LOG_ODDS
-from uatlite.classifier.tags import Decoded
-from uatlite.classifier.token_run import recall_scores, text_log_odds
-from uatlite.values import Floats, Marks, strings
+from uatlite.classifier.runtime import Runtime
+from uatlite.classifier.settings import Settings
+from uatlite.classifier.tags import Decoded, TagScheme
+from uatlite.classifier.token_run import (
+    TokenOutputs,
+    entity_answers,
+    missed_answers,
+    recall_scores,
+    run_tokens,
+    text_log_odds,
+)
+from uatlite.errors import InputError
+from uatlite.predictive import sigmoid
+from uatlite.text.examples import text_fault
+from uatlite.trust.answers import AnswerCalibrator
+from uatlite.values import Floats, Kind, Marks, Text, Words, strings
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,8 @@ class FoundEntity:
     end: int
     """the character after its last"""
     text: str
-    label: str
+    label: str | int
+    """its type, by name (or by column, as the tagger was told)"""
     confidence: float
     """that it is right as a whole, span and type; calibrated where the tagger is"""
     boundaries: float
@@ -46,10 +60,16 @@ class EntityPredictions(Predictions):
     """The entities of texts."""
 
     by_text = (*Predictions.by_text, "decoded", "missed")
-    noun = "types of entities"
     shown = ("entities", "abstain", "reason", "scope")
-    advice: ClassVar[str] = (
-        "report entities by; ask for one: calibrate(texts, entities, target_risk=0.1), or target_recall=0.9."
+    words = Wording(
+        model="entities",
+        classes="types of entities",
+        task="token-classification",
+        usage="pred.entities, pred.missed, pred.reasons",
+        advice="report entities by; ask for one: calibrate(texts, entities, target_risk=0.1), or target_recall=0.9.",
+        deciding="reporting",
+        options="--target-risk or --target-recall",
+        example="--target-risk 0.1",
     )
 
     decoded: tuple[Decoded, ...]
@@ -80,7 +100,7 @@ class EntityPredictions(Predictions):
                     start=entity.start,
                     end=entity.end,
                     text=strings(text)[0][entity.start : entity.end],
-                    label=self.classes[entity.type],
+                    label=self.names[entity.type],
                     confidence=float(self.sure[i]),
                     boundaries=entity.boundaries,
                     variance=None if variance is None else float(variance[i]),
@@ -145,3 +165,68 @@ class EntityPredictions(Predictions):
 
     def _counted(self) -> str:
         return f"{len(self.answers):,} entities, {int(self.reports.sum()):,} reported"
+
+
+@dataclass(frozen=True, eq=False)
+class EntityCalibrator:
+    """The probability that an entity is right as a whole, and that one is missed in a text."""
+
+    found: AnswerCalibrator
+    missed: AnswerCalibrator
+
+
+@dataclass(frozen=True)
+class Entities:
+    """A text has entities: an `AnswerKind`."""
+
+    name: Kind = "entities"
+    words: ClassVar[Wording] = EntityPredictions.words
+
+    def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
+        return TagScheme(model.class_names).names
+
+    def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
+        checked: list[Text] = []
+        for i, value in enumerate(given):
+            text = Words(tuple(value)) if isinstance(value, list | tuple) else value
+            words = text.tokens if isinstance(text, Words) else ("a",)
+            if not isinstance(text, str | Words) or not all(isinstance(word, str) and word.strip() for word in words):
+                raise InputError(
+                    f"texts[{i}] is {value!r:.80}; allowed are a string, or a list of words, none of them empty."
+                )
+            if not (words and (text.strip() if isinstance(text, str) else True)):
+                raise InputError(f"texts[{i}] is empty; leave it out.")
+            checked.append(text)
+        return checked
+
+    def fault(self, text: Text, classes: Sequence[str]) -> str | None:
+        if not isinstance(text, str | Words):
+            return "a pair of texts or a question, and entities are sought in one text"
+        return text_fault(strings(text)[0], chooses=False)
+
+    def read(
+        self, model: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
+    ) -> TokenOutputs:
+        return run_tokens(model, texts, settings, like)
+
+    def say(
+        self,
+        texts: Sequence[Text],
+        reading: TokenOutputs,
+        calibrator: EntityCalibrator | None,
+        classes: tuple[str, ...],
+    ) -> EntityPredictions:
+        answers, missed = entity_answers(reading), missed_answers(reading.decoded)
+        return EntityPredictions(
+            texts=tuple(texts),
+            classes=classes,
+            decoded=reading.decoded,
+            answers=answers,
+            sure=sigmoid(answers.log_odds) if calibrator is None else calibrator.found.confidence(answers),
+            missed=sigmoid(missed.log_odds) if calibrator is None else calibrator.missed.confidence(missed),
+            passes=reading.passes,
+            cut=reading.cut,
+        )
+
+
+ENTITIES = Entities()

@@ -91,6 +91,11 @@ class CalibrationRecord:
     spending: tuple[str, ...] = ()
     """what the method learned, a sentence each"""
 
+    @property
+    def rules(self) -> tuple[Any, ...]:
+        """The rules by which texts are abstained on."""
+        return () if self.rule is None else (self.rule,)
+
     def describe(self) -> list[str]:
         """What was learned and what is promised, a sentence each."""
         lines = [*self.spending, *self._promises()]

@@ -52,7 +52,7 @@ def export(
     if not isinstance(runtime, TorchRuntime):
         raise ModelError("this classifier is exported already; export the PyTorch checkpoint.")
     saving.check_target(target, overwrite=overwrite)
-    checked = _sentences(runtime) if texts is None else check_texts(texts, chooses=runtime.chooses)
+    checked = _sentences(runtime) if texts is None else check_texts(texts, chooses=runtime.kind == "choice")
     plain = run(runtime, checked, replace(classifier.settings, method=BASE))
     _check_plain(classifier, plain)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def _written(runtime: TorchRuntime, directory: Path, method: Method, *, int8: bo
     manifest = Manifest(
         architecture=runtime.architecture,
         classes=runtime.class_names,
-        chooses=runtime.chooses,
+        kind=runtime.kind,
         positions=runtime.positions,
         tokenizer=tokenizer,
         precision="int8" if int8 else "fp32",
@@ -130,7 +130,7 @@ def _classifier(classifier: UncertaintyClassifier, runtime: OnnxRuntime) -> Unce
 def _sentences(runtime: TorchRuntime) -> list[Text]:
     """The built-in texts, one of them long; questions for a model that chooses."""
     long = " ".join(SENTENCES)
-    if runtime.chooses:
+    if runtime.kind == "choice":
         return [Choices(text, ("yes", "no")) for text in (*SENTENCES, long)]
     return [*SENTENCES, long, (SENTENCES[1], SENTENCES[2])]
 

@@ -28,7 +28,7 @@ from uatlite.classifier.runtime import Outputs
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
-from uatlite.values import Integers
+from uatlite.values import Integers, Kind
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
-FORMAT = 2
+FORMAT = 3
 PADDING = 16
 """Most tokens of padding in a batch: a forward of its own costs about as much as 10 more tokens."""
 
@@ -68,7 +68,8 @@ class Manifest:
     architecture: str
     classes: tuple[str, ...]
     """none for multiple choice"""
-    chooses: bool
+    kind: Kind
+    """what the model says about a text"""
     positions: int | None
     tokenizer: TokenizerSettings
     precision: str
@@ -150,8 +151,8 @@ class OnnxRuntime:
         return self.manifest.classes
 
     @property
-    def chooses(self) -> bool:
-        return self.manifest.chooses
+    def kind(self) -> Kind:
+        return self.manifest.kind
 
     @property
     def positions(self) -> int | None:

@@ -2,34 +2,25 @@
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.calibrate import CalibrationOptions
 from uatlite.classifier.evidence import Figures
 from uatlite.classifier.learn import CalibrationTexts, Report
-from uatlite.classifier.many_labels import LabelPredictions, label_answers
-from uatlite.classifier.product import CheckedPredictor, Product
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs
-from uatlite.classifier.several import (
-    LOG_ODDS,
-    AnswerCalibration,
-    AnswerOptions,
-    calibrate_answers,
-    scope_logits,
-    sigmoid,
-)
+from uatlite.classifier.many_labels import LABELS, LabelPredictions, label_answers
+from uatlite.classifier.predictions import LOG_ODDS
+from uatlite.classifier.product import Product
+from uatlite.classifier.several import AnswerOptions, calibrate_answers
 from uatlite.errors import CalibrationError, InputError
 from uatlite.metrics.answers import LabelRows, text_bootstrap
+from uatlite.predictive import sigmoid
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
-from uatlite.trust.grouped import GroupedRule
-from uatlite.values import Floats, Kind, Text
+from uatlite.values import Floats, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_explanation import LabelExplanation
@@ -45,7 +36,7 @@ FEWEST_TEXTS = 20
 """Of a fold of figures."""
 
 
-class UncertaintyLabeler(Product[AnswerCalibration]):
+class UncertaintyLabeler(Product[LabelPredictions]):
     """A classifier of many labels with calibrated probabilities, and a rule for which labels to report.
 
     It is for models with `problem_type="multi_label_classification"`. `config` is a UATConfig, or the spelling of any
@@ -55,13 +46,8 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
     windows and the logits averaged.
     """
 
-    answers: ClassVar[tuple[Kind, ...]] = ("labels",)
-    default_method: ClassVar[str] = "distilled:of=fast,samples=10,per_input=true"
-    usage: ClassVar[str] = "pred.labels, pred.probabilities, pred.reasons"
-
-    def predictor(self) -> "LabelPredictor":
-        """The labeler as it is now, ready to run: settings and calibration are built and checked once."""
-        return LabelPredictor(self.runtime, self.checked_settings(), self.calibration_, self.class_names)
+    kinds = (LABELS,)
+    default_method = "distilled:of=fast,samples=10,per_input=true"
 
     def calibrate(
         self,
@@ -103,8 +89,7 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
         others = [] if reference is None else [one for one in check_texts(reference, chooses=False) if one not in known]
         settings = replace(self.settings, method=self._asked())
-        data = CalibrationTexts(self.runtime, settings, checked, gold.astype(np.int64), others, report)
-        learned = data.learn(CalibrationOptions(false_alarm=false_alarm, seed=seed))
+        learned = CalibrationTexts(LABELS, self.runtime, settings, checked, others, report).learn(gold.astype(np.int64))
         answers = label_answers(learned.outputs.mean_logits, learned.outputs.label_variance)
         calibration = calibrate_answers(
             learned,
@@ -123,19 +108,10 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
             warnings.warn(rule.describe(), stacklevel=2)
         return self
 
-    def predict(self, texts: Iterable[Any], *, check_shift: bool = True) -> LabelPredictions:
-        """The labels of texts, strings or pairs. One string is a list of one.
-
-        Where it is calibrated, the texts are compared with the calibration rows and a shift is warned of; a caller who
-        gives a stream in parts sets `check_shift=False`.
-        """
-        predictor = self.predictor()
-        predictions = predictor.predict(check_texts([texts] if isinstance(texts, str) else texts, chooses=False))
-        return predictor.with_shift(predictions) if check_shift else predictions
-
     def predict_proba(self, texts: Iterable[Any]) -> Floats:
         """Probabilities (texts, labels), calibrated where the labeler is; columns as in `class_names`."""
-        return self.predict(texts, check_shift=False).probabilities
+        probabilities: Floats = self.predict(texts, check_shift=False).probabilities
+        return probabilities
 
     def explain(self, text: Text, label: str | int | None = None) -> "LabelExplanation":
         """Where the uncertainty about one label of a text comes from: words and layers, to first order.
@@ -145,56 +121,6 @@ class UncertaintyLabeler(Product[AnswerCalibration]):
         from uatlite.classifier.answer_explanation import explain_label
 
         return explain_label(self.predictor(), check_text(text, chooses=False), label)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelPredictor(CheckedPredictor[AnswerCalibration]):
-    """A labeler at one moment; its texts are already checked."""
-
-    class_names: tuple[str, ...]
-
-    def predict(self, texts: list[Text]) -> LabelPredictions:
-        """The labels of checked texts, without the comparison of all of them with the calibration rows."""
-        if not texts:
-            none = np.zeros((0, len(self.class_names)))
-            return LabelPredictions(
-                texts=(),
-                classes=self.class_names,
-                answers=label_answers(none, None),
-                sure=none.ravel(),
-                probabilities=none,
-                logits=none,
-                passes=np.zeros(0, dtype=np.int64),
-                rules=self._rules,
-            )
-        return self.predictions(texts, run(self.runtime, texts, self.settings))
-
-    @property
-    def _rules(self) -> tuple[GroupedRule, ...]:
-        return () if self.calibration is None or self.calibration.rule is None else (self.calibration.rule,)
-
-    def predictions(self, texts: list[Text], outputs: Outputs) -> LabelPredictions:
-        """The labels of texts from what the method's passes say about them."""
-        calibration, logits = self.calibration, outputs.mean_logits
-        answers = label_answers(logits, outputs.label_variance)
-        chances = sigmoid(answers.log_odds) if calibration is None else calibration.calibrator.confidence(answers)
-        found = LabelPredictions(
-            texts=tuple(texts),
-            classes=self.class_names,
-            answers=answers,
-            sure=chances,
-            probabilities=chances.reshape(logits.shape),
-            logits=logits,
-            logit_variance=outputs.label_variance,
-            passes=outputs.passes,
-            rules=self._rules,
-            cut=outputs.cut,
-        )
-        scope = None if calibration is None else calibration.scope
-        if scope is None:
-            return found
-        p_values = scope.p_values(outputs.representations, scope_logits(logits))
-        return replace(found, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
 
 
 def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figures | None:

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.calibrate import CalibrationOptions, Learned, split
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
 from uatlite.methods.method import TAUGHT, CalibrationRows, Method, Tuned
 from uatlite.methods.one_pass import BASE
 from uatlite.predictive import PassLogits
 from uatlite.trust.gaussians import ScopeFit
-from uatlite.values import Text
+from uatlite.values import Marks, Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.answer_kind import AnswerKind
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
@@ -22,92 +24,141 @@ Report = Callable[[int], None]
 """Called with the number of texts that a pass has read."""
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What the method says about the calibration rows, once its own settings are learned."""
+
+    settings: Settings
+    outputs: Any
+    """of the method, a `Reading` of each text as if the method had not learned from it"""
+    plain: Any
+    """of the plain pass, a `Reading` too"""
+    reference: ScopeFit | None = None
+    """of the unlabelled texts, where there are some"""
+    spending: tuple[str, ...] = ()
+    learns: bool = False
+    """whether the method learned from the texts of these rows"""
+
+
 @dataclass(eq=False)
 class CalibrationTexts:
-    """Labelled texts, and unlabelled ones of the same task, with what methods say about them."""
+    """Calibration texts, and unlabelled ones of the same task, with what methods say about them."""
 
+    kind: "AnswerKind"
     runtime: Runtime
     settings: Settings
-    texts: list[Text]
-    labels: NDArray[np.int64]
-    """(texts,)"""
+    texts: Sequence[Text]
     reference: Sequence[Text] = ()
     report: Report | None = None
-    _runs: dict[tuple[str, str], Outputs] = field(default_factory=dict)
+    _readings: dict[str, Any] = field(default_factory=dict)
 
-    def learn(self, options: CalibrationOptions) -> Learned:
-        """The method with what it learns from these texts, and what it says about them."""
-        method = self.settings.method
-        fitting, _ = split(self.labels, options, options.calibrator_of(method), learns=method.tunable)
-        tuned = Tuned(method, "")
+    def learn(self, labels: NDArray[np.int64] | None = None, fitting: Marks | None = None) -> Learned:
+        """The method with what it learns from these texts, or from the `fitting` ones, and what it says about them.
+
+        `labels` are (texts,) or of many labels (texts, labels); without them the method learns from single answers.
+        """
+        method, plain = self.settings.method, self.read(BASE)
+        tuned, reading = Tuned(method, ""), plain
         if method.tunable:
-            some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
-            rows = CalibrationRows(
-                self.labels[fitting],
-                lambda asked: self._run(asked, "calibration").take(fitting),
-                (lambda asked: self._run(asked, "reference")) if self.reference else None,
-                run_some=lambda asked, places: self.run_over(asked, [some[place] for place in places.tolist()]),
-            )
-            tuned = method.tuned(rows)
-        settings = replace(self.settings, method=tuned.method.seeded(self.settings.seed))
-        plain = self._run(BASE, "calibration")
+            some = np.ones(len(self.texts), dtype=np.bool_) if fitting is None else fitting
+            tuned = self._tuned(plain, labels, some)
+            reading = self._as_if_not_learned(tuned, plain, some)
+        elif method.to_dict() != BASE.to_dict():
+            reading = self.read(method)
+        settings = self._settings(tuned.method)
+        by_text = plain.unit == "texts"
         return Learned(
             settings=settings,
-            outputs=self._outputs(settings.method, plain, tuned.outputs, fitting),
+            outputs=reading,
             plain=plain,
-            reference=self._read_reference(settings) if self.reference else None,
+            reference=self._scope_fit(settings if by_text else self._settings(BASE)) if self.reference else None,
             spending=(tuned.reason,) if tuned.reason else (),
             learns=method.tunable,
         )
 
-    def _outputs(
-        self, method: Method, plain: Outputs, learned_from: PassLogits | None, fitting: NDArray[np.bool_]
-    ) -> PassLogits:
-        """What the method says about all rows; those that it learned from as if it had not."""
-        if method.to_dict() == BASE.to_dict():
-            return plain
-        if learned_from is None:
-            return self._run(method, "calibration")
-        said = method.read_from(plain)
-        if said is None:
-            return self._run(method, "calibration")
-        variance = said.given_variance
-        if variance is None or learned_from.given_variance is None:
-            return said
-        own = variance.copy()
-        own[fitting] = learned_from.given_variance
-        return replace(said, given_variance=own)
+    def read(self, method: Method) -> Any:
+        """What a method says about the calibration texts, a `Reading`; run once."""
+        key = repr(method.to_dict())
+        if key not in self._readings:
+            self._readings[key] = self.read_texts(method, self.texts)
+        return self._readings[key]
 
-    def _run(self, method: Method, which: str) -> Outputs:
-        """What a method says about the calibration texts, or about some of the reference texts; run once."""
-        key = which, repr(method.to_dict())
-        if key not in self._runs:
-            self._runs[key] = self.run_over(method, self.texts if which == "calibration" else self._some_reference())
-        return self._runs[key]
-
-    def run_over(self, method: Method, texts: list[Text]) -> Outputs:
-        """What a method says about some texts."""
-        settings = replace(self.settings, method=method.seeded(self.settings.seed))
-        outputs = run(self.runtime, texts, settings)
+    def read_texts(self, method: Method, texts: Sequence[Text], like: Any = None) -> Any:
+        """What a method says about some texts, a `Reading`; with `like` about the same answers as there."""
+        reading = self.kind.read(self.runtime, texts, self._settings(method), like)
         self._tell(len(texts))
-        return outputs
+        return reading
+
+    def _tuned(self, plain: Any, labels: NDArray[np.int64] | None, fitting: Marks) -> Tuned:
+        """The method with what it learns from texts; or from answers, whose texts can only be run together."""
+        method = self.settings.method
+        if labels is None:
+            return self._tuned_by_answers(plain)
+        some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
+        others: dict[str, PassLogits] = {}
+
+        def run_reference(asked: Method) -> PassLogits:
+            key = repr(asked.to_dict())
+            if key not in others:
+                others[key] = self.read_texts(asked, self._some_reference())
+            return others[key]
+
+        return method.tuned(
+            CalibrationRows(
+                labels[fitting],
+                lambda asked: self.read(asked).take(fitting),
+                run_reference if self.reference else None,
+                run_some=lambda asked, rows: self.read_texts(asked, [some[row] for row in rows.tolist()]),
+            )
+        )
+
+    def _tuned_by_answers(self, plain: Any) -> Tuned:
+        method, rows = self.settings.method, plain.lesson.logits.shape[1]
+        if not rows:
+            return Tuned(method, f"The model finds no {plain.unit} in these texts, so no variance was learned.")
+
+        def run(asked: Method) -> PassLogits:
+            if asked.to_dict() == BASE.to_dict():
+                return plain.lesson  # type: ignore[no-any-return]
+            return self.read_texts(asked, self.texts, like=plain).lesson  # type: ignore[no-any-return]
+
+        return method.tuned(CalibrationRows(np.zeros(rows, dtype=np.int64), run, unit=plain.unit))
+
+    def _as_if_not_learned(self, tuned: Tuned, plain: Any, fitting: Marks) -> Any:
+        """What the method says about all texts; those that it learned from as if it had not."""
+        lesson = plain.lesson
+        if not lesson.logits.shape[1]:
+            return plain
+        said = None if tuned.outputs is None else tuned.method.read_from(lesson)
+        if said is None or tuned.outputs is None:
+            return self.read(tuned.method)
+        if said.given_variance is None:
+            return plain
+        variance = said.given_variance
+        if tuned.outputs.given_variance is not None:
+            variance = variance.copy()
+            variance[fitting if plain.unit == "texts" else slice(None)] = tuned.outputs.given_variance
+        return plain.taught(variance)
+
+    def _settings(self, method: Method) -> Settings:
+        return replace(self.settings, method=method.seeded(self.settings.seed))
 
     def _some_reference(self) -> list[Text]:
         order = np.random.default_rng(0).permutation(len(self.reference))[:TAUGHT]
         return [self.reference[place] for place in np.sort(order).tolist()]
 
-    def _read_reference(self, settings: Settings) -> ScopeFit | None:
+    def _scope_fit(self, settings: Settings) -> ScopeFit | None:
         """What the scope keeps of the reference texts, block by block; None where the model shows no representation."""
         fit: ScopeFit | None = None
         for start in range(0, len(self.reference), REFERENCE_BLOCK):
-            texts = list(self.reference[start : start + REFERENCE_BLOCK])
-            outputs = run(self.runtime, texts, settings)
+            texts = self.reference[start : start + REFERENCE_BLOCK]
+            reading = self.kind.read(self.runtime, texts, settings)
             self._tell(len(texts))
-            if outputs.representations is None:
+            if reading.representations is None:
                 return None
-            logits = outputs.mean_logits
-            fit = fit or ScopeFit(outputs.representations.shape[1], logits.shape[1])
-            fit.add(outputs.representations, logits.argmax(axis=1))
+            logits = reading.scope_logits
+            fit = fit or ScopeFit(reading.representations.shape[1], logits.shape[1])
+            fit.add(reading.representations, logits.argmax(axis=1))
         return fit
 
     def _tell(self, texts: int) -> None:

@@ -1,16 +1,21 @@
 """Many labels a text: which of them are reported, which are in doubt, and whether a person should look."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import Predictions, Rule
+from uatlite.classifier.predictions import LOG_ODDS, Predictions, Rule, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
-from uatlite.classifier.several import LOG_ODDS
-from uatlite.trust.answers import Answers
-from uatlite.values import Floats, Marks
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.settings import Settings
+from uatlite.predictive import sigmoid
+from uatlite.text.examples import check_texts, text_fault
+from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.values import Floats, Kind, Marks, Text
 
 EVEN = 0.5
 """Without a rule a label is reported above this probability."""
@@ -25,11 +30,17 @@ class LabelPredictions(Predictions):
     """
 
     by_text = (*Predictions.by_text, "probabilities", "logits", "logit_variance")
-    noun = "labels"
     shown = ("labels", "abstain", "reason", "confidence", "scope")
-    advice: ClassVar[str] = (
-        "report labels by; ask for one: calibrate(texts, labels, target_precision=0.9), or target_wrong=0.1 for at "
-        "most one wrong label in ten texts."
+    words = Wording(
+        model="many labels",
+        classes="labels",
+        task="text-classification",
+        usage="pred.labels, pred.probabilities, pred.reasons",
+        advice="report labels by; ask for one: calibrate(texts, labels, target_precision=0.9), or target_wrong=0.1 for "
+        "at most one wrong label in ten texts.",
+        deciding="reporting",
+        options="--target-precision or --target-wrong",
+        example="--target-precision 0.9",
     )
 
     probabilities: Floats
@@ -59,13 +70,13 @@ class LabelPredictions(Predictions):
         return ~self.reported & (self.probabilities > allowed)
 
     @property
-    def labels(self) -> list[tuple[str, ...]]:
-        """For each text the labels that are reported, by name."""
+    def labels(self) -> list[tuple[str | int, ...]]:
+        """For each text the labels that are reported, by name (or by column, as the labeler was told)."""
         return [self._names(row) for row in self.reported]
 
     @property
-    def withheld_labels(self) -> list[tuple[str, ...]]:
-        """For each text the labels that are in doubt, by name."""
+    def withheld_labels(self) -> list[tuple[str | int, ...]]:
+        """For each text the labels that are in doubt, as in `labels`."""
         return [self._names(row) for row in self.withheld]
 
     @property
@@ -119,8 +130,8 @@ class LabelPredictions(Predictions):
         spread = np.sqrt(self.logit_variance[rows, top])
         return np.asarray((np.abs(self.logits[rows, top]) <= spread) & (spread > 0.0))
 
-    def _names(self, row: Marks) -> tuple[str, ...]:
-        return tuple(self.classes[column] for column in np.flatnonzero(row))
+    def _names(self, row: Marks) -> tuple[str | int, ...]:
+        return tuple(self.names[column] for column in np.flatnonzero(row).tolist())
 
     def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {"labels": self.labels, "confidence": self.confidence, "log_odds": self.log_odds}
@@ -150,3 +161,44 @@ def label_answers(logits: Floats, variance: Floats | None) -> Answers:
         variance=None if variance is None else variance.ravel(),
         texts=texts,
     )
+
+
+@dataclass(frozen=True)
+class ManyLabels:
+    """A text has any number of labels: an `AnswerKind`."""
+
+    name: Kind = "labels"
+    words: ClassVar[Wording] = LabelPredictions.words
+
+    def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
+        return model.class_names
+
+    def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
+        return check_texts(given, chooses=False)
+
+    def fault(self, text: Text, classes: Sequence[str]) -> str | None:
+        return text_fault(text, chooses=False)
+
+    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
+        return run(model, texts, settings)
+
+    def say(
+        self, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]
+    ) -> LabelPredictions:
+        logits = reading.mean_logits
+        answers = label_answers(logits, reading.label_variance)
+        probs = sigmoid(answers.log_odds) if calibrator is None else calibrator.confidence(answers)
+        return LabelPredictions(
+            texts=tuple(texts),
+            classes=classes,
+            answers=answers,
+            sure=probs,
+            probabilities=probs.reshape(logits.shape),
+            logits=logits,
+            logit_variance=reading.label_variance,
+            passes=reading.passes,
+            cut=reading.cut,
+        )
+
+
+LABELS = ManyLabels()

@@ -1,19 +1,32 @@
 """One class a text, or one option of a question: what is said about it, and whether to answer."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.predictions import MEASURES, Predictions, Rule
+from uatlite.classifier.predictions import MEASURES, Predictions, Rule, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
+from uatlite.classifier.run import run
+from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.settings import Settings
 from uatlite.errors import CalibrationError
-from uatlite.predictive import Predictive
+from uatlite.predictive import Predictive, summarise
+from uatlite.text.examples import check_texts, text_fault
+from uatlite.text.labels import option_names
 from uatlite.trust.answers import Answers
+from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import AbstentionRule, trust
-from uatlite.values import Floats, Marks
+from uatlite.values import Choices, Floats, Kind, Marks, Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.answer_kind import Reading
+    from uatlite.classifier.calibrate import Calibration
+    from uatlite.classifier.several import AnswerCalibration
 
 OF_PASSES = ("mutual-information", "variance")
 """The scores of a rule that measure nothing but how much the passes disagree."""
@@ -32,15 +45,20 @@ class ClassPredictions(Predictions, Predictive):
         "second_mutual_information",
     )  # fmt: skip
     shown = ("label", "abstain", "reason", "label_set", "confidence", "entropy", "mutual_information", "scope")
-    advice: ClassVar[str] = (
-        "abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), or target_coverage= or threshold=."
+    words = Wording(
+        model="one class a text",
+        classes="classes",
+        task="text-classification",
+        usage="pred.labels, pred.confidence, pred.mutual_information",
+        advice="abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), or target_coverage= or "
+        "threshold=.",
+        deciding="abstaining",
+        options="--target-risk",
+        example="--target-risk 0.05",
     )
 
     sets: Marks | None = None
     """(texts, classes): True where the class is in the text's label set"""
-    indices: bool = False
-    """whether labels are columns rather than names"""
-
     second_probabilities: Floats | None = None
     """(texts, classes): by a second look, NaN where a text had none; None where none was asked for at calibration"""
     second_mutual_information: Floats | None = None
@@ -65,8 +83,12 @@ class ClassPredictions(Predictions, Predictive):
         """For each text the class by a second look; None where it had none."""
         if self.second_probabilities is None:
             return [None] * len(self)
-        names = range(len(self.classes)) if self.indices else self.classes
-        return [None if np.isnan(row).any() else names[int(row.argmax())] for row in self.second_probabilities]
+        return [None if np.isnan(row).any() else self.names[int(row.argmax())] for row in self.second_probabilities]
+
+    def under(self, calibration: "Calibration | AnswerCalibration", reading: "Reading") -> Self:
+        sets = calibration.label_sets
+        decided = super().under(calibration, reading)
+        return decided if sets is None else replace(decided, sets=sets.sets(self.probabilities))
 
     def scores(self, name: str) -> Floats:
         return trust(name, self)
@@ -119,7 +141,51 @@ class ClassPredictions(Predictions, Predictive):
 
 
 def class_answers(predictive: Predictive) -> dict[str, Any]:
-    """The fields of `ClassPredictions` that say what each text's answer is."""
+    """The fields of `ClassPredictions` that say what each text's answer is: its predicted class, by its margin."""
     texts, margins = np.arange(len(predictive.predicted)), np.nan_to_num(predictive.logit_margin)
     answers = Answers(text=texts, kind=predictive.predicted, log_odds=margins, variance=None, texts=len(texts))
     return {**vars(predictive), "answers": answers, "sure": predictive.confidence}
+
+
+@dataclass(frozen=True)
+class OneClass:
+    """A text has one class, or a question one right option: an `AnswerKind`."""
+
+    name: Kind
+    words: ClassVar[Wording] = ClassPredictions.words
+
+    @property
+    def _chooses(self) -> bool:
+        return self.name == "choice"
+
+    def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
+        if not self._chooses:
+            return model.class_names
+        return option_names(len(texts[0].options)) if texts and isinstance(texts[0], Choices) else ()
+
+    def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
+        return check_texts(given, chooses=self._chooses, options=self._options(classes))
+
+    def fault(self, text: Text, classes: Sequence[str]) -> str | None:
+        return text_fault(text, chooses=self._chooses, options=self._options(classes))
+
+    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
+        return run(model, texts, settings)
+
+    def say(
+        self, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]
+    ) -> ClassPredictions:
+        none = np.zeros((0, len(classes) or reading.logits.shape[2]))
+        return ClassPredictions(
+            **class_answers(predictive(reading, calibrator) if len(texts) else summarise(none, none[None], none)),
+            texts=tuple(texts),
+            classes=classes or option_names(reading.logits.shape[2]),
+            passes=reading.passes,
+            cut=reading.cut,
+        )
+
+    def _options(self, classes: Sequence[str]) -> int | None:
+        return len(classes) or None if self._chooses else None
+
+
+ONE, CHOICE = OneClass("one"), OneClass("choice")

@@ -25,6 +25,10 @@ from uatlite.values import Floats, Integers, Marks, Text, Words, strings
 if TYPE_CHECKING:
     import pandas as pd
 
+    from uatlite.classifier.answer_kind import Reading
+    from uatlite.classifier.calibrate import Calibration
+    from uatlite.classifier.several import AnswerCalibration
+
 Rule = AbstentionRule | GroupedRule
 
 MEASURES = (
@@ -37,10 +41,35 @@ ORDER = (
 )  # fmt: skip
 """The columns of a row of output; those of single classes come after them."""
 
+LOG_ODDS = "log-odds"
+"""The score of answers of which a text may have several, before calibration: no labelled text has fitted it."""
+
 SHOWN = 10
 """Rows of a printed table; the rest is counted."""
 WIDTH = 60
 """Characters of a text in it."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What the parts of a kind of answer are called."""
+
+    model: str
+    """what its models give, as in 'a model of one class a text'"""
+    classes: str
+    """what its classes are"""
+    task: str
+    """the name of its task on the hub"""
+    usage: str
+    """what a model card reads off predictions"""
+    advice: str
+    """what there is no rule to do, and how to ask for one in Python"""
+    deciding: str
+    """what a rule is for"""
+    options: str
+    """the options of the command line that ask for a rule, where others are refused"""
+    example: str
+    """one of them, with a number"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +93,9 @@ class Predictions:
 
     by_text: ClassVar[tuple[str, ...]] = ("texts", "passes", "cut", "scope", "out_of_scope")
     """the fields with a row for each text, by name"""
-    noun: ClassVar[str] = "classes"
-    """what `classes` are"""
+    words: ClassVar[Wording]
     shown: ClassVar[tuple[str, ...]] = ()
     """the columns of a printed table"""
-    advice: ClassVar[str] = ""
-    """how to ask for a rule"""
 
     texts: tuple[Text, ...]
     classes: tuple[str, ...]
@@ -88,8 +114,18 @@ class Predictions:
     """(texts,): p-values of being a text of the task; under the calibration rows' distribution they are uniform"""
     out_of_scope: Marks | None = None
     """(texts,): where the p-value is at most the stated rate of false alarms"""
+    indices: bool = False
+    """whether classes are said by column rather than by name"""
     shift: ShiftReport | None = None
     """whether these texts, all together, are like the calibration rows; None for a selection of them"""
+
+    def under(self, calibration: "Calibration | AnswerCalibration", reading: "Reading") -> Self:
+        """The same predictions with the rules that were calibrated, and the scope by what was read of the texts."""
+        decided = replace(self, rules=calibration.rules)
+        if calibration.scope is None or not len(self):
+            return decided
+        p_values = calibration.scope.p_values(reading.representations, reading.scope_logits)
+        return replace(decided, scope=p_values, out_of_scope=calibration.scope.out_of_scope(p_values))
 
     def scores(self, name: str) -> Floats:
         """(answers,): what a rule of this score ranks answers by."""
@@ -150,7 +186,7 @@ class Predictions:
 
     def _check_rule(self) -> None:
         if not self.rules:
-            raise CalibrationError(f"there is no rule to {self.advice}")
+            raise CalibrationError(f"there is no rule to {self.words.advice}")
 
     @property
     def reasons(self) -> list[str]:
@@ -176,6 +212,11 @@ class Predictions:
     def truncated_tokens(self) -> int:
         """How many tokens were cut off, in all texts together."""
         return int(self.cut_tokens.sum())
+
+    @property
+    def names(self) -> Sequence[str | int]:
+        """What each class is said as: its name, or with `indices` its column."""
+        return range(len(self.classes)) if self.indices else self.classes
 
     @property
     def doubted(self) -> Marks:
@@ -268,7 +309,7 @@ class Predictions:
 
     def _heading(self) -> str:
         count, counted = len(self), self._counted()
-        heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(self.classes)} {self.noun}"
+        heading = f"{count:,} prediction{'' if count == 1 else 's'} of {len(self.classes)} {self.words.classes}"
         if self.rules and count:
             abstained = int(self.abstain.sum())
             heading += f", {abstained:,} abstained ({abstained / count:.1%})"

@@ -1,55 +1,65 @@
-"""A classifier that is ready to run: settings and calibration are built and checked once, for any number of texts."""
+"""A product that is ready to run: settings and calibration are built and checked once, for any number of texts."""
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.one_class import ClassPredictions, class_answers
-from uatlite.classifier.product import CheckedPredictor
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, TorchRuntime
+from uatlite.classifier.answer_kind import AnswerKind
+from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.settings import Settings
 from uatlite.errors import ModelError
-from uatlite.predictive import Predictive, summarise
-from uatlite.text.labels import option_names
-from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import predictive
 from uatlite.values import Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.calibrate import Calibration
     from uatlite.classifier.explanation import Explanation
+    from uatlite.classifier.several import AnswerCalibration
 
 
 @dataclass(frozen=True, eq=False)
-class Predictor(CheckedPredictor[Calibration]):
-    """A classifier at one moment; its texts are already checked (`uatlite.text.examples.check_texts`)."""
+class Predictor:
+    """A model, its settings and calibration at one moment; its texts are already checked (`AnswerKind.texts`)."""
 
+    kind: AnswerKind
+    runtime: Runtime
+    settings: Settings
+    calibration: "Calibration | AnswerCalibration | None"
     class_names: tuple[str, ...]
     """empty for an uncalibrated multiple choice, where each question has its own number of options"""
-    indices: bool
+    indices: bool = False
 
-    @classmethod
-    def of(cls, classifier: "UncertaintyClassifier") -> "Predictor":
-        """The predictor of a classifier; raises where its calibration was made under other settings."""
-        settings, calibration = classifier.checked_settings(), classifier.calibration_
-        return cls(classifier.runtime, settings, calibration, classifier.class_names, classifier.indices)
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
+        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
 
     @property
-    def calibrator(self) -> Calibrator | None:
-        """The fitted calibrator, where there is a calibration."""
+    def calibrator(self) -> Any:
+        """What calibrates probabilities, where there is a calibration."""
         return None if self.calibration is None else self.calibration.calibrator
 
-    def predict(self, texts: list[Text]) -> ClassPredictions:
-        """Predictions for checked texts, without the comparison of all of them with the calibration rows."""
-        if not texts:
-            return self._without_texts()
-        return self._look_again(self.predictions(texts, run(self.runtime, texts, self.settings)))
+    def predict(self, texts: Sequence[Text]) -> Any:
+        """The `Predictions` of texts, without the comparison of all of them with the calibration rows."""
+        return self._look_again(self.predictions(texts, self.kind.read(self.runtime, texts, self.settings)))
 
-    def _look_again(self, predictions: ClassPredictions) -> ClassPredictions:
-        second = None if self.calibration is None else self.calibration.second_look
-        return predictions if second is None else second.look(predictions, self.runtime, self.settings)
+    def predictions(self, texts: Sequence[Text], reading: Any) -> Any:
+        """The `Predictions` of texts from what the method's passes say about them, a `Reading`."""
+        said = self.kind.say(texts, reading, self.calibrator if len(texts) else None, self.class_names)
+        said = replace(said, indices=self.indices)
+        return said if self.calibration is None else said.under(self.calibration, reading)
+
+    def with_shift(self, predictions: Predictions) -> Any:
+        """The same predictions, compared with the calibration rows; warns of a shift."""
+        reference = None if self.calibration is None else self.calibration.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=3)
+        return replace(predictions, shift=report)
 
     def explain(self, text: Text, **options: Any) -> "Explanation":
         """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""
@@ -65,35 +75,6 @@ class Predictor(CheckedPredictor[Calibration]):
         predictions = self._look_again(self.predictions([text], reading.outputs))
         return explainer.explain(reading, predictions[0], asked, self.calibrator)
 
-    def predictions(self, texts: list[Text], outputs: Outputs) -> ClassPredictions:
-        """Predictions from what the method's passes say about the texts."""
-        found = predictive(outputs, self.calibrator)
-        predictions = self._filled(
-            texts=tuple(texts),
-            classes=self.class_names or option_names(outputs.logits.shape[2]),
-            predictive=found,
-            passes=outputs.passes,
-            cut=outputs.cut,
-        )
-        scope = None if self.calibration is None else self.calibration.scope
-        if scope is None:
-            return predictions
-        p_values = scope.p_values(outputs.representations, outputs.mean_logits)
-        return replace(predictions, scope=p_values, out_of_scope=scope.out_of_scope(p_values))
-
-    def _filled(self, predictive: Predictive, **fields: Any) -> ClassPredictions:
-        calibration = self.calibration
-        sets = None if calibration is None else calibration.label_sets
-        return ClassPredictions(
-            **class_answers(predictive),
-            indices=self.indices,
-            rules=() if calibration is None or calibration.rule is None else (calibration.rule,),
-            sets=None if sets is None else sets.sets(predictive.probabilities),
-            **fields,
-        )
-
-    def _without_texts(self) -> ClassPredictions:
-        classes = self.class_names or option_names(2)
-        none = np.zeros((0, len(classes)))
-        nothing = summarise(none, none[None], none)
-        return self._filled(nothing, texts=(), classes=classes, passes=np.zeros(0, dtype=np.int64))
+    def _look_again(self, predictions: Any) -> Any:
+        second = None if self.calibration is None else self.calibration.second_look
+        return predictions if second is None else second.look(predictions, self.runtime, self.settings)

@@ -1,23 +1,23 @@
 """What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from uatlite.classifier import saving
-from uatlite.classifier.evidence import CalibrationRecord, Figures
+from uatlite.classifier.answer_kind import KINDS, AnswerKind
+from uatlite.classifier.evidence import Figures
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
 from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.values import Kind, Text
+from uatlite.values import Choices, Text, Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -26,64 +26,17 @@ if TYPE_CHECKING:
     from uatlite.model.tokens import Tokenizer
 
 
-Record = TypeVar("Record", bound=CalibrationRecord)
 Said = TypeVar("Said", bound=Predictions)
 
 
-class ProductPredictor(Protocol):
-    """A product that is ready to run: settings and calibration at one moment, for texts that are already checked."""
+class Product(Generic[Said]):
+    """A model that says how sure it is. Derived classes say which kinds of answers it gives, and how to calibrate."""
 
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def calibration(self) -> CalibrationRecord | None: ...
-    @property
-    def model_hash(self) -> str: ...
-    @property
-    def runtime(self) -> Runtime: ...
-    @property
-    def class_names(self) -> tuple[str, ...]: ...
-    def predict(self, texts: list[Text]) -> Predictions:
-        """What is said about each text."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class CheckedPredictor(Generic[Record]):
-    """Runtime, settings and calibration of a product at one moment; later changes of the product do not reach it."""
-
-    runtime: Runtime
-    settings: Settings
-    calibration: Record | None
-
-    @cached_property
-    def model_hash(self) -> str:
-        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
-        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
-
-    def with_shift(self, predictions: Said) -> Said:
-        """The same predictions, compared with the calibration rows; warns of a shift."""
-        reference = None if self.calibration is None else self.calibration.shift
-        if reference is None or not len(predictions):
-            return predictions
-        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
-        if report.shifted:
-            warnings.warn(report.describe(), stacklevel=3)
-        return replace(predictions, shift=report)
-
-
-class Product(Generic[Record]):
-    """A model that says how sure it is. Derived classes say what it answers, and calibrate, predict and explain."""
-
-    answers: ClassVar[tuple[Kind, ...]] = ("one", "choice")
-    """the kinds of models that it is for"""
+    kinds: ClassVar[tuple[AnswerKind, ...]] = (ONE, CHOICE)
+    """what its models say about a text"""
     default_method: ClassVar[str] = DEFAULT_METHOD
-    usage: ClassVar[str] = "pred.labels, pred.confidence, pred.mutual_information"
-    """what its model card reads off predictions"""
-    noun: ClassVar[str] = "classes"
-    """what `class_names` are"""
-    task: ClassVar[str] = "text-classification"
-    """the name of its task on the hub"""
+    aggregation_strategy: str | None = None
+    """how entities are joined; other models have none"""
 
     def __init__(
         self,
@@ -104,7 +57,7 @@ class Product(Generic[Record]):
         self.windows = windows
         self.indices = indices
         self.columns: dict[str, str] = {}  # of the file it was calibrated with: 'text', 'pair', 'options', 'label'
-        self.calibration_: Record | None = None
+        self.calibration_: Any = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
             self._check_answers(model)
@@ -141,11 +94,11 @@ class Product(Generic[Record]):
         given = {**options, **({} if config is None and method is None else {"config": config or method})}
         model = found if isinstance(found, OnnxRuntime) else found.model
         product = cls(model, found.tokenizer, **{**stored.options, **given})
-        if stored.calibration is not None and stored.kind not in cls.answers:
+        if stored.calibration is not None and stored.kind not in [kind.name for kind in cls.kinds]:
             raise ModelError(f"{name} was calibrated for another kind of answers ({stored.kind}); calibrate it again.")
         stored.check_model(found.hash if stored.calibration else "", str(name))
         product.columns = dict(stored.columns)
-        product.calibration_ = cast("Record | None", stored.calibration)
+        product.calibration_ = stored.calibration
         return product
 
     @property
@@ -161,21 +114,28 @@ class Product(Generic[Record]):
         return asked if learned is None or learned.untuned() != asked else learned
 
     @property
+    def kind(self) -> AnswerKind:
+        """What the model says about a text."""
+        return KINDS[self.runtime.kind]
+
+    @property
     def chooses(self) -> bool:
         """Whether the model is one for multiple choice."""
-        return self.runtime.chooses
+        return self.runtime.kind == "choice"
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the classes are called, by column; of a multiple choice A, B, ..., once it is calibrated."""
-        return self.runtime.class_names if self.calibration_ is None else self.calibration_.classes
+        """What the classes, labels or types of entities are called, by column; of options, once it is calibrated."""
+        names: tuple[str, ...] = () if self.calibration_ is None else self.calibration_.classes
+        return names or self.kind.classes(self.runtime)
 
     @property
     def settings(self) -> Settings:
         """All that decides the logits besides the model."""
         length = most_tokens(self.runtime.positions, self.tokenizer, self.max_length)
         method, probe = self.method, tokenizer_fingerprint(self.tokenizer)
-        return Settings(method, method.seed if self.seed is None else self.seed, length, self.windows, probe)
+        seed = method.seed if self.seed is None else self.seed
+        return Settings(method, seed, length, self.windows, probe, self.aggregation_strategy)
 
     def checked_settings(self) -> Settings:
         """The settings; raises where the calibration was made under others."""
@@ -200,14 +160,22 @@ class Product(Generic[Record]):
         self.calibration_ = None
         return self
 
-    @property
-    def further_options(self) -> dict[str, Any]:
-        """Arguments of the class that other products do not have, as plain JSON values."""
-        return {}
-
-    def predictor(self) -> ProductPredictor:
+    def predictor(self) -> Predictor:
         """The product as it is now, ready to run: settings and calibration are built and checked once."""
-        raise NotImplementedError
+        settings = self.checked_settings()
+        return Predictor(self.kind, self.runtime, settings, self.calibration_, self.class_names, self.indices)
+
+    def predict(self, texts: Iterable[Any] | Text, *, check_shift: bool = True) -> Said:
+        """What the model says about texts: strings, pairs, Choices or lists of words, as it takes them.
+
+        One string is a list of one. Where it is calibrated, the texts are compared with the calibration rows and a
+        shift is warned of; a caller who gives a stream in parts sets `check_shift=False` and compares the whole
+        (`Predictions.scope` is kept).
+        """
+        predictor = self.predictor()
+        given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words) else texts
+        predictions: Said = predictor.predict(self.kind.texts(given, self.class_names))
+        return predictor.with_shift(predictions) if check_shift else predictions
 
     def save_pretrained(
         self, directory: str | Path, *, evaluation: Figures | None = None, overwrite: bool = False
@@ -225,9 +193,9 @@ class Product(Generic[Record]):
     def __repr__(self) -> str:
         state = "not calibrated"
         if self.calibration_ is not None:
-            rule = "" if self.calibration_.rule is None else ", abstains"
+            rule = ", abstains" if self.calibration_.rules else ""
             state = f"calibrated on {self.calibration_.rows} rows{rule}"
-        what = f"{len(self.class_names)} {self.noun}"
+        what = f"{len(self.class_names)} {self.kind.words.classes}"
         return f"{type(self).__name__}({self.runtime.architecture}, {self.method.name!r}, {what}, {state})"
 
     def _asked(self) -> Method:
@@ -235,8 +203,7 @@ class Product(Generic[Record]):
         return method_of(self.config, self.seed, self.runtime.method, self.default_method)
 
     def _check_answers(self, model: "PreTrainedModel") -> None:
-        kind = answering(model)
-        if kind in self.answers:
+        if KINDS[answering(model)] in self.kinds:
             return
         check_one_answer(model)
         raise ModelError(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.exported import is_exported
 from uatlite.classifier.labeler import UncertaintyLabeler
@@ -27,9 +28,11 @@ def product_class(name: str | Path) -> type[AnyProduct]:
     if is_exported(name):
         return UncertaintyClassifier
     kind = _answering(name)
-    found = next((product for product in PRODUCTS if kind in product.answers), None)
+    found = next((product for product in PRODUCTS if KINDS[kind] in product.kinds), None)
     if found is None:
-        known = ", ".join(f"{product.__name__} ({', '.join(product.answers)})" for product in PRODUCTS)
+        known = ", ".join(
+            f"{product.__name__} ({', '.join(kind.name for kind in product.kinds)})" for product in PRODUCTS
+        )
         raise ModelError(f"{name} answers by {kind!r}, and there is no product for that; there are {known}.")
     return found
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from uatlite.model.tokens import Tokenizer
 
 
-def run(runtime: Runtime, texts: list[Text], settings: Settings) -> Outputs:
-    """The method's passes over one text or more, long ones cut or in windows as the settings say."""
+def run(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> Outputs:
+    """The method's passes over texts, long ones cut or in windows as the settings say."""
+    if not texts:
+        return Outputs(np.zeros((1, 0, len(runtime.class_names) or 2)), cut=np.zeros(0, dtype=np.int64))
     windows = tokenized(runtime.tokenizer, texts, settings)
     batches = list(windows.tokens.batches(most_padding=runtime.padding))
     return over_windows(gather([runtime.run(settings.method, batch) for batch in batches], batches), windows)
@@ -33,9 +35,9 @@ def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Seq
     return gather([outputs_of(run_batch(model, method, batch.inputs)) for batch in batches], batches, rows)
 
 
-def tokenized(tokenizer: Tokenizer, texts: list[Text], settings: Settings) -> Windows:
+def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -> Windows:
     """Tokens of each text, cut to the settings' length or in windows of it."""
-    return (windowed if settings.windows else truncated)(tokenizer, texts, settings.max_length)
+    return (windowed if settings.windows else truncated)(tokenizer, list(texts), settings.max_length)
 
 
 def gather(parts: Sequence[Outputs], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:

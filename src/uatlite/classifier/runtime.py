@@ -10,17 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 import numpy as np
 
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method, Passes
 from uatlite.methods.registry import METHODS
-from uatlite.model.architectures import is_multiple_choice, longest_input, unwrap
+from uatlite.model.architectures import answering, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch
 from uatlite.predictive import PassLogits
-from uatlite.values import Integers
+from uatlite.values import Floats, Integers, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,10 +36,28 @@ class Outputs(PassLogits):
     cut: Integers | None = None
     """(rows,): tokens that were cut off each row; None where that was not counted"""
 
+    unit: ClassVar[str] = "texts"
+    """what the rows of `lesson` are"""
+
     @property
     def passes(self) -> Integers:
         """(rows,): passes run for each row."""
         return np.full(self.logits.shape[1], len(self.logits))
+
+    @property
+    def lesson(self) -> PassLogits:
+        """What a method's free settings are learned from."""
+        return self
+
+    def taught(self, variance: Floats) -> Self:
+        """The same with these variances."""
+        return replace(self, given_variance=variance)
+
+    @property
+    def scope_logits(self) -> Floats:
+        """(rows, classes): the logits that a scope reads; a single label is one against nothing."""
+        logits = self.mean_logits
+        return logits if logits.shape[1] > 1 else np.column_stack([logits, np.zeros(len(logits))])
 
 
 class Runtime(Protocol):
@@ -64,8 +82,8 @@ class Runtime(Protocol):
         ...
 
     @property
-    def chooses(self) -> bool:
-        """Whether the model is one for multiple choice."""
+    def kind(self) -> Kind:
+        """What it says about a text, a key of `KINDS`."""
         ...
 
     @property
@@ -120,14 +138,14 @@ class TorchRuntime:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        if self.chooses:
+        if self.kind == "choice":
             return ()
         names = {int(column): str(name) for column, name in self.model.config.id2label.items()}
         return tuple(names[column] for column in range(len(names)))
 
     @property
-    def chooses(self) -> bool:
-        return is_multiple_choice(self.model)
+    def kind(self) -> Kind:
+        return answering(self.model)
 
     @property
     def positions(self) -> int | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.product import Product
 
-FORMAT = 2
+FORMAT = 3
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 
 
@@ -104,11 +104,10 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
     state = {
         "format": FORMAT,
         "uatlite": __version__,
-        "kind": classifier.answers[0],
+        "kind": classifier.kind.name,
         "settings": classifier.settings.to_dict(),
         "limit": classifier.max_length,
         "indices": classifier.indices,
-        "further": classifier.further_options,
         "columns": classifier.columns,
         "calibration": None if calibration is None else calibration.to_dict(),
     }
@@ -140,16 +139,17 @@ def read(name: str | Path) -> Stored:
             )
         stored = state["calibration"]
         kind = str(state.get("kind", "one"))
-        record = Calibration if kind == "one" else AnswerCalibration
+        record = Calibration if kind in ("one", "choice") else AnswerCalibration
         calibration = None if stored is None else record.from_dict(stored, _arrays(name, stored))
         settings = calibration.settings if calibration is not None else _settings(name, state["settings"])
+        strategy = settings.aggregation_strategy
         options = {
+            **({} if strategy is None else {"aggregation_strategy": strategy}),
             "config": settings.method,
             "seed": settings.seed,
             "max_length": state["limit"],
             "windows": settings.windows,
             "indices": state["indices"],
-            **state.get("further", {}),
         }
         columns = columns_in(state)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -248,7 +248,7 @@ def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
     architecture, settings, calibration = classifier.runtime.architecture, classifier.settings, classifier.calibration_
     rule = None if calibration is None else calibration.rule
-    names = classifier.class_names
+    names, words = classifier.class_names, classifier.kind.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
@@ -261,10 +261,10 @@ def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
     return _CARD.format(
         title=f"{architecture} with uncertainty",
         product=type(classifier).__name__,
-        usage=classifier.usage,
-        task=classifier.task,
-        noun=classifier.noun,
-        what=f"A {classifier.task.replace('-classification', ' classifier')}",
+        usage=words.usage,
+        task=words.task,
+        noun=words.classes,
+        what=f"A {words.task.replace('-classification', ' classifier')}",
         abstains=" and abstains where it should not answer" if rule else "",
         abstain_attribute=", pred.abstain" if rule else "",
         loads=loads + (" and abstention." if rule else ".") if plain else loads,

@@ -21,10 +21,11 @@ from uatlite.methods.registry import method_from_dict, parse_method
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
+from uatlite.values import Integers
 
 if TYPE_CHECKING:
-    from uatlite.classifier.calibrate import Calibration, CalibrationOptions, Learned
-    from uatlite.classifier.learn import CalibrationTexts
+    from uatlite.classifier.calibrate import Calibration, CalibrationOptions
+    from uatlite.classifier.learn import CalibrationTexts, Learned
     from uatlite.classifier.one_class import ClassPredictions
 
 FEWEST_ROWS = 40
@@ -78,6 +79,7 @@ class SecondLook:
 def learn_second_look(
     spelling: str,
     data: "CalibrationTexts",
+    labels: Integers,
     learned: "Learned",
     calibration: "Calibration",
     options: "CalibrationOptions",
@@ -94,14 +96,14 @@ def learn_second_look(
             f"second_look={spelling!r} is for texts that are abstained on, and there is no rule to abstain by; give "
             "one, as in target_risk=0.05 or threshold=0.9."
         )
-    doubted = np.zeros(len(data.labels), dtype=np.bool_)
+    doubted = np.zeros(len(labels), dtype=np.bool_)
     if rule is not None:
         said = predictive(learned.outputs, calibration.calibrator)
         doubted |= ~rule.answers(trust(rule.score, said), said.predicted)
     if calibration.scope is not None and calibration.scope.inside is not None:
         doubted |= ~calibration.scope.inside
-    if doubted.sum() < FEWEST_ROWS or len(np.unique(data.labels[doubted])) < 2:
+    if doubted.sum() < FEWEST_ROWS or len(np.unique(labels[doubted])) < 2:
         doubted[:] = True
-    outputs = data.run_over(method, [data.texts[row] for row in np.flatnonzero(doubted).tolist()])
-    labels, kind = data.labels[doubted], CALIBRATORS[options.calibrator_of(method)]
-    return SecondLook(method, kind.fit(outputs.mean_logits, labels, outputs.margin_variance), len(labels))
+    outputs = data.read_texts(method, [data.texts[row] for row in np.flatnonzero(doubted).tolist()])
+    chosen, kind = labels[doubted], CALIBRATORS[options.calibrator_of(method)]
+    return SecondLook(method, kind.fit(outputs.mean_logits, chosen, outputs.margin_variance), len(chosen))

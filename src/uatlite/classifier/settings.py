@@ -32,10 +32,13 @@ class Settings:
     windows: bool
     tokenizer: str
     """a fingerprint of how the tokenizer splits"""
+    aggregation_strategy: str | None = None
+    """how tokens are joined to entities, one of `uatlite.classifier.tags.STRATEGIES`; None: by the text"""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        own = {name: getattr(self, name) for name in ("seed", "max_length", "windows", "tokenizer")}
+        names = ("seed", "max_length", "windows", "tokenizer", "aggregation_strategy")
+        own = {name: getattr(self, name) for name in names}
         return {"method": self.method.to_dict(), **own}
 
     @classmethod

@@ -10,14 +10,16 @@ The raw score, the log-odds that the model gives, is fitted on no row, so that a
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.calibrate import Learned
+from uatlite.classifier.entities import EntityCalibrator
 from uatlite.classifier.evidence import CalibrationRecord
-from uatlite.codec import load
+from uatlite.classifier.learn import Learned
+from uatlite.classifier.predictions import LOG_ODDS
+from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, check_choice
 from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
 from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
@@ -27,7 +29,7 @@ from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
 from uatlite.values import Floats, Integers, check_share
 
-LOG_ODDS, CONFIDENCE = "log-odds", "confidence"
+CONFIDENCE = "confidence"
 ANSWER_SCORES = (LOG_ODDS, CONFIDENCE)
 TOP_LOG_ODDS = "log_odds"
 """The score of a text that a shift is told by: the highest log-odds of an answer."""
@@ -73,19 +75,26 @@ class AnswerOptions:
 class AnswerCalibration(CalibrationRecord):
     """What a product of several answers a text learned; its rows are texts."""
 
-    calibrator: AnswerCalibrator
+    label_sets: ClassVar[None] = None
+    second_look: ClassVar[None] = None
+    calibrator: AnswerCalibrator | EntityCalibrator
     rule: GroupedRule | None
     menu: GroupedMenu | None = None
     """None where it was not asked for, or the texts or their answers are too few"""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """what else the product needs, as plain JSON values"""
 
-    def _promises(self) -> list[str]:
+    @property
+    def rules(self) -> tuple[GroupedRule, ...]:
         recall = self.extra.get("recall")
-        return super()._promises() + ([] if recall is None else [GroupedRule.from_dict(recall).describe()])
+        return (*super().rules, *(() if recall is None else (GroupedRule.from_dict(recall),)))
+
+    def _promises(self) -> list[str]:
+        return [rule.describe() for rule in self.rules]
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
+            "calibrator": dump(self.calibrator, kind=AnswerCalibrator | EntityCalibrator),
             "menu": None if self.menu is None else self.menu.to_dict(),
             "extra": dict(self.extra),
         }
@@ -93,7 +102,7 @@ class AnswerCalibration(CalibrationRecord):
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
-            "calibrator": load(AnswerCalibrator, state["calibrator"], advice="calibrate again."),
+            "calibrator": load(AnswerCalibrator | EntityCalibrator, state["calibrator"], advice="calibrate again."),
             "rule": GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
             "menu": GroupedMenu.from_dict(state["menu"]) if state.get("menu") else None,
             "extra": state["extra"],
@@ -191,14 +200,7 @@ def _scope(learned: Learned, texts: int, options: AnswerOptions) -> Scope | None
     outputs = learned.outputs
     if texts < REFERENCE_ROWS:
         return None
-    return fit_scope(
-        learned.reference, outputs.representations, scope_logits(outputs.mean_logits), false_alarm=options.false_alarm
-    )
-
-
-def scope_logits(logits: Floats) -> Floats:
-    """The logits that a scope reads, (texts, classes); a single label is one against nothing."""
-    return logits if logits.shape[1] > 1 else np.column_stack([logits, np.zeros(len(logits))])
+    return fit_scope(learned.reference, outputs.representations, outputs.scope_logits, false_alarm=options.false_alarm)
 
 
 def _shift(answers: Answers, options: AnswerOptions) -> ShiftReference | None:
@@ -266,8 +268,3 @@ def lowest_score(score: str, least: float) -> float:
     if score == CONFIDENCE:
         return least
     return math.log(least / (1.0 - least)) if least > 0.0 else -math.inf
-
-
-def sigmoid(values: Floats) -> Floats:
-    """1 / (1 + exp(-z)), without overflow."""
-    return np.asarray(0.5 * (1.0 + np.tanh(0.5 * values)))

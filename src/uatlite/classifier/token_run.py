@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from uatlite.model.spans import LocatedText, LocatedTexts, TaggedText, locate
 from uatlite.model.tokens import Batch, Tokens
 from uatlite.predictive import PassLogits
 from uatlite.trust.answers import Answers
-from uatlite.values import Floats, Integers
+from uatlite.values import Floats, Integers, Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,22 +33,25 @@ MISSED_LIMIT = 20.0
 
 @dataclass(frozen=True, eq=False)
 class TokenOutputs:
-    """What a method says about some texts, token by token."""
+    """What a method says about some texts, token by token: a `Reading`."""
+
+    unit: ClassVar[str] = "entities"
+    """what the rows of `lesson` are"""
 
     located: LocatedTexts
+    scheme: TagScheme
     logits: tuple[Floats, ...]
     """(passes, tokens, tags) of each text"""
-    variances: tuple[Floats, ...] | None
-    """(tokens,) of each text: of the margin, NaN where it was not asked for; None where the method does not know it"""
-    representations: Floats | None
-    """(texts, units): the mean over the tokens of a text of what the encoder gives for them"""
     decoded: tuple[Decoded, ...]
     """the entities of each text"""
-
-    @classmethod
-    def nothing(cls) -> TokenOutputs:
-        """Of no texts."""
-        return cls(LocatedTexts((), (), Tokens(None, (), ())), (), None, None, ())
+    variances: tuple[Floats, ...] | None = None
+    """(tokens,) of each text: of the margin, NaN where it was not asked for; None where the method does not know it"""
+    representations: Floats | None = None
+    """(texts, units): the mean over the tokens of a text of what the encoder gives for them"""
+    weakest: tuple[tuple[int, ...], ...] = ()
+    """the tokens of each text that decide the weakest words of its entities"""
+    weakest_states: Floats | None = None
+    """(entities, units): what the encoder gives for them"""
 
     @property
     def cut(self) -> Integers:
@@ -58,98 +61,127 @@ class TokenOutputs:
     @property
     def passes(self) -> Integers:
         """(texts,): passes run for each text."""
-        return np.array([len(one) for one in self.logits], dtype=np.int64)
+        return np.array([len(logits) for logits in self.logits], dtype=np.int64)
 
-    def text_outputs(self, scheme: TagScheme) -> PassLogits:
-        """What tells whether a text is in scope: logits of having no entity and of having one, and representations."""
-        outside, logits = scheme.outside, np.zeros((1, len(self.logits), 2))
-        for row, one in enumerate(self.logits):
-            if one.shape[1] and outside is not None:
-                mean = one.mean(axis=0)
-                logits[0, row, 1] = (np.delete(mean, outside, axis=1).max(axis=1) - mean[:, outside]).max()
-        return PassLogits(logits, representations=self.representations)
+    @property
+    def scope_logits(self) -> Floats:
+        """(texts, 2): of having no entity and of having one."""
+        outside, of_texts = self.scheme.outside, np.zeros((len(self.logits), 2))
+        for row, logits in enumerate(self.logits):
+            if logits.shape[1] and outside is not None:
+                mean = logits.mean(axis=0)
+                of_texts[row, 1] = (np.delete(mean, outside, axis=1).max(axis=1) - mean[:, outside]).max()
+        return of_texts
 
-    def tokens(self, chosen: Sequence[Sequence[int]]) -> PassLogits:
-        """What is said about some tokens of each text; rows are these tokens."""
-        logits = np.concatenate([one[:, list(some)] for one, some in zip(self.logits, chosen, strict=True)], axis=1)
-        if self.variances is None:
-            return PassLogits(logits)
-        given = [one[list(some)] for one, some in zip(self.variances, chosen, strict=True)]
-        return PassLogits(logits, np.nan_to_num(np.concatenate(given)))
+    @property
+    def lesson(self) -> PassLogits:
+        """The weakest words of all entities."""
+        logits = [logits[:, list(tokens)] for logits, tokens in zip(self.logits, self.weakest, strict=True)]
+        variance = None
+        if self.variances is not None:
+            chosen = [values[list(tokens)] for values, tokens in zip(self.variances, self.weakest, strict=True)]
+            variance = np.nan_to_num(np.concatenate(chosen))
+        return PassLogits(np.concatenate(logits, axis=1), variance, self.weakest_states)
+
+    def taught(self, variance: Floats) -> TokenOutputs:
+        """The same with these variances of the weakest words, (entities,)."""
+        ends = np.cumsum([len(tokens) for tokens in self.weakest])
+        variances = tuple(np.full(len(text), np.nan) for text in self.located.texts)
+        for values, tokens, end in zip(variances, self.weakest, ends.tolist(), strict=True):
+            values[list(tokens)] = variance[end - len(tokens) : end]
+        return replace(self, variances=variances)
 
 
 def run_tokens(
-    runtime: Runtime, texts: Sequence[TaggedText], settings: Settings, scheme: TagScheme, strategy: str | None
+    runtime: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
 ) -> TokenOutputs:
     """The method's passes over texts, and the entities that come out.
 
-    A method that knows variances without sampling gives that of the weakest word of each entity.
+    A method that knows variances without sampling gives that of the weakest word of each entity. With `like` these are
+    the words that were weakest there, and only the windows that show them are run: the tokens of others have zeros.
     """
-    located = locate_texts(runtime, texts, settings)
-    return run_located(runtime, located, settings.method, scheme, strategy, weakest_words(located, scheme, strategy))[0]
+    scheme, strategy = TagScheme(runtime.class_names), settings.aggregation_strategy
+    if not texts:
+        return TokenOutputs(LocatedTexts((), (), Tokens(None, (), ())), scheme, (), ())
+    if like is None:
+        located = locate_texts(runtime, texts, settings)
+        choose, groups = weakest_words(located, scheme, strategy), [list(range(len(located.windows)))]
+    else:
+        located, choose = like.located, fixed_tokens(like.located, like.weakest)
+        groups = _alike(located, choose)
+    logits, variances, states = _run_windows(runtime, located, settings.method, choose, groups)
+    of_texts = located.stitched(logits, axis=1)
+    if like is None:
+        decoded = tuple(decode(*text, scheme, strategy) for text in zip(located.texts, of_texts, strict=True))
+        weakest = tuple(tuple(entity.token for entity in text.entities) for text in decoded)
+    else:
+        decoded, weakest = like.decoded, like.weakest
+    read = None if states is None else located.stitched(states)
+    return TokenOutputs(
+        located=located,
+        scheme=scheme,
+        logits=tuple(of_texts),
+        decoded=decoded,
+        variances=None if variances is None else tuple(located.stitched(variances)),
+        representations=None if read is None else _means(read),
+        weakest=weakest,
+        weakest_states=None if read is None else _at(read, weakest),
+    )
 
 
-def locate_texts(runtime: Runtime, texts: Sequence[TaggedText], settings: Settings) -> LocatedTexts:
+def locate_texts(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> LocatedTexts:
     """The tokens of texts, long ones cut or in windows as the settings say."""
     tokenizer: Any = runtime.tokenizer
-    return locate(tokenizer, texts, settings.max_length, windows=settings.windows)
+    tagged = cast("Sequence[TaggedText]", texts)  # checked
+    return locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
 
 
-def run_located(
-    runtime: Runtime,
-    located: LocatedTexts,
-    method: Method,
-    scheme: TagScheme,
-    strategy: str | None,
-    choose: Choose,
-    groups: Sequence[Sequence[int]] | None = None,
-) -> tuple[TokenOutputs, tuple[NDArray[np.float32], ...] | None]:
-    """The method's passes over located texts; and what the encoder gives for each token, (tokens, units) a text.
+def _run_windows(
+    runtime: Runtime, located: LocatedTexts, method: Method, choose: Choose, groups: Sequence[Sequence[int]]
+) -> tuple[list[Any], list[Any] | None, list[Any] | None]:
+    """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the inner tokens of each window.
 
-    With `groups` only these windows are run, those of a group in the same batches; the tokens of others have zeros.
+    The windows of a group share batches. Those of no group have zeros.
     """
     if not isinstance(runtime, TorchRuntime):
         raise ModelError("an exported model cannot tag texts; use the checkpoint that it was exported from.")
     count = len(located.windows)
-    logits: list[Any] = [None] * count
-    variances: list[Any] = [None] * count
-    read: list[Any] = [None] * count
-    every = [range(count)] if groups is None else groups
-    for batch in (batch for group in every for batch in located.tokens.batches(group)):
+    found: dict[str, list[Any]] = {name: [None] * count for name in ("logits", "margin_variance", "representation")}
+    for batch in (batch for group in groups for batch in located.tokens.batches(group)):
         passes = method.run_tokens(runtime.model, batch.inputs, _candidates(located, batch, choose))
-        whole, variance = _array(passes.logits), _array(passes.margin_variance)
-        representation = _array(passes.representation)
-        assert whole is not None
-        for place, window in enumerate(batch.rows):
-            inner = located.inner(window)
-            logits[window] = whole[:, place, inner].astype(np.float64)
-            variances[window] = None if variance is None else variance[place, inner].astype(np.float64)
-            read[window] = None if representation is None else representation[place, inner]
-    _fill(located, (logits, 1), (variances, 0), (read, 0))
-    known, seen = variances[0] is not None, read[0] is not None
-    of_texts = located.stitched(logits, axis=1)
-    states = tuple(located.stitched(read)) if seen else None
-    outputs = TokenOutputs(
-        located=located,
-        logits=tuple(of_texts),
-        variances=tuple(located.stitched(variances)) if known else None,
-        representations=None if states is None else _means(states),
-        decoded=tuple(decode(text, one, scheme, strategy) for text, one in zip(located.texts, of_texts, strict=True)),
+        for name, values in found.items():
+            array = _array(getattr(passes, name))
+            for row, window in enumerate(batch.rows):
+                inner = located.inner(window)
+                if array is not None:
+                    values[window] = array[:, row, inner] if name == "logits" else array[row, inner]
+    for name, values in found.items():
+        _fill(located, values, axis=1 if name == "logits" else 0)
+    logits, variances, states = found.values()
+    as_double = [array.astype(np.float64) for array in logits]
+    return (
+        as_double,
+        None if variances[0] is None else [array.astype(np.float64) for array in variances],
+        None if states[0] is None else states,
     )
-    return outputs, states
 
 
-def _fill(located: LocatedTexts, *lists: tuple[list[Any], int]) -> None:
-    """Give windows that were not run zeros, in the shape of those that were; `int` is the axis of tokens."""
-    for values, axis in lists:
-        like = next((value for value in values if value is not None), None)
-        if like is None:
-            continue
-        for number, window in enumerate(located.windows):
-            if values[number] is None:
-                shape = list(like.shape)
-                shape[axis] = window.stop - window.start
-                values[number] = np.zeros(shape, dtype=like.dtype)
+def _fill(located: LocatedTexts, values: list[Any], *, axis: int) -> None:
+    """Give windows that were not run zeros, in the shape of those that were; `axis` is that of the tokens."""
+    like = next((value for value in values if value is not None), None)
+    if like is None:
+        return
+    for number, window in enumerate(located.windows):
+        if values[number] is None:
+            shape = list(like.shape)
+            shape[axis] = window.stop - window.start
+            values[number] = np.zeros(shape, dtype=like.dtype)
+
+
+def _alike(located: LocatedTexts, choose: Choose) -> list[list[int]]:
+    """The windows with chosen tokens, those with as many in one group: texts of a batch share their backward passes."""
+    counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
+    return [[place for place, count in enumerate(counts) if count == wanted] for wanted in sorted(set(counts) - {0})]
 
 
 def _array(value: Tensor | None) -> NDArray[np.float32] | None:
@@ -161,6 +193,12 @@ def _means(states: Sequence[NDArray[np.float32]]) -> Floats:
     units = states[0].shape[1]
     found = [one.mean(axis=0, dtype=np.float64) if len(one) else np.zeros(units) for one in states]
     return np.stack(found)
+
+
+def _at(states: Sequence[NDArray[np.float32]], tokens: Sequence[Sequence[int]]) -> Floats:
+    """The states of some tokens of each text, (tokens, units)."""
+    chosen = [values[list(of_text)] for values, of_text in zip(states, tokens, strict=True)]
+    return np.concatenate(chosen).astype(np.float64)
 
 
 def _candidates(located: LocatedTexts, batch: Batch, choose: Choose) -> Callable[[Tensor, Tensor], Tensor]:
@@ -211,18 +249,16 @@ def shown_part(text: LocatedText, start: int, stop: int) -> LocatedText:
     return replace(text, places=text.places[some], continues=text.continues[some], words=words)
 
 
-def entity_answers(outputs: TokenOutputs, variances: Sequence[Floats] | None = None) -> Answers:
+def entity_answers(outputs: TokenOutputs) -> Answers:
     """One answer for each entity, text by text: is it right as a whole, its span and its type?
 
     Its log-odds are those of its probability, its variance that of its weakest word's margin, or over passes that of
-    the log-odds. `variances` take the place of the outputs' own. The mean probability of its tags is the only feature:
-    what says nothing of the model's confidence, such as an entity's length, tells right from wrong in one domain and
-    misleads in the next.
+    the log-odds. The mean probability of its tags is the only feature: what says nothing of the model's confidence,
+    such as an entity's length, tells right from wrong in one domain and misleads in the next.
     """
     pairs = [(row, entity) for row, one in enumerate(outputs.decoded) for entity in one.entities]
-    known = outputs.variances if variances is None else variances
-    if known is not None:
-        of_entities = np.array([known[row][entity.token] for row, entity in pairs], dtype=np.float64)
+    if outputs.variances is not None:
+        of_entities = np.array([outputs.variances[row][entity.token] for row, entity in pairs], dtype=np.float64)
     else:
         of_entities = np.array([entity.spread for _, entity in pairs], dtype=np.float64)
     sampled = bool(len(outputs.logits)) and len(outputs.logits[0]) > 1
@@ -230,7 +266,7 @@ def entity_answers(outputs: TokenOutputs, variances: Sequence[Floats] | None = N
         text=np.array([row for row, _ in pairs], dtype=np.int64),
         kind=np.array([entity.type for _, entity in pairs], dtype=np.int64),
         log_odds=log_odds_of([entity.probability for _, entity in pairs]),
-        variance=np.nan_to_num(of_entities) if known is not None or sampled else None,
+        variance=np.nan_to_num(of_entities) if outputs.variances is not None or sampled else None,
         texts=len(outputs.decoded),
         features=log_odds_of([entity.score for _, entity in pairs]).reshape(len(pairs), 1),
     )

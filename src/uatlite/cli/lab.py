@@ -272,7 +272,7 @@ def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[st
         contenders = (contenders[0], replace(contenders[1], label=f"distilled+{ANSWERS}"))
     plan = AnswerPlan(contenders, **asked)
     kind = plan.test.task.kind
-    if isinstance(product, UncertaintyClassifier) or kind not in product.answers:
+    if isinstance(product, UncertaintyClassifier) or kind != product.kind.name:
         wanted = SEVERAL[kind]
         raise ConfigurationError(
             f"{models[0]} is no model of {wanted}, and {plan.test.task.name} has {wanted} for gold; evaluate it on "

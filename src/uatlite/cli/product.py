@@ -76,7 +76,7 @@ def predict(
         check_output(job)
         if tagged.text == layout.text:  # words are for token classifiers
             rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is looked at
-    if "entities" in product_class(model).answers:
+    if any(kind.name == "entities" for kind in product_class(model).kinds):
         job = replace(job, layout=tagged)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
@@ -252,7 +252,7 @@ def _print_menu(console: Console, classifier: "Product[Any]") -> None:
     assert calibration is not None
     if calibration.menu is None:
         needed = "scores and predictions that their labels did not fit"
-        if "one" not in classifier.answers:
+        if classifier.kind.name in ("labels", "entities"):
             needed = "answers in them"
         console.print(f"No menu: it takes 50 rows, and {needed}.")
         return
@@ -268,12 +268,10 @@ def _print_calibration(console: Console, classifier: "Product[Any]", rejected: i
         lines.remove(calibration.rule.describe())
         console.print(f"No row will be answered. {calibration.rule.describe()}", style=shared.WARNING)
     menu = getattr(calibration, "menu", None)
-    if calibration.rule is None and "one" in classifier.answers:
-        lines.append("No rule for abstaining; --target-risk 0.05 makes one, and --menu lists what can be promised.")
-    elif calibration.rule is None:
-        wanted = "--target-risk 0.1" if "entities" in classifier.answers else "--target-precision 0.9"
-        lines.append(f"No rule for reporting; {wanted} makes one, and --menu lists what can be promised.")
-    elif not calibration.rule.promised and menu is not None:
+    words = classifier.kind.words
+    if not calibration.rules:
+        lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
+    elif calibration.rule is not None and not calibration.rule.promised and menu is not None:
         lines += menu.describe()
     if rejected:
         lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")

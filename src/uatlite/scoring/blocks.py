@@ -53,7 +53,7 @@ class TextShape:
     def of(cls, classifier: Product[Any]) -> "TextShape":
         """The texts that this classifier accepts."""
         options = len(classifier.class_names) or None if classifier.chooses else None
-        return cls(classifier.chooses, options, "entities" in classifier.answers)
+        return cls(classifier.chooses, options, classifier.kind.name == "entities")
 
     def fault(self, text: Text) -> str | None:
         """Why a text is not accepted; None where it is."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from uatlite.classifier.product import ProductPredictor
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.reasons import ABSTAINING
 from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
@@ -63,7 +63,7 @@ class Job:
         """The input; a path is made absolute, so that it means the same in every working directory."""
         return self.input if self.input == STDIN or is_remote(self.input) else str(Path(self.input).absolute())
 
-    def record(self, predictor: ProductPredictor) -> dict[str, Any]:
+    def record(self, predictor: Predictor) -> dict[str, Any]:
         """Everything that decides the output except the rows, as plain JSON values."""
         learned = {} if predictor.calibration is None else predictor.calibration.to_dict()
         record: dict[str, Any] = {

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.predictions import MEASURES
-from uatlite.classifier.product import ProductPredictor
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.several import TOP_LOG_ODDS
 from uatlite.errors import StoreError
 from uatlite.scoring.blocks import Block
@@ -141,7 +141,7 @@ class ScoredBlock:
     """None where there is no row, or no calibration to compare with"""
 
 
-def score_block(predictor: ProductPredictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
+def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
     """Write the part of a block, unless it is there already; a part of other rows is an error."""
     digest = block.digest
     part = parts.read(block.number)
@@ -186,7 +186,7 @@ def measures_of(rows: Sequence[Row]) -> SimpleNamespace:
     return SimpleNamespace(**columns, scope=np.array([row["scope"] for row in rows]) if known else None)
 
 
-def _sample(predictor: ProductPredictor, block: Block, measures: Any) -> ShiftSample | None:
+def _sample(predictor: Predictor, block: Block, measures: Any) -> ShiftSample | None:
     """The sample of a block, from its predictions or from the columns of its part."""
     shift = None if predictor.calibration is None else predictor.calibration.shift
     positions = [block.first + place for place, item in enumerate(block.items) if isinstance(item, Example)]

@@ -47,7 +47,7 @@ class Service:
     def __init__(self, classifier: Product[Any], limits: Limits | None = None, *, watch: Path | None = None) -> None:
         self.predictor: Any = classifier.predictor()
         self.shape = TextShape.of(classifier)
-        self.kind: Kind = "choice" if self.shape.chooses else classifier.answers[0]
+        self.kind: Kind = classifier.kind.name
         self.limits = Limits() if limits is None else limits
         self.counters = Counters()
         calibration = self.predictor.calibration

@@ -2,24 +2,20 @@
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from uatlite.classifier.labeler import LabelPredictor
 from uatlite.classifier.many_labels import EVEN, LabelPredictions
-from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.predictions import LOG_ODDS, Prediction
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.reasons import REASONS
-from uatlite.classifier.several import LOG_ODDS
 from uatlite.serve.http import AS_WORDS, KINDS
 from uatlite.serve.inspector import STANDARD
 from uatlite.serve.schema import Predicted, TextIn, as_list
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Text, WordAttribution, Words
-
-if TYPE_CHECKING:
-    from uatlite.classifier.tagger import EntityPredictor
 
 TEXT = KINDS[0]
 Decision = Literal["reported", "withheld", "no"]
@@ -65,7 +61,7 @@ class LabelsAnswer(TextAnswer):
         return self.labels
 
     @classmethod
-    def of(cls, prediction: Prediction, predictor: LabelPredictor) -> "LabelsAnswer":
+    def of(cls, prediction: Prediction, predictor: Predictor) -> "LabelsAnswer":
         """The JSON of a prediction."""
         among, at = prediction.among, prediction.row
         assert isinstance(among, LabelPredictions)
@@ -97,7 +93,7 @@ def _common(prediction: Any) -> dict[str, Any]:
     return unknown | {name: row[name] for name in TextAnswer.model_fields if name in row} | {"why": prediction.why}
 
 
-def _label_thresholds(prediction: Prediction, predictor: LabelPredictor) -> Floats:
+def _label_thresholds(prediction: Prediction, predictor: Predictor) -> Floats:
     """The probability above which each label of a text is reported, (labels,); infinite where none is.
 
     A rule on log-odds has one threshold for all labels; the calibrator turns it into a probability for each.
@@ -117,7 +113,8 @@ def _label_thresholds(prediction: Prediction, predictor: LabelPredictor) -> Floa
         variance=None if known is None else known[at],
         texts=1,
     )
-    return calibration.calibrator.confidence(answers)
+    chances: Floats = predictor.calibrator.confidence(answers)
+    return chances
 
 
 class EntityDecision(BaseModel):
@@ -282,7 +279,7 @@ class ExplainedLabel(BaseModel):
     origins: Origins
 
 
-def explain_label(predictor: LabelPredictor, text: Text, label: str | None) -> ExplainedLabel:
+def explain_label(predictor: Predictor, text: Text, label: str | None) -> ExplainedLabel:
     """The JSON of one label explained; a method without dropout is explained by the standard one."""
     from uatlite.classifier.answer_explanation import explain_label as explain  # needs torch, which others do without
 
@@ -308,7 +305,7 @@ class ExplainedEntity(BaseModel):
     origins: Origins | None = Field(description="of the margin of its weakest word; null where no entity is found")
 
 
-def explain_entity(predictor: "EntityPredictor", text: str | Words, number: int | None) -> ExplainedEntity:
+def explain_entity(predictor: Predictor, text: str | Words, number: int | None) -> ExplainedEntity:
     """The JSON of one entity explained; of a text without one, that there is none."""
     from uatlite.classifier.answer_explanation import explain_entity as explain  # needs torch, as above
 

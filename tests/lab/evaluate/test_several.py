@@ -10,7 +10,6 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel, pipeline
 
 from uatlite import UncertaintyLabeler, UncertaintyTagger
-from uatlite.classifier.several import sigmoid
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
 from uatlite.lab.evaluate.comparison import Resampling
@@ -21,6 +20,7 @@ from uatlite.lab.evaluate.several import AnswerEvaluation, AnswerPlan, evaluate_
 from uatlite.lab.report.answer_files import FILE, answer_findings, read_answers, write_answers
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.result_files import promise_lines, read_results, write_results
+from uatlite.predictive import sigmoid
 from uatlite.text.tasks import load, task_from_file
 
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.many_labels import LabelPredictions
-from uatlite.classifier.several import LOG_ODDS
+from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
@@ -132,7 +132,7 @@ def estimates_of(outcome: AnswerOutcome, found: SeveralPredictions, gold: GoldRo
     if isinstance(found, LabelPredictions):
         every: Mapping[str, Estimate] = LabelRows.of(found.probabilities, gold.gold).estimates()
         return {name: every[name] for name in LABEL_METRICS}
-    spans = [[(one.start, one.end, one.label) for one in own] for own in found.entities]
+    spans = [[(one.start, one.end, str(one.label)) for one in own] for own in found.entities]
     every = {**outcome.applies.estimates(), **Found.of_entities(spans, gold.gold).estimates()}
     return {name: every[name] for name in ENTITY_METRICS}
 

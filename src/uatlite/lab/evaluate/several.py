@@ -136,7 +136,7 @@ def evaluate_answers(
         sets=tuple(scored),
         calibrators={},
         versions={package: version(package) for package in PACKAGES},
-        kind=product.answers[0],
+        kind=product.kind.name,
         promises=tuple(promises),
     )
     return AnswerEvaluation(results, outcomes)
