@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.text.tasks import load
 
 SEEDS = (0, 1, 2)
@@ -33,7 +33,9 @@ class Backbone:
         """The directory of the fine-tuned model; trained now if it is not there."""
         directory = self.directory(models, seed)
         rows = load(self.task, "train", data, limit=self.rows, seed=seed)
-        record = fine_tune("minilm", rows, directory, recipe=self.recipe, seed=seed, resume=True, checkpoint_steps=200)
+        record = fine_tune(
+            TrainingJob("minilm", rows, recipe=self.recipe, seed=seed, checkpoint_steps=200), directory, resume=True
+        )
         print(f"{directory.name}: {record.rows:,} rows, {record.steps} steps, {record.seconds:.0f} s", flush=True)
         return directory
 

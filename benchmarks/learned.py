@@ -23,7 +23,7 @@ from uatlite.lab.paper.datasets import Datasets
 from uatlite.lab.paper.scores import MARGIN
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.methods.one_pass import BASE
 from uatlite.metrics.bootstrap import METRICS, Interval, bootstrap
 from uatlite.model.load import load_checkpoint
@@ -76,7 +76,7 @@ def main() -> None:
     ):
         recipe = replace(usual, max_length=length, epochs=epochs)
         directory = place(given.models, backbone, train, recipe, seed)
-        fine_tune(backbone, train, directory, recipe=recipe, seed=seed, resume=True, checkpoint_steps=100)
+        fine_tune(TrainingJob(backbone, train, recipe=recipe, seed=seed, checkpoint_steps=100), directory, resume=True)
         found = accuracy(directory, test, length)
         learned = "yes" if found.point >= share + MARGIN else "no"
         print(

@@ -36,9 +36,9 @@ from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
-from uatlite.lab.train.methods import TrainingJob as Job
 from uatlite.lab.train.methods import parse_training, train_method
 from uatlite.lab.train.recipe import DEMO, PLAIN
+from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
 from uatlite.text.labels import align_task

@@ -8,8 +8,8 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.train.methods import METHOD_TRAININGS, train_method
-from uatlite.lab.train.methods import TrainingJob as Job
 from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.methods.method import Method
 from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example, Text

@@ -89,8 +89,8 @@ def train(
     console = shared.messages()
     with console.status("Loading …"):
         from uatlite.lab.train.dataset import training_data
-        from uatlite.lab.train.methods import TrainingJob, parse_training, steps, train_method
-        from uatlite.lab.train.record import step_counter
+        from uatlite.lab.train.methods import parse_training, steps, train_method
+        from uatlite.lab.train.recipe import TrainingJob, step_counter
 
         training = parse_training(method)
         rows = training_data(

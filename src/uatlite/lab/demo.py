@@ -23,8 +23,7 @@ from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, explain_least_sure
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import DEMO, Recipe
-from uatlite.lab.train.record import TrainingRun, finished, step_counter
+from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished, step_counter
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
 from uatlite.text.pieces import read_record, write_record
 from uatlite.text.schema import Task, find_task
@@ -111,12 +110,11 @@ def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings |
 def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> Checkpoint:
     """The fine-tuned model; it is trained unless the directory has it."""
     rows = load(settings.task, "train")
-    run = TrainingRun.of(settings.backbone, rows, None, settings.recipe, settings.seed)
-    if finished(directory, run) is None:
+    job = TrainingJob(settings.backbone, rows, recipe=settings.recipe, seed=settings.seed)
+    if finished(directory, job.run()) is None:
         display.begin("fine-tuning", settings.recipe.steps(len(rows)))
         display.step(f"{len(rows):,} sentences")
-        report = step_counter(display.advance)
-        fine_tune(settings.backbone, rows, directory, recipe=settings.recipe, seed=settings.seed, report=report)
+        fine_tune(job, directory, report=step_counter(display.advance))
     return load_checkpoint(directory, kind=settings.task.kind)
 
 

@@ -6,7 +6,7 @@ test then runs on it. Importing the table does not import torch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,10 +139,50 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-CLASSIFIERS = ("ForSequenceClassification", "ForMultipleChoice", "ForTokenClassification")
 MULTI_LABEL = "multi_label_classification"
 MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 """The parts of a tokenizer's output that a model takes."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How transformers makes a classifier of one kind of answers, and the axes of what that takes and gives."""
+
+    ending: str
+    """how the names of its classes end"""
+    fewest: int
+    """labels that it has at least"""
+    logits: tuple[str, ...] = ("batch", "classes")
+    inputs: tuple[str, ...] = ("batch", "tokens")
+    problem: str | None = None
+    """`problem_type` of its configuration"""
+    several: str | None = None
+    """the name in `uatlite` of what runs it, where it gives several answers a text"""
+
+    @property
+    def auto(self) -> str:
+        """The class of transformers that loads it."""
+        return f"AutoModel{self.ending}"
+
+    @property
+    def named(self) -> bool:
+        """Whether its classes have names; options of a question are positions."""
+        return "classes" in self.logits
+
+    def logit_shape(self, inputs: tuple[int, ...], classes: int) -> tuple[int, ...]:
+        """The shape of the logits for inputs of this shape."""
+        sizes = dict(zip(self.inputs, inputs, strict=True)) | {"classes": classes}
+        return tuple(sizes[axis] for axis in self.logits)
+
+
+HEADS: Mapping[Kind, Head] = {
+    "one": Head("ForSequenceClassification", fewest=2),
+    "choice": Head("ForMultipleChoice", fewest=0, logits=("batch", "choices"), inputs=("batch", "choices", "tokens")),
+    "labels": Head("ForSequenceClassification", fewest=1, problem=MULTI_LABEL, several="UncertaintyLabeler"),
+    "entities": Head(
+        "ForTokenClassification", fewest=2, logits=("batch", "tokens", "classes"), several="UncertaintyTagger"
+    ),
+}
 
 
 def unwrap(model: PreTrainedModel) -> PreTrainedModel:
@@ -150,28 +190,39 @@ def unwrap(model: PreTrainedModel) -> PreTrainedModel:
     return getattr(model, "_orig_mod", model)
 
 
-def is_multiple_choice(model: PreTrainedModel) -> bool:
-    """Whether a model is for multiple choice, or of a class derived from one that is."""
-    return answering(model) == "choice"
+def kind_by_name(names: Sequence[str], problem: str | None) -> Kind | None:
+    """What a classifier answers, by the names of its classes and its problem_type; None where it is no classifier."""
+    kinds = [kind for kind, head in HEADS.items() if any(name.endswith(head.ending) for name in names)]
+    return next((kind for kind in kinds if HEADS[kind].problem == problem), kinds[0] if kinds else None)
 
 
 def answering(model: PreTrainedModel) -> Kind:
-    """What a classifier answers, by its class and its problem_type."""
+    """What a classifier answers."""
+    return _kind_of(model) or "one"
+
+
+def _kind_of(model: PreTrainedModel) -> Kind | None:
     model = unwrap(model)
     names = [base.__name__ for base in type(model).__mro__]
-    if any(name.endswith("ForMultipleChoice") for name in names):
-        return "choice"
-    if any(name.endswith("ForTokenClassification") for name in names):
-        return "entities"
-    return "labels" if getattr(getattr(model, "config", None), "problem_type", None) == MULTI_LABEL else "one"
+    return kind_by_name(names, getattr(getattr(model, "config", None), "problem_type", None))
+
+
+def head_of(model: PreTrainedModel) -> Head:
+    """The row of `HEADS` for a classifier."""
+    return HEADS[answering(model)]
+
+
+def is_multiple_choice(model: PreTrainedModel) -> bool:
+    """Whether a model is for multiple choice, or of a class derived from one that is."""
+    return "choices" in head_of(model).logits
 
 
 def check_classifier(model: PreTrainedModel) -> None:
     """Raise unless the model returns the logits of classes: of one for each text or token, or of several labels."""
     from torch import nn
 
-    names = [base.__name__ for base in type(model).__mro__]
-    if not isinstance(model, nn.Module) or not any(name.endswith(CLASSIFIERS) for name in names):
+    kind = _kind_of(model)
+    if not isinstance(model, nn.Module) or kind is None:
         raise NotAClassifier(
             f"{type(model).__name__} is not a classifier; UAT-Lite needs a Hugging Face model with class logits. "
             "Load it with AutoModelForSequenceClassification, AutoModelForTokenClassification or "
@@ -179,8 +230,7 @@ def check_classifier(model: PreTrainedModel) -> None:
         )
     config: Any = model.config
     problem = getattr(config, "problem_type", None)
-    fewest = {"one": 2, "choice": 0, "labels": 1, "entities": 2}[answering(model)]
-    if problem == "regression" or config.num_labels < fewest:
+    if problem == "regression" or config.num_labels < HEADS[kind].fewest:
         raise NotAClassifier(
             f"{type(model).__name__} has {config.num_labels} label(s) and problem_type={problem!r}; UAT-Lite needs "
             "two or more exclusive classes (problem_type None or 'single_label_classification'), or labels that do "
@@ -188,16 +238,13 @@ def check_classifier(model: PreTrainedModel) -> None:
         )
 
 
-_SEVERAL: dict[Kind, str] = {"labels": "UncertaintyLabeler", "entities": "UncertaintyTagger"}
-
-
 def check_one_answer(model: PreTrainedModel, advice: str | None = None) -> None:
     """Raise unless the model gives one answer a text: a class, or an option. `advice` says why, and what to do."""
     kind = answering(model)
-    if kind in _SEVERAL:
+    if HEADS[kind].several is not None:
         raise ModelError(
             f"{type(unwrap(model)).__name__} gives several answers a text ({kind}), and this needs a model that gives "
-            f"one. {advice or f'Use {_SEVERAL[kind]}.'}"
+            f"one. {advice or f'Use {HEADS[kind].several}.'}"
         )
 
 
@@ -234,9 +281,10 @@ def check_encoded(encoded: Mapping[str, Tensor], model: PreTrainedModel) -> dict
                 "call the tokenizer with return_tensors='pt' and padding=True."
             )
     ids = encoded["input_ids"]
-    wanted = "(batch, choices, tokens)" if is_multiple_choice(model) else "(batch, tokens)"
-    if ids.ndim != wanted.count(",") + 1 or ids.shape[-1] == 0:
-        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes {wanted}, with a token or more.")
+    axes = head_of(model).inputs
+    if ids.ndim != len(axes) or ids.shape[-1] == 0:
+        wanted = ", ".join(axes)
+        raise InputError(f"input_ids has shape {tuple(ids.shape)}; this model takes ({wanted}), with a token or more.")
     limit = longest_input(model)
     if limit is not None and ids.shape[-1] > limit:
         raise InputError(

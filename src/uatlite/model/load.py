@@ -16,20 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+import transformers
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
-from uatlite.model.architectures import CLASSIFIERS, MULTI_LABEL, check_classifier, check_one_answer, unwrap
+from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.hub import hub_access, hub_answers
 from uatlite.values import Kind
@@ -46,19 +39,6 @@ EMBEDDED = "minilm"
 """The name of this backbone on the command line."""
 
 Loaded = TypeVar("Loaded")
-
-# the end of an architecture's name -> what loads it
-_LOADERS = dict(
-    zip(
-        CLASSIFIERS,
-        (AutoModelForSequenceClassification, AutoModelForMultipleChoice, AutoModelForTokenClassification),
-        strict=True,
-    )
-)
-_SEQUENCE, _CHOICE, _TOKENS = CLASSIFIERS
-_HEAD_OF: dict[Kind, str] = {
-    "one": _SEQUENCE, "choice": _CHOICE, "entities": _TOKENS, "labels": _SEQUENCE,
-}  # fmt: skip
 
 # Settings of a configuration that change no logit: its origin, how it was trained, what else to return.
 _NOT_THE_FUNCTION = frozenset(
@@ -88,14 +68,20 @@ class Checkpoint:
 def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str | None = None) -> Checkpoint:
     """The classifier and tokenizer in a directory or under a hub id.
 
-    `kind` is the task's: 'choice' needs a multiple-choice model, the others a sequence classifier. Without it the
-    checkpoint's `architectures` decides. `device` defaults to CUDA where available, else the CPU. The weights of a
+    `kind` is the task's, and the model's head must be one for it (`HEADS`). Without it the checkpoint's `architectures`
+    decides. `device` defaults to CUDA where available, else the CPU. The weights of a
     trained method, if there are some, are attached to the model.
     """
     source = _source(str(name))
     weights = method_weights.read(source)
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
-    loader = _LOADERS[_head(config, kind, source)]
+    head = HEADS[_kind_of(config, source)]
+    if kind is not None and head.ending != HEADS[kind].ending:
+        raise ModelError(
+            f"{source} is a {config.architectures[0]}, and this task needs a *{HEADS[kind].ending}. "
+            "Choose a task of the model's kind, or a model of the task's."
+        )
+    loader = getattr(transformers, head.auto)
     headless = weights is not None and weights.headless
     with quiet_transformers() if headless else nullcontext():  # it would report the missing head
         model, report = _attempt(
@@ -114,7 +100,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             "would be random numbers. Fine-tune it first, or name the directory that the fine-tuning wrote."
         )
     check_classifier(model)
-    if kind in ("one", "choice"):
+    if kind is not None and HEADS[kind].several is None:
         check_one_answer(model)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model = model.eval().to(device)
@@ -126,10 +112,7 @@ def answering_of(name: str | Path) -> Kind:
     """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
     source = _source(str(name))
     config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
-    head = _head(config, None, source)
-    if head != _SEQUENCE:
-        return "choice" if head == _CHOICE else "entities"
-    return "labels" if config.problem_type == MULTI_LABEL else "one"
+    return _kind_of(config, source)
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
@@ -193,21 +176,17 @@ def _contents(path: Path) -> str:
     return ", ".join(names[:8]) + (" …" if len(names) > 8 else "") if names else "nothing"
 
 
-def _head(config: Any, kind: Kind | None, source: str) -> str:
-    """The ending of the checkpoint's architecture, one of `CLASSIFIERS`; raise if the task needs another."""
-    found = tuple(config.architectures or ())
-    own = next((end for end in CLASSIFIERS if any(name.endswith(end) for name in found)), None)
-    if own is None:
+def _kind_of(config: Any, source: str) -> Kind:
+    """What a checkpoint answers, by its architecture; raise if that is no classifier's."""
+    names = tuple(config.architectures or ())
+    kind = kind_by_name(names, config.problem_type)
+    if kind is None:
+        endings = ", ".join(dict.fromkeys(f"*{head.ending}" for head in HEADS.values()))
         raise NotAClassifier(
-            f"{source} is a {' / '.join(found) or 'model of no named architecture'}, not a classifier: its head would "
-            f"be random. Fine-tune it first; allowed are *{_SEQUENCE}, *{_TOKENS} and *{_CHOICE}."
+            f"{source} is a {' / '.join(names) or 'model of no named architecture'}, not a classifier: its head would "
+            f"be random. Fine-tune it first; allowed are {endings}."
         )
-    if kind is not None and own != _HEAD_OF[kind]:
-        raise ModelError(
-            f"{source} is a {found[0]}, and this task needs a *{_HEAD_OF[kind]}. "
-            "Choose a task of the model's kind, or a model of the task's."
-        )
-    return own
+    return kind
 
 
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from uatlite.errors import MissingDependency, ModelError
-from uatlite.model.architectures import architecture_of, is_multiple_choice, unwrap
+from uatlite.model.architectures import architecture_of, head_of, unwrap
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import PlainPass, forward_and_read, in_mode
 from uatlite.model.view import view_of
@@ -59,8 +59,8 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
     model = unwrap(model)
     architecture_of(model)  # an unknown one is an error that says so
     _check_size(model)
-    axes = {0: "batch", 1: "choices", 2: "tokens"} if is_multiple_choice(model) else {0: "batch", 1: "tokens"}
-    answers = {0: "batch", 1: "choices"} if is_multiple_choice(model) else {0: "batch"}
+    head = head_of(model)
+    axes, answers = dict(enumerate(head.inputs)), {i: axis for i, axis in enumerate(head.logits) if axis != "classes"}
     graph = PlainGraph(model, tuple(inputs), padding_side=padding_side)
     with in_mode(model, training=False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about values that tracing fixes; the check on texts covers them

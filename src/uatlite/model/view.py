@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import eager_mask
 
 from uatlite.errors import ModelError
-from uatlite.model.architectures import Architecture, answering, architecture_of, check_classifier, unwrap
+from uatlite.model.architectures import Architecture, architecture_of, check_classifier, head_of, unwrap
 from uatlite.model.intervention import (
     ATTENTION,
     CLASSIFIER,
@@ -52,15 +52,12 @@ class View:
 
     def logit_shape(self, input_ids: Tensor) -> tuple[int, ...]:
         """The shape of a batch's logits: (batch, classes), (batch, choices), or (batch, tokens, classes)."""
-        if input_ids.ndim == 3:
-            return tuple(input_ids.shape[:2])
-        batch = tuple(input_ids.shape) if self.tags else tuple(input_ids.shape[:1])
-        return *batch, int(self.model.config.num_labels)
+        return head_of(self.model).logit_shape(tuple(input_ids.shape), int(self.model.config.num_labels))
 
     @property
     def tags(self) -> bool:
         """Whether the model gives logits for each token."""
-        return answering(self.model) == "entities"
+        return "tokens" in head_of(self.model).logits
 
     def narrow_layer(self, *, from_the_left: bool) -> int | None:
         """The layer that may run for the first token alone; it needs texts that start at the left. None otherwise."""
@@ -139,7 +136,7 @@ def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> boo
     )
     in_chunks = getattr(model.config, "chunk_size_feed_forward", 0)
     first = not in_chunks and getattr(model.config, "summary_type", "first") == "first"
-    return architecture.narrow is not None and known and first and answering(model) != "entities"
+    return architecture.narrow is not None and known and first and "tokens" not in head_of(model).logits
 
 
 def is_known(part: object) -> bool:

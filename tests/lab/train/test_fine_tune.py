@@ -17,9 +17,7 @@ from transformers.utils import logging
 
 from uatlite.errors import ConfigurationError, DataError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune, with_new_head
-from uatlite.lab.train.recipe import Recipe
-from uatlite.lab.train.record import CHECKPOINTS, RECORD, Step, finished
-from uatlite.lab.train.record import TrainingRun as Run
+from uatlite.lab.train.recipe import CHECKPOINTS, RECORD, Recipe, Step, TrainingJob, finished
 from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example
 
@@ -40,14 +38,14 @@ def same(first: Path, second: Path) -> bool:
 def whole(backbone: Path, train: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that nothing interrupted."""
     directory = tmp_path_factory.mktemp("whole")
-    fine_tune(backbone, train, directory, recipe=QUICK, seed=3)
+    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=3), directory)
     return directory
 
 
 def test_it_learns_and_the_directory_is_a_classifier_with_label_names(
     backbone: Path, train: Dataset, validation: Dataset, tmp_path: Path
 ) -> None:
-    trained = fine_tune(backbone, train, tmp_path, validation=validation, recipe=replace(QUICK, epochs=10))
+    trained = fine_tune(TrainingJob(backbone, train, validation=validation, recipe=replace(QUICK, epochs=10)), tmp_path)
     checkpoint = load_checkpoint(tmp_path, kind="one", device="cpu")
     assert checkpoint.id2label == {0: "negative", 1: "positive"}
     encoded = checkpoint.tokenizer(validation.texts, padding=True, return_tensors="pt")
@@ -64,9 +62,9 @@ def test_the_directory_holds_no_pickle_and_a_record(whole: Path, backbone: Path,
     record = json.loads((whole / RECORD).read_text())
     assert record["steps"] == QUICK.steps(len(train)) == 12
     assert record["source"] == "48 toy rows"
-    assert finished(whole, Run.of(backbone, train, None, QUICK, seed=3)) is not None
-    assert finished(whole, Run.of(backbone, train, None, QUICK, seed=4)) is None
-    assert finished(backbone, Run.of(backbone, train, None, QUICK, seed=3)) is None
+    assert finished(whole, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is not None
+    assert finished(whole, TrainingJob(backbone, train, recipe=QUICK, seed=4).run()) is None
+    assert finished(backbone, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is None
 
 
 def test_a_record_from_before_a_setting_existed_has_its_default(
@@ -75,14 +73,16 @@ def test_a_record_from_before_a_setting_existed_has_its_default(
     record = json.loads((whole / RECORD).read_text())
     del record["run"]["recipe"]["precision"]
     (tmp_path / RECORD).write_text(json.dumps(record))
-    assert finished(tmp_path, Run.of(backbone, train, None, QUICK, seed=3)) is not None
-    assert finished(tmp_path, Run.of(backbone, train, None, replace(QUICK, precision="bf16"), seed=3)) is None
+    assert finished(tmp_path, TrainingJob(backbone, train, recipe=QUICK, seed=3).run()) is not None
+    assert (
+        finished(tmp_path, TrainingJob(backbone, train, recipe=replace(QUICK, precision="bf16"), seed=3).run()) is None
+    )
 
 
 BF16 = """
 import sys, torch
 from uatlite.lab.train.fine_tune import fine_tune
-from uatlite.lab.train.recipe import Recipe
+from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.values import Dataset, Example
 
 backbone, directory, precision = sys.argv[1:]
@@ -99,7 +99,7 @@ def watched(*arguments):
 torch.nn.functional.linear = watched
 recipe = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=8, precision=precision)
 data = Dataset("toy", "train", ("negative", "positive"), rows, "toy rows")
-record = fine_tune(backbone, data, directory, validation=data, recipe=recipe)
+record = fine_tune(TrainingJob(backbone, data, validation=data, recipe=recipe), directory)
 print(record.validation_nll, *products)
 """
 
@@ -119,8 +119,8 @@ def test_the_precision_is_that_of_the_products_and_weights_stay_in_fp32(
 
 
 def test_the_seed_decides_the_weights(whole: Path, backbone: Path, train: Dataset, tmp_path: Path) -> None:
-    fine_tune(backbone, train, tmp_path / "again", recipe=QUICK, seed=3)
-    fine_tune(backbone, train, tmp_path / "other", recipe=QUICK, seed=4)
+    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=3), tmp_path / "again")
+    fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=4), tmp_path / "other")
     assert same(tmp_path / "again", whole)
     assert not same(tmp_path / "other", whole)
 
@@ -142,23 +142,23 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     backbone: Path, train: Dataset, tmp_path: Path, grouped: bool
 ) -> None:
     recipe = replace(QUICK, group_by_length=grouped)
-    fine_tune(backbone, train, tmp_path / "whole", recipe=recipe)
+    fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path / "whole")
     broken = tmp_path / "broken"
     with pytest.raises(Stopped):
-        fine_tune(backbone, train, broken, recipe=recipe, checkpoint_steps=4, report=stop_after(9))
+        fine_tune(TrainingJob(backbone, train, recipe=recipe, checkpoint_steps=4), broken, report=stop_after(9))
     assert not (broken / RECORD).exists()
     assert not (broken / "model.safetensors").exists()
     seen: list[Step] = []
-    fine_tune(backbone, train, broken, recipe=recipe, checkpoint_steps=4, resume=True, report=seen.append)
+    fine_tune(TrainingJob(backbone, train, recipe=recipe, checkpoint_steps=4), broken, resume=True, report=seen.append)
     assert [step.done for step in seen] == [9, 10, 11, 12]
     assert same(broken, tmp_path / "whole")
 
 
 def test_another_run_is_not_resumed(backbone: Path, train: Dataset, tmp_path: Path) -> None:
     with pytest.raises(Stopped):
-        fine_tune(backbone, train, tmp_path, recipe=QUICK, report=stop_after(1))
+        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, report=stop_after(1))
     with pytest.raises(ConfigurationError, match="holds a run with another seed; resume with the settings"):
-        fine_tune(backbone, train, tmp_path, recipe=QUICK, seed=1, resume=True)
+        fine_tune(TrainingJob(backbone, train, recipe=QUICK, seed=1), tmp_path, resume=True)
 
 
 def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
@@ -168,13 +168,13 @@ def test_a_patience_keeps_the_epoch_with_the_best_validation_nll(
     wrong = replace(validation, examples=tuple(replace(row, label=1 - (row.label or 0)) for row in validation.examples))
     recipe = replace(QUICK, epochs=6, patience=2)
     seen: list[Step] = []
-    trained = fine_tune(backbone, train, tmp_path, validation=wrong, recipe=recipe, report=seen.append)
+    trained = fine_tune(TrainingJob(backbone, train, validation=wrong, recipe=recipe), tmp_path, report=seen.append)
     nlls = [step.validation_nll for step in seen if step.validation_nll is not None]
     assert nlls[0] < nlls[1]
     assert trained.validation_nll == pytest.approx(nlls[0], rel=1e-5)
     assert trained.steps == 3 * recipe.steps(len(train)) // recipe.epochs
     with pytest.raises(ConfigurationError, match="patience=2 needs validation rows"):
-        fine_tune(backbone, train, tmp_path, recipe=recipe)
+        fine_tune(TrainingJob(backbone, train, recipe=recipe), tmp_path)
 
 
 def test_the_process_is_as_before_also_after_an_error(backbone: Path, train: Dataset, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_process_is_as_before_also_after_an_error(backbone: Path, train: Dat
 
     before = state()
     with pytest.raises(Stopped):
-        fine_tune(backbone, train, tmp_path, recipe=QUICK, report=stop_after(1))
+        fine_tune(TrainingJob(backbone, train, recipe=QUICK), tmp_path, report=stop_after(1))
     assert state() == before
     with_new_head(backbone, ("a", "b", "c"))
     assert state() == before
@@ -196,14 +196,14 @@ def test_several_processes_of_a_launcher_are_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigurationError, match=r"^2 processes were started.*--num_processes 1 -m uatlite train"):
-        fine_tune(backbone, train, tmp_path / "out")
+        fine_tune(TrainingJob(backbone, train), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_out_of_scope_label_gets_no_column(backbone: Path, tmp_path: Path) -> None:
     examples = [Example(str(i), "a good b", i % 3) for i in range(6)]
     dataset = Dataset("toy", "train", ("oos", "negative", "positive"), tuple(examples), "toy", out_of_scope=0)
-    trained = fine_tune(backbone, dataset, tmp_path, recipe=Recipe(batch_size=4, epochs=1))
+    trained = fine_tune(TrainingJob(backbone, dataset, recipe=Recipe(batch_size=4, epochs=1)), tmp_path)
     assert trained.rows == 4
     assert load_checkpoint(tmp_path, device="cpu").id2label == {0: "negative", 1: "positive"}
 
@@ -211,7 +211,7 @@ def test_an_out_of_scope_label_gets_no_column(backbone: Path, tmp_path: Path) ->
 def test_multiple_choice_gets_a_model_for_it(backbone: Path, tmp_path: Path) -> None:
     examples = [Example(str(i), Choices("a b", ("good", "bad c", "d")), i % 3) for i in range(6)]
     dataset = Dataset("toy", "train", ("A", "B", "C"), tuple(examples), "toy")
-    fine_tune(backbone, dataset, tmp_path, recipe=Recipe(batch_size=4, epochs=1))
+    fine_tune(TrainingJob(backbone, dataset, recipe=Recipe(batch_size=4, epochs=1)), tmp_path)
     assert type(load_checkpoint(tmp_path, device="cpu").model).__name__ == "BertForMultipleChoice"
 
 
@@ -220,11 +220,11 @@ def test_rows_without_labels_and_backbones_that_are_none_are_named(
 ) -> None:
     unlabelled = Dataset("toy", "train", ("a", "b"), (Example("x7", "a"),), "toy")
     with pytest.raises(DataError, match="row x7 has no label"):
-        fine_tune(backbone, unlabelled, tmp_path / "a")
+        fine_tune(TrainingJob(backbone, unlabelled), tmp_path / "a")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match=r"holds no config\.json, so it is not a saved model"):
-        fine_tune(tmp_path / "empty", train, tmp_path / "b")
+        fine_tune(TrainingJob(tmp_path / "empty", train), tmp_path / "b")
     (tmp_path / "empty" / "config.json").write_text("{}")
     (tmp_path / "empty" / "model.safetensors").touch()
     with pytest.raises(ModelError, match=r"cannot be fine-tuned: .* Give 'minilm'"):
-        fine_tune(tmp_path / "empty", train, tmp_path / "b")
+        fine_tune(TrainingJob(tmp_path / "empty", train), tmp_path / "b")

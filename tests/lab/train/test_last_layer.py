@@ -11,8 +11,7 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining, bounded_weights
-from uatlite.lab.train.recipe import MethodTraining, Recipe
-from uatlite.lab.train.record import Step
+from uatlite.lab.train.recipe import MethodTraining, Recipe, Step, TrainingJob
 from uatlite.methods.last_layer import SNGP, VI_LAST_LAYER
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint, model_hash
@@ -173,10 +172,10 @@ def test_a_resumed_training_ends_with_the_same_model_and_it_has_learned(
             raise InterruptedError
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    fine_tune(backbone, train, whole, recipe=recipe, training=training)
+    fine_tune(TrainingJob(backbone, train, recipe=recipe), whole, training)
     with pytest.raises(InterruptedError):
-        fine_tune(backbone, train, broken, recipe=recipe, training=training, checkpoint_steps=4, report=stop)
-    fine_tune(backbone, train, broken, recipe=recipe, training=training, checkpoint_steps=4, resume=True)
+        fine_tune(TrainingJob(backbone, train, recipe=recipe, checkpoint_steps=4), broken, training, report=stop)
+    fine_tune(TrainingJob(backbone, train, recipe=recipe, checkpoint_steps=4), broken, training, resume=True)
     loaded, same = load_checkpoint(whole), load_checkpoint(broken)
     assert loaded.hash == same.hash
     method = SNGP if training.key == "sngp" else VI_LAST_LAYER

@@ -9,11 +9,16 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.averaging import SnapshotTraining, SwagTraining
-from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, steps, train_method
-from uatlite.lab.train.methods import TrainingJob as Job
-from uatlite.lab.train.recipe import PLAIN, Recipe
-from uatlite.lab.train.record import CHECKPOINTS, Step
+from uatlite.lab.train.methods import (
+    METHOD_TRAININGS,
+    SnapshotTraining,
+    SwagTraining,
+    parse_training,
+    steps,
+    train_method,
+)
+from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, Recipe, Step
+from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
 from uatlite.values import Dataset

@@ -11,9 +11,8 @@ from transformers import BertForSequenceClassification, BertForTokenClassificati
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
 from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
-from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, parse_training, train_method
-from uatlite.lab.train.recipe import Recipe
-from uatlite.lab.train.record import Step
+from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, train_method
+from uatlite.lab.train.recipe import Recipe, Step, TrainingJob
 from uatlite.model.load import load_checkpoint
 from uatlite.text.conll import tags_of_spans
 from uatlite.values import Dataset, Example, Span, Words
@@ -73,7 +72,7 @@ def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Pat
 
 
 def test_entities_are_learned(backbone: Path, tagged: Dataset, tmp_path: Path) -> None:
-    record = fine_tune(backbone, tagged, tmp_path, validation=tagged, recipe=replace(QUICK, epochs=10))
+    record = fine_tune(TrainingJob(backbone, tagged, validation=tagged, recipe=replace(QUICK, epochs=10)), tmp_path)
     assert record.rows == 48
     checkpoint = load_checkpoint(tmp_path, kind="entities", device="cpu")
     assert isinstance(checkpoint.model, BertForTokenClassification)
@@ -87,7 +86,7 @@ def test_entities_are_learned(backbone: Path, tagged: Dataset, tmp_path: Path) -
 
 
 def test_several_labels_are_learned(backbone: Path, labelled: Dataset, tmp_path: Path) -> None:
-    record = fine_tune(backbone, labelled, tmp_path, validation=labelled, recipe=replace(QUICK, epochs=10))
+    record = fine_tune(TrainingJob(backbone, labelled, validation=labelled, recipe=replace(QUICK, epochs=10)), tmp_path)
     checkpoint = load_checkpoint(tmp_path, kind="labels", device="cpu")
     assert isinstance(checkpoint.model, BertForSequenceClassification)
     assert checkpoint.model.config.problem_type == "multi_label_classification"
@@ -111,10 +110,10 @@ def test_a_resumed_run_ends_with_the_same_weights(
         if step.done == 8:
             raise KeyboardInterrupt
 
-    fine_tune(backbone, rows, tmp_path / "whole", recipe=QUICK, seed=1)
+    fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1), tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        fine_tune(backbone, rows, tmp_path / "cut", recipe=QUICK, seed=1, checkpoint_steps=5, report=stop)
-    fine_tune(backbone, rows, tmp_path / "cut", recipe=QUICK, seed=1, checkpoint_steps=5, resume=True)
+        fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1, checkpoint_steps=5), tmp_path / "cut", report=stop)
+    fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1, checkpoint_steps=5), tmp_path / "cut", resume=True)
     one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -139,7 +138,7 @@ def test_rows_without_gold_are_named(backbone: Path, tagged: Dataset, labelled: 
         bare = replace(rows.examples[3], entities=None, labels=None)
         missing = replace(rows, examples=(*rows.examples[:3], bare))
         with pytest.raises(DataError, match="toy/train: row 3 has no label; training needs them all"):
-            fine_tune(backbone, missing, tmp_path, recipe=QUICK)
+            fine_tune(TrainingJob(backbone, missing, recipe=QUICK), tmp_path)
 
 
 def test_a_head_for_one_class_forgets_that_its_backbone_had_many(backbone: Path, tmp_path: Path) -> None:

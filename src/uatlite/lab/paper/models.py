@@ -18,9 +18,8 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError
 from uatlite.lab.paper.datasets import Datasets
 from uatlite.lab.paper.settings import ReproductionSettings
-from uatlite.lab.train.methods import METHOD_TRAININGS, TrainingJob, steps, train_method
-from uatlite.lab.train.recipe import PLAIN, MethodTraining
-from uatlite.lab.train.record import read_finished, step_counter
+from uatlite.lab.train.methods import METHOD_TRAININGS, steps, train_method
+from uatlite.lab.train.recipe import PLAIN, MethodTraining, TrainingJob, read_finished, step_counter
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.text.hub import hub_access
 from uatlite.text.schema import Task

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     AutoConfig,
-    AutoModelForMultipleChoice,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     EarlyStoppingCallback,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -28,9 +26,21 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.dataset import TARGETS, LengthGrouped, TrainingRows, classes, collate, kind_of, training_rows
-from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
-from uatlite.lab.train.record import CHECKPOINTS, Report, Step, TrainingRecord, TrainingRun, begin, finish, finished
+from uatlite.lab.train.recipe import (
+    CHECKPOINTS,
+    PLAIN,
+    MethodTraining,
+    Recipe,
+    Report,
+    Step,
+    TrainingJob,
+    TrainingRecord,
+    begin,
+    finish,
+    finished,
+)
 from uatlite.model import weights as method_weights
+from uatlite.model.architectures import HEADS
 from uatlite.model.load import backbone_directory, load_tokenizer, quiet_transformers
 from uatlite.model.weights import last_layer
 from uatlite.values import Dataset, Kind
@@ -51,9 +61,6 @@ def isolated() -> Iterator[None]:
             np.random.set_state(numpy)  # noqa: NPY002
 
 
-_AUTO = {"choice": AutoModelForMultipleChoice, "entities": AutoModelForTokenClassification}
-
-
 def with_new_head(
     backbone: str | Path, labels: tuple[str, ...], *, kind: Kind = "one", seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -63,13 +70,14 @@ def with_new_head(
     labels are written into the configuration, so that columns are later found by name.
     """
     source = backbone_directory(backbone)
-    auto: Any = _AUTO.get(kind, AutoModelForSequenceClassification)
+    head = HEADS[kind]
+    auto: Any = getattr(transformers, head.auto)
     try:
         config = AutoConfig.from_pretrained(source)
-        if kind != "choice":  # the classes of a multiple choice are positions, without names
+        if head.named:
             config.id2label = dict(enumerate(labels))
             config.label2id = {label: index for index, label in enumerate(labels)}
-            config.problem_type = "multi_label_classification" if kind == "labels" else None
+            config.problem_type = head.problem
         with torch.random.fork_rng(), quiet_transformers():
             torch.manual_seed(seed)
             model = auto.from_pretrained(
@@ -195,38 +203,32 @@ def check_one_process() -> None:
 
 
 def fine_tune(
-    backbone: str | Path,
-    train: Dataset,
+    job: TrainingJob,
     directory: str | Path,
-    *,
-    validation: Dataset | None = None,
-    recipe: Recipe | None = None,
-    seed: int = 0,
     training: MethodTraining = PLAIN,
+    *,
     resume: bool = False,
-    checkpoint_steps: int | None = None,
     report: Report | None = None,
 ) -> TrainingRecord:
-    """Fine-tune `backbone` ('minilm', a directory, a hub id) on the training rows and save it in `directory`.
+    """Fine-tune the backbone of a job and save the model in `directory`; `training` is what a method does differently.
 
-    The seed decides the new head, the order of rows and dropout. A checkpoint is kept every `checkpoint_steps` steps,
-    or after every epoch. `resume` continues from the last one and ends with the weights of an uninterrupted run; a
-    finished run is left as it is. Validation rows are scored after every epoch, and end the run early if the recipe
-    has a `patience`. `training` holds what a method does differently.
+    `resume` continues from the last checkpoint and ends with the weights of an uninterrupted run; a finished run is
+    left as it is.
     """
     check_one_process()
-    recipe, directory = recipe or Recipe(), Path(directory)
+    recipe, seed, kind, directory = job.recipe, job.seed, kind_of(job.train), Path(directory)
     training.check(recipe)
-    training.check_kind(kind_of(train))
-    run = TrainingRun.of(backbone, train, validation, recipe, seed, training.identity)
+    training.check_kind(kind)
+    run = job.run(training.identity)
     if resume and (done := finished(directory, run)) is not None:
         return done
-    arguments = _arguments(directory, recipe, seed, checkpoint_steps, evaluates=validation is not None)
+    arguments = _arguments(job, directory)
     resumed = begin(directory, run, resume=resume)
-    model, tokenizer = with_new_head(backbone, classes(train), kind=kind_of(train), seed=seed)
-    if TARGETS[kind_of(train)].base_rates:
-        start_at_base_rates(model, train)
-    rows = training_rows(train, model, tokenizer, recipe.max_length)
+    model, tokenizer = with_new_head(job.backbone, classes(job.train), kind=kind, seed=seed)
+    if TARGETS[kind].base_rates:
+        start_at_base_rates(model, job.train)
+    rows = training_rows(job.train, model, tokenizer, recipe.max_length)
+    validation = job.validation
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
     with isolated():
@@ -244,7 +246,7 @@ def fine_tune(
     record = TrainingRecord(
         run=run,
         rows=len(rows),
-        source=train.source,
+        source=job.train.source,
         steps=outcome.global_step,
         seconds=outcome.metrics["train_runtime"],
         train_loss=outcome.training_loss,
@@ -276,12 +278,11 @@ FIXED: dict[str, Any] = {
 }
 
 
-def _arguments(
-    directory: Path, recipe: Recipe, seed: int, checkpoint_steps: int | None, *, evaluates: bool
-) -> TrainingArguments:
+def _arguments(job: TrainingJob, directory: Path) -> TrainingArguments:
+    recipe = job.recipe
     return TrainingArguments(
         output_dir=str(directory / CHECKPOINTS),
-        seed=seed,
+        seed=job.seed,
         learning_rate=recipe.learning_rate,
         warmup_steps=recipe.warmup_steps,
         per_device_train_batch_size=recipe.batch_size,
@@ -289,10 +290,10 @@ def _arguments(
         weight_decay=recipe.weight_decay,
         max_grad_norm=recipe.clip,
         train_sampling_strategy="group_by_length" if recipe.group_by_length else "random",
-        eval_strategy="epoch" if evaluates else "no",
+        eval_strategy="no" if job.validation is None else "epoch",
         bf16=recipe.precision == "bf16",
         use_cpu=not torch.accelerator.is_available(),  # the Trainer takes bf16 on a CPU only if told that it is one
-        **_checkpointing(recipe, checkpoint_steps),
+        **_checkpointing(recipe, job.checkpoint_steps),
         **FIXED,
     )
 

@@ -1,19 +1,26 @@
-"""The training of each method by name, and the function that runs any of them."""
+"""The training of each method by name, those that average several sets of weights, and the function that runs any."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
+
+import torch
+from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.train.averaging import EnsembleTraining, SnapshotTraining, SwagTraining
 from uatlite.lab.train.dataset import kind_of, training_rows
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import LaplaceTraining, SngpTraining, VariationalTraining
-from uatlite.lab.train.recipe import PLAIN, MethodTraining, Recipe
-from uatlite.lab.train.record import (
+from uatlite.lab.train.recipe import (
     CHECKPOINTS,
+    PLAIN,
+    Batches,
+    MethodTraining,
     Report,
     Step,
+    TrainingJob,
     TrainingRecord,
     TrainingRun,
     begin,
@@ -23,8 +30,130 @@ from uatlite.lab.train.record import (
 )
 from uatlite.methods.registry import split_spelling
 from uatlite.model import weights as method_weights
+from uatlite.model.heads import add_to_moments, empty_moments, weight_posterior
 from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.values import Dataset
+from uatlite.model.weights import MethodWeights, attach, flat_parameters, load_flat, weights_for
+
+
+@dataclass(frozen=True)
+class _MemberTraining(MethodTraining):
+    members: int = 5
+
+    def __post_init__(self) -> None:
+        if self.members < 2:
+            raise ConfigurationError(f"{self.name} is not allowed: 2 members or more.")
+
+
+@dataclass(frozen=True)
+class EnsembleTraining(_MemberTraining):
+    """Several fine-tunings with the same rows and recipe; the seed of each decides head, order of rows and dropout."""
+
+    key: ClassVar[str] = "ensemble"
+    from_plain: ClassVar[bool] = True
+
+    @property
+    def fine_tunings(self) -> int:
+        return self.members
+
+    def combine(self, models: Sequence[PreTrainedModel]) -> None:
+        vectors = torch.stack([flat_parameters(other) for other in models[1:]])
+        attach(models[0], MethodWeights(self.key, {"members": vectors}))
+
+
+@dataclass(frozen=True)
+class SnapshotTraining(_MemberTraining):
+    """One run in which the learning rate falls and restarts `members` times; the end of each cycle is a member.
+
+    All cycles are within the recipe's epochs. The model itself is the last member.
+    """
+
+    key: ClassVar[str] = "snapshot"
+    whole_run: ClassVar[bool] = True
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        members = torch.zeros(self.members - 1, model.num_parameters())
+        attach(model, MethodWeights(self.key, {"members": members}, persistent=True))
+
+    def schedule(self, step: int, warmup: int, total: int) -> float:
+        """½(1 + cos πt), t from 0 to 1 in each cycle; the warm-up is the beginning of the first one."""
+        if step < warmup:
+            return step / warmup
+        ends = self.ends(total)
+        cycle = next((number for number, end in enumerate(ends) if step < end), len(ends) - 1)
+        begin = ends[cycle - 1] if cycle else min(warmup, ends[0] - 1)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - begin) / (ends[cycle] - begin))))
+
+    def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
+        if step == 0 and total < 2 * self.members:
+            raise ConfigurationError(
+                f"{self.name}: {total} steps are too few for {self.members} cycles. Train longer, or use fewer members."
+            )
+        ends = self.ends(total)[:-1]
+        if step in ends:
+            weights_for(model, self.key).tensors["members"][ends.index(step)] = flat_parameters(model)
+
+    def ends(self, total: int) -> list[int]:
+        """The step at which each cycle ends."""
+        return [round(number * total / self.members) for number in range(1, self.members + 1)]
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        attach(model, MethodWeights(self.key, {"members": weights_for(model, self.key).tensors["members"]}))
+
+
+@dataclass(frozen=True)
+class SwagTraining(MethodTraining):
+    """Collects the mean and the spread of the weights while they move at a constant learning rate.
+
+    Weights are collected `collections` times, evenly over the steps after the share `start` of the run. By then the
+    learning rate has come down to the share `rate` of the recipe's, and stays there. `rank` deviations are kept.
+    """
+
+    key: ClassVar[str] = "swag"
+    one_answer: ClassVar[bool] = True
+    whole_run: ClassVar[bool] = True
+
+    rank: int = 10
+    collections: int = 20
+    start: float = 0.5
+    rate: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.rank <= self.collections and 0 <= self.start < 1 and 0 < self.rate <= 1):
+            raise ConfigurationError(
+                f"{self.name} is not allowed: 2 <= rank <= collections, 0 <= start < 1, 0 < rate <= 1."
+            )
+
+    def prepare(self, model: PreTrainedModel, seed: int) -> None:
+        moments = empty_moments(model.num_parameters(), self.rank)
+        attach(model, MethodWeights(self.key, moments, persistent=True))
+
+    def schedule(self, step: int, warmup: int, total: int) -> float:
+        """Up over the warm-up, down to `rate` at the share `start` of all steps, and then constant."""
+        first = max(warmup, math.ceil(self.start * total))
+        if step < warmup:
+            return step / warmup
+        return self.rate if step >= first else 1 - (1 - self.rate) * (step - warmup) / (first - warmup)
+
+    def after_step(self, model: PreTrainedModel, step: int, total: int) -> None:
+        wanted = self.steps(total)
+        if step == 0 and len(wanted) < 2:
+            raise ConfigurationError(
+                f"{self.name}: a run of {total} steps leaves {len(wanted)} to collect weights from; it takes two or "
+                "more. Train longer, or lower start."
+            )
+        if step in wanted:
+            add_to_moments(weights_for(model, self.key).tensors, flat_parameters(model))
+
+    def steps(self, total: int) -> set[int]:
+        """The steps of a run after which weights are collected: evenly spaced, up to the last one."""
+        first = math.ceil(self.start * total)
+        return {first + round(number * (total - first) / self.collections) for number in range(1, self.collections + 1)}
+
+    def finish(self, model: PreTrainedModel, batches: Batches) -> None:
+        moments = weights_for(model, self.key).tensors
+        load_flat(model, moments["mean"])
+        attach(model, MethodWeights(self.key, weight_posterior(moments)))
+
 
 METHOD_TRAININGS: dict[str, MethodTraining] = {
     "ensemble": EnsembleTraining(),
@@ -49,28 +178,6 @@ def parse_training(text: str) -> MethodTraining:
     return training.changed(**settings)
 
 
-@dataclass(frozen=True)
-class TrainingJob:
-    """The arguments of `fine_tune` that are the same for all methods."""
-
-    backbone: str | Path
-    train: Dataset
-    validation: Dataset | None = None
-    recipe: Recipe = field(default_factory=Recipe)
-    seed: int = 0
-    checkpoint_steps: int | None = None
-
-    def run(self, method: str) -> TrainingRun:
-        """The run that trains a method; `method` is its identity."""
-        return TrainingRun.of(self.backbone, self.train, self.validation, self.recipe, self.seed, method)
-
-    def fine_tune(
-        self, training: MethodTraining, directory: Path, *, resume: bool, report: Report | None
-    ) -> TrainingRecord:
-        """One fine-tuning."""
-        return fine_tune(**vars(self), directory=directory, training=training, resume=resume, report=report)
-
-
 def train_method(
     training: MethodTraining,
     job: TrainingJob,
@@ -93,9 +200,13 @@ def train_method(
     if resume and (done := finished(directory, run)) is not None:
         return done
     if training.fine_tunings > 1:
-        return _train_members(training, job, directory, run, plain, resume=resume, report=report)
+        begin(directory, run, resume=resume)
+        plain |= _train_members(training.fine_tunings, job, directory / CHECKPOINTS, len(plain), report)
+        first, *others = (load_checkpoint(home, device="cpu") for home in plain)
+        training.combine([first.model, *(other.model for other in others)])
+        return _write(first, directory, _together(list(plain.values()), run))
     if not plain:
-        return job.fine_tune(training, directory, resume=resume, report=report)
+        return fine_tune(job, directory, training, resume=resume, report=report)
     ((home, record),) = plain.items()
     checkpoint = load_checkpoint(home)
     training.prepare(checkpoint.model, job.seed)
@@ -117,45 +228,38 @@ def _identity(training: MethodTraining, job: TrainingJob, plain: dict[Path, Trai
 
 
 def _train_members(
-    training: MethodTraining,
-    job: TrainingJob,
-    directory: Path,
-    run: TrainingRun,
-    plain: dict[Path, TrainingRecord],
-    *,
-    resume: bool,
-    report: Report | None,
-) -> TrainingRecord:
-    """Train the members that are not given in DIR/checkpoints/member-1 …, skipping finished ones, and combine all."""
-    begin(directory, run, resume=resume)
-    homes, members = list(plain), list(plain.values())
-    missing = range(len(plain), training.fine_tunings)
-    for number in missing:
-        homes.append(directory / CHECKPOINTS / f"member-{number}")
+    members: int, job: TrainingJob, directory: Path, finished: int, report: Report | None
+) -> dict[Path, TrainingRecord]:
+    """Train the members after the finished ones in DIR/member-1 …; a member that is there is not trained again."""
+    trained: dict[Path, TrainingRecord] = {}
+    for number in range(finished, members):
         member = replace(job, seed=job.seed + SEEDS_APART * number)
-        shown = None if report is None else _member_report(report, number - missing.start, len(missing))
-        members.append(member.fine_tune(PLAIN, homes[-1], resume=True, report=shown))
-    first, *others = (load_checkpoint(home, device="cpu") for home in homes)
-    training.combine([first.model, *(other.model for other in others)])
-    nlls = [one.validation_nll for one in members if one.validation_nll is not None]
-    record = replace(
-        members[0],
+        shown = None if report is None else _member_report(report, number - finished, members - finished)
+        home = directory / f"member-{number}"
+        trained[home] = fine_tune(member, home, resume=True, report=shown)
+    return trained
+
+
+def _together(records: Sequence[TrainingRecord], run: TrainingRun) -> TrainingRecord:
+    """The record of an ensemble from those of its members."""
+    nlls = [record.validation_nll for record in records if record.validation_nll is not None]
+    return replace(
+        records[0],
         run=run,
-        steps=sum(one.steps for one in members),
-        seconds=sum(one.seconds for one in members),
-        train_loss=sum(one.train_loss for one in members) / len(members),
+        steps=sum(record.steps for record in records),
+        seconds=sum(record.seconds for record in records),
+        train_loss=sum(record.train_loss for record in records) / len(records),
         validation_nll=sum(nlls) / len(nlls) if nlls else None,
     )
-    return _write(first, directory, record)
 
 
 def _member_report(report: Report, number: int, members: int) -> Report:
     """Count the steps of one member as those of the whole ensemble."""
 
-    def whole(step: Step) -> None:
+    def report_step(step: Step) -> None:
         report(replace(step, done=number * step.total + step.done, total=members * step.total))
 
-    return whole
+    return report_step
 
 
 def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[Path]) -> dict[Path, TrainingRecord]:
@@ -169,19 +273,19 @@ def _plain_records(training: MethodTraining, job: TrainingJob, bases: Sequence[P
             f"{len(bases)} fine-tunings are given with --base, and {training.name} is made of "
             f"{training.fine_tunings}; give fewer, or for an ensemble set members={len(bases)}."
         )
-    found: dict[Path, TrainingRecord] = {}
+    records: dict[Path, TrainingRecord] = {}
     for base in bases:
         record = read_finished(base)
-        seed = job.seed if record is None or not found else record.run.seed
+        seed = job.seed if record is None or not records else record.run.seed
         if record is None or record.run != replace(job, seed=seed).run(PLAIN.identity):
             raise ConfigurationError(
                 f"{base} does not hold the plain fine-tuning of this backbone with these rows, recipe and seed; give "
                 "its directory, or none to train it. Only the second and later ones may have another seed."
             )
-        if any(other.run.seed == seed for other in found.values()):
+        if any(other.run.seed == seed for other in records.values()):
             raise ConfigurationError(f"{base} has the seed {seed} of another --base; members must differ.")
-        found[base] = record
-    return found
+        records[base] = record
+    return records
 
 
 def _write(checkpoint: Checkpoint, directory: Path, record: TrainingRecord) -> TrainingRecord:
