@@ -32,9 +32,8 @@ from engine import SHAPES, model_of
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import export
 from uatlite.lab.bench_timing import take_turns
-from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.one_pass import BASE
-from uatlite.methods.read_out import ReadOut, features_of
+from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
+from uatlite.methods.sampling import BASE
 from uatlite.metrics.bootstrap import paired_bootstrap
 from uatlite.model.load import embedded_backbone
 from uatlite.model.tokens import Batch, tokenize
@@ -74,7 +73,7 @@ def default_of(shape: str) -> UncertaintyClassifier:
     texts = texts_of(clf, ROWS, 16)
     labels = [clf.class_names[row % 2] for row in range(ROWS)]
     features = features_of(clf.runtime.run(BASE, batch_of(clf, texts[:2], 16))).shape[1]
-    method = replace(DISTILLED, read_out=ReadOut.empty(1.0, 1.0, ROWS, features))
+    method = replace(DISTILLED, read_out=ReadOut.empty("one", ROWS, features, quality=1.0))
     clf = UncertaintyClassifier(clf.model, tokenizer, method, max_length=512)
     return clf.calibrate(texts, labels, target_coverage=0.8)
 

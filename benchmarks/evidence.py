@@ -24,7 +24,7 @@ from uatlite.classifier.run import run_tokens
 from uatlite.errors import CalibrationError, InputError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.method import CalibrationRows, Method, Tuned
+from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import METHODS
 from uatlite.metrics.accuracy import auroc
 from uatlite.metrics.calibration import ece
@@ -187,13 +187,13 @@ class Scored:
 
 
 @cache
-def distilled(bench: Bench, setting: Setting, seed: int) -> Tuned:
+def distilled(bench: Bench, setting: Setting, seed: int) -> LearnedMethod:
     """The read-out of a seed, fitted on the calibration texts."""
 
     def run(asked: Method) -> PassLogits:
         return bench.said(setting, seed, asked.name, "calibration").passes
 
-    return DISTILLED.tuned(CalibrationRows(bench.said(setting, seed, "base", "calibration").labels, run))
+    return DISTILLED.learn(CalibrationRows(len(bench.said(setting, seed, "base", "calibration").labels), run))
 
 
 def cost_of(bench: Bench, setting: Setting, seeds: list[int], contender: str) -> float:

@@ -91,8 +91,8 @@ def measure(directory: Path, data: Path | None, cache: Path, rows: int | None) -
     before, after = calibration.run(base), test.run(base)
     arms = {"base": sigmoid(after.mean_logits)}
     arms["base, calibrated"] = calibrated(before, calibration.gold, after)
-    rows = CalibrationRows(calibration.gold.astype(np.int64), calibration.run, run_some=calibration.run)
-    tuned = ours.tuned(rows)
+    rows = CalibrationRows(len(calibration.gold), calibration.run, run_some=calibration.run, kind="labels")
+    tuned = ours.learn(rows)
     said, learned = tuned.method.read_from(after), tuned.outputs  # below the floor what the plain pass says
     assert said is not None
     assert learned is not None

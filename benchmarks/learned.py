@@ -24,7 +24,7 @@ from uatlite.lab.paper.scores import MARGIN
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.sampling import BASE
 from uatlite.metrics.bootstrap import METRICS, Interval, bootstrap
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import longest, tokenize

@@ -132,7 +132,7 @@ def prepare_all(checkpoint: Checkpoint, sets: Sets) -> dict[str, Prepared]:
 
 def training_of(method: Method) -> str:
     """Which of `TRAININGS` a method runs on."""
-    key = str(method.to_dict()["method"])
+    key = method.key
     return key if key in TRAININGS else "base"
 
 

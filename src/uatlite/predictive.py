@@ -29,7 +29,7 @@ class PassLogits:
     logits: Floats
     """(passes, rows, classes)"""
     given_variance: Floats | None = None
-    """(rows,): variance of the margin, from a method that knows it without sampling; 0 where it is not known. Of a
+    """(rows, 1): variance of the margin, from a method that knows it without sampling; 0 where it is not known. Of a
     model of many labels that of each label's logit: (rows, labels)"""
     representations: Floats | None = None
     """(rows, units): what the model read of each row; None where it cannot be known"""
@@ -51,9 +51,9 @@ class PassLogits:
     @property
     def margin_variance(self) -> Floats | None:
         """(rows,): as the method gives it, or over the passes; None for a single pass without it."""
-        if self.given_variance is not None or len(self.logits) < 2:
-            return self.given_variance
-        return margin_variance(self.logits)
+        if self.given_variance is not None:
+            return self.given_variance[:, 0]
+        return margin_variance(self.logits) if len(self.logits) > 1 else None
 
     @property
     def label_variance(self) -> Floats | None:

@@ -11,7 +11,7 @@ from uatlite.attribution.case import Case, NoDropout, output_weights
 from uatlite.attribution.first_order import first_order, first_orders, token_margins
 from uatlite.errors import ModelError
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
-from uatlite.methods.one_pass import ANALYTIC, BASE
+from uatlite.methods.sampling import ANALYTIC, BASE
 from uatlite.model.intervention import intervene
 from uatlite.passes.dropout import Texts
 from uatlite.passes.forward import FoldedPasses
@@ -137,27 +137,29 @@ def test_small_rates_make_them_those_of_many_passes(tiny, texts):
 
 def test_methods_on_tokens(shared, texts):
     model, batch = shared("bert", tokens=True), texts((6, 4))
-    plain = BASE.run_tokens(model, batch, all_real(batch))
-    assert plain.margin_variance is None
+    plain = BASE.run(model, batch, all_real(batch))
+    assert plain.variance is None
     assert plain.logits.shape == (1, 2, 6, 3)
     assert plain.representation.shape == (2, 6, 32)
-    taught = ANALYTIC.run_tokens(model, batch, all_real(batch))
+    taught = ANALYTIC.run(model, batch, all_real(batch))
     _, expected = token_margins(model, batch, ANALYTIC.config, all_real(batch))
-    torch.testing.assert_close(taught.margin_variance, expected, equal_nan=True)
-    torch.testing.assert_close(DISTILLED.run_tokens(model, batch, all_real(batch)).logits, plain.logits)
-    poor = ReadOut(np.zeros(0), 0.0, (0.0, 0.0), 0.1, 0.1, 100)
-    found = replace(DISTILLED, read_out=poor).run_tokens(model, batch, all_real(batch))
-    torch.testing.assert_close(found.margin_variance, expected, equal_nan=True)
+    torch.testing.assert_close(taught.variance[..., 0], expected, equal_nan=True)
+    torch.testing.assert_close(DISTILLED.run(model, batch, all_real(batch)).logits, plain.logits)
+    poor = ReadOut.empty("entities", 100, 37, quality=0.1)
+    found = replace(DISTILLED, read_out=poor).run(model, batch, all_real(batch))
+    torch.testing.assert_close(found.variance[..., 0], expected, equal_nan=True)
     rng = np.random.default_rng(0)
-    fitted = ReadOut(rng.normal(size=32 + 5) / 10, -1.0, (-9.0, 3.0), 0.9, 0.9, 100)
-    read = replace(DISTILLED, read_out=fitted).run_tokens(model, batch, all_real(batch))
+    fitted = ReadOut(
+        "entities", rng.normal(size=(37, 1)) / 10, np.array([-1.0]), np.array([[-9.0], [3.0]]), 0.9, 0.9, 100
+    )
+    read = replace(DISTILLED, read_out=fitted).run(model, batch, all_real(batch))
     torch.testing.assert_close(read.logits, plain.logits)
     real = batch["attention_mask"].bool()
-    assert read.margin_variance.isnan().equal(~real)
+    assert read.variance[..., 0].isnan().equal(~real)
     features = features_of(
         PassLogits(plain.logits[0, real].double().numpy()[None], representations=plain.representation[real].numpy())
     )
-    assert read.margin_variance[real].numpy() == pytest.approx(fitted.variance(features), rel=1e-5)
+    assert read.variance[real].numpy() == pytest.approx(fitted.variance(features), rel=1e-5)
 
 
 def test_the_variance_of_one_answer_is_refused(shared, texts):

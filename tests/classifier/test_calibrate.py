@@ -131,7 +131,7 @@ def test_few_rows_keep_no_summary_and_say_so(build: Build, labelled: Labelled) -
 
 def test_a_method_that_knows_its_variance_gives_it() -> None:
     logits = np.array([[[2.0, 0.0], [0.5, 0.0]]])
-    outputs = PassLogits(logits, np.array([0.3, 0.7]))
+    outputs = PassLogits(logits, np.array([[0.3], [0.7]]))
     drawn = predict(outputs.logits + np.random.default_rng(0).normal(size=(20_000, 1, 1)) * [[[0.3**0.5, 0]]])
     assert predictive(outputs, None).variance[0] == pytest.approx(drawn.variance[0], rel=0.05)
     assert outputs.margin_variance is not None

@@ -135,7 +135,7 @@ def test_a_long_text_is_cut_and_the_cut_is_counted(build: Build) -> None:
 def test_the_band_is_that_of_drawn_margins(build: Build) -> None:
     found = build("analytic").explain(TEXT, occlusion=False, attention=False)
     assert found.band is not None
-    logits, variance = found.outputs.mean_logits[0], float(found.outputs.given_variance[0])
+    logits, variance = found.outputs.mean_logits[0], float(found.outputs.given_variance[0, 0])
     top, second = np.argsort(-logits)[:2]
     moved = np.tile(logits, (100_000, 1))
     drawn = np.random.default_rng(0).normal(0.0, variance**0.5, size=len(moved))

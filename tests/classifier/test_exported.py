@@ -20,7 +20,7 @@ from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import Method
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.sampling import BASE
 from uatlite.model.tokens import Batch
 
 Tiny = Callable[..., PreTrainedModel]
@@ -136,7 +136,7 @@ def test_int8_is_calibrated_itself(
     clf = UncertaintyClassifier.from_pretrained(int8)
     assert clf.calibration_ is None
     assert clf.method.passes == 1
-    assert not clf.method.tunable
+    assert not clf.method.learns
     texts, labels = labelled(300)
     again = UncertaintyClassifier.from_pretrained(int8, calibrated=False).calibrate(texts, labels, target_coverage=0.8)
     again.save_pretrained(tmp_path / "calibrated")

@@ -222,7 +222,7 @@ def test_an_explanation_is_the_first_order_variance_of_the_label_s_logit(method:
 @pytest.mark.parametrize("floor", [-9.0, 9.0])
 def test_the_default_costs_one_pass(floor: float, make: Make, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the read-out serves it gives variances; where it does not, there are none."""
-    monkeypatch.setattr("uatlite.methods.read_out.FLOOR", floor)
+    monkeypatch.setattr("uatlite.methods.distilled.FLOOR", floor)
     labeler = make().calibrate(rows[0][:200], rows[1][:200])
     pred = labeler.predict(rows[0][:5], check_shift=False)
     assert set(pred.passes.tolist()) == {1}

@@ -173,7 +173,7 @@ def test_a_method_that_learned_keeps_it_without_its_calibration(
     alone.save_pretrained(tmp_path / "alone")
     loaded = UncertaintyClassifier.from_pretrained(tmp_path / "alone")
     assert loaded.calibration_ is None
-    assert not loaded.method.tunable
+    assert not loaded.method.learns
     texts = texts_of(5)
     found, expected = loaded.predict(texts), alone.predict(texts)
     assert found.passes.tolist() == [1] * 5

@@ -1,183 +1,230 @@
-"""The read-out of a variance: against refits by scikit-learn, and what the method does with a good and a poor one."""
+"""The read-out of variances, of a margin and of labels: against refits by scikit-learn, and what a good and a poor one
+do."""
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
+from torch import Tensor
+from transformers import PreTrainedModel
 
-from uatlite.errors import ConfigurationError
-from uatlite.methods import read_out
-from uatlite.methods.distilled import DISTILLED, Distilled
+from uatlite.errors import ConfigurationError, StoreError
+from uatlite.methods import distilled
+from uatlite.methods.distilled import DISTILLED, FEATURES, OFFSET, Distilled, ReadOut, fit_read_out, sampling_noise
 from uatlite.methods.method import TAUGHT, CalibrationRows, Method
-from uatlite.methods.one_pass import ANALYTIC
-from uatlite.methods.read_out import OFFSET, ReadOut, features_of, fit_read_out
-from uatlite.methods.registry import method_from_dict, parse_method
+from uatlite.methods.registry import learned_arrays, method_from_dict, method_to_dict, parse_method
+from uatlite.methods.sampling import ANALYTIC
 from uatlite.predictive import PassLogits, entropy, softmax
-from uatlite.values import Floats
+from uatlite.values import Floats, Integers, Kind
+
+KINDS: dict[Kind, int] = {"one": 1, "labels": 3}
+EACH = pytest.mark.parametrize("kind", KINDS)
 
 
-def made(rows: int, units: int, noise: float, seed: int = 0) -> tuple[PassLogits, Floats]:
-    """A plain pass, and variances whose logarithm is linear in what it read, but for some noise."""
-    rng = np.random.default_rng(seed)
+def made(kind: Kind, rows: int, noise: float, units: int = 8) -> tuple[PassLogits, Floats]:
+    """A plain pass, and variances (rows, k) whose logarithm is linear in what it read, but for some noise."""
+    rng, k = np.random.default_rng(0), KINDS[kind]
     read = rng.normal(size=(rows, units))
-    logs = read @ rng.normal(size=units) / np.sqrt(units) - 1 + noise * rng.normal(size=rows)
-    return PassLogits(rng.normal(0, 2, (1, rows, 4)), representations=read), np.exp(logs)
+    logs = read @ rng.normal(size=(units, k)) / np.sqrt(units) - 1 + noise * rng.normal(size=(rows, k))
+    return PassLogits(rng.normal(0, 2, (1, rows, max(k, 4))), representations=read), np.exp(logs)
 
 
-def rows_of(plain: PassLogits, variance: Floats) -> CalibrationRows:
+def rows_of(kind: Kind, plain: PassLogits, variance: Floats) -> CalibrationRows:
     def run(method: Method) -> PassLogits:
         return PassLogits(plain.logits + 1, variance) if method == ANALYTIC else plain
 
-    return CalibrationRows(np.zeros(len(variance), dtype=np.int64), run)
+    return CalibrationRows(len(variance), run, kind=kind)
 
 
-def test_left_out_predictions_are_those_of_refits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_out, "PENALTIES", np.array([3.0]))
-    plain, variance = made(70, 12, 0.5)
-    features, y = features_of(plain), np.log(variance + OFFSET)
-    found, left_out = fit_read_out(features, variance, 50)
+def fitted(kind: Kind, rows: CalibrationRows, reason: str, method: Method = DISTILLED) -> tuple[Distilled, PassLogits]:
+    """What is learned from rows, for this reason, and what it says about them."""
+    learned = method.learn(rows)
+    assert reason in learned.reason
+    assert isinstance(learned.method, Distilled)
+    assert not learned.method.learns
+    assert learned.method.read_out is not None
+    assert learned.method.read_out.kind == kind
+    assert learned.outputs is not None
+    return learned.method, learned.outputs
+
+
+@EACH
+def test_left_out_predictions_are_those_of_refits(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distilled, "PENALTIES", np.array([3.0]))
+    plain, variance = made(kind, 70, 0.5, units=12)
+    features, y = FEATURES[kind].of(plain), np.log(variance + OFFSET)
+    read_out, left_out = fit_read_out(kind, features, variance, 50)
     x = (features - features.mean(axis=0)) / features.std(axis=0)
-    refits = []
-    for row in range(50):
-        others = np.arange(70) != row
-        refits.append(Ridge(3.0).fit(x[others], y[others]).predict(x[row : row + 1])[0])
+    others = [np.arange(70) != row for row in range(50)]
+    refits = np.array([Ridge(3.0).fit(x[some], y[some]).predict(x[[row]])[0] for row, some in enumerate(others)])
+    refits = refits.reshape(50, -1)
     # The refit centres on the other rows, the formula on all: the intercept is not penalised, so they agree.
-    within = np.clip(refits, y.min(), y.max())
-    assert np.log(left_out + OFFSET) == pytest.approx(within, abs=1e-6)
-    whole = Ridge(3.0).fit(x, y).predict(x)
-    assert np.log(found.variance(features) + OFFSET) == pytest.approx(np.clip(whole, y.min(), y.max()), abs=1e-8)
-    assert found.r2 == pytest.approx(
-        1 - np.square(y[:50] - refits).sum() / np.square(y[:50] - y[:50].mean()).sum(), abs=1e-6
-    )
+    limits = y.min(axis=0), y.max(axis=0)
+    assert np.log(left_out + OFFSET) == pytest.approx(np.clip(refits, *limits), abs=1e-6)
+    every = Ridge(3.0).fit(x, y).predict(x).reshape(70, -1)
+    assert np.log(read_out.variance(features) + OFFSET) == pytest.approx(np.clip(every, *limits), abs=1e-8)
+    spread = np.square(y[:50] - y[:50].mean(axis=0)).sum()
+    assert read_out.r2 == pytest.approx(1 - np.square(y[:50] - refits).sum() / spread, abs=2e-6)
 
 
-def test_the_penalty_with_the_least_left_out_error_is_taken() -> None:
-    plain, variance = made(120, 60, 0.8)
-    features, y = features_of(plain), np.log(variance + OFFSET)
+def test_each_label_has_the_penalty_with_the_least_left_out_error() -> None:
+    plain, variance = made("labels", 120, 0.8, units=60)
+    features, y = FEATURES["labels"].of(plain), np.log(variance + OFFSET)
+    read_out, left_out = fit_read_out("labels", features, variance, 120)
     x = (features - features.mean(axis=0)) / features.std(axis=0)
+    for label in range(3):
+        alone, left_alone = fit_read_out("labels", features, variance[:, [label]], 120)
+        assert read_out.variance(features)[:, [label]] == pytest.approx(alone.variance(features), rel=1e-9)
+        assert left_out[:, [label]] == pytest.approx(left_alone, rel=1e-9)
     errors = []
-    for penalty in read_out.PENALTIES:
-        found = 0.0
-        for row in range(0, 120, 6):
-            others = np.arange(120) != row
-            found += (Ridge(penalty).fit(x[others], y[others]).predict(x[row : row + 1])[0] - y[row]) ** 2
-        errors.append(found)
-    _, left_out = fit_read_out(features, variance, 120)
-    ours = np.square(np.log(left_out + OFFSET) - y)[::6].sum()
-    assert ours <= 1.1 * min(errors)
+    for penalty in distilled.PENALTIES[::4]:
+        others = [np.arange(120) != row for row in range(120)]
+        refits = [Ridge(penalty).fit(x[some], y[some, 0]).predict(x[[row]])[0] for row, some in enumerate(others)]
+        errors.append(np.square(np.clip(refits, y[:, 0].min(), y[:, 0].max()) - y[:, 0]).sum())
+    assert np.square(np.log(left_out[:, 0] + OFFSET) - y[:, 0]).sum() <= 1.01 * min(errors)
 
 
 def test_features_are_what_the_head_reads_and_the_top_logits() -> None:
-    plain, _ = made(3, 5, 0.0)
-    logits = plain.logits[0]
-    found = features_of(plain)
-    for row in range(3):
-        centred = logits[row] - logits[row].mean()
+    plain, _ = made("one", 3, 0.0)
+    assert plain.representations is not None
+    features = FEATURES["one"].of(plain), FEATURES["labels"].of(plain)
+    rows = zip(plain.logits[0], plain.representations, *features, strict=True)
+    for logits, read, of_class, of_labels in rows:
+        centred = logits - logits.mean()
         best = sorted(centred, reverse=True)
-        expected = [*plain.representations[row], *best[:3], best[0] - best[1], float(entropy(softmax(centred)))]  # type: ignore[index]
-        assert found[row] == pytest.approx(expected)
+        expected = [*read, *best[:3], best[0] - best[1], float(entropy(softmax(centred)))]
+        assert of_class == pytest.approx(expected)
+        assert of_labels == pytest.approx([*read, *logits, *sorted(logits, reverse=True)[:3]])
 
 
-def test_a_good_read_out_takes_the_place_of_the_teacher() -> None:
-    plain, variance = made(300, 8, 0.1)
-    tuned = DISTILLED.tuned(rows_of(plain, variance))
-    method = tuned.method
-    assert isinstance(method, Distilled)
+@EACH
+def test_a_good_read_out_takes_the_place_of_the_teacher(kind: Kind) -> None:
+    plain, variance = made(kind, 300, 0.1)
+    method, outputs = fitted(kind, rows_of(kind, plain, variance), "read off one plain pass (R² 0.9")
     assert method.reads
-    assert not method.tunable
-    assert method.read_out is not None
-    assert method.read_out.r2 > 0.9
-    assert f"R² {method.read_out.r2:.2f}" in tuned.reason
+    assert (method.passes, method.cost) == (1, 1)
     said = method.read_from(plain)
     assert said is not None
     assert said.logits is plain.logits
-    assert tuned.outputs is not None
-    assert tuned.outputs.given_variance != pytest.approx(said.given_variance, rel=1e-9)  # each row left out
-    assert np.corrcoef(np.log(said.given_variance), np.log(variance))[0, 1] > 0.9  # type: ignore[arg-type]
-    assert method.untuned() == DISTILLED
+    assert said.given_variance is not None
+    assert outputs.given_variance != pytest.approx(said.given_variance, rel=1e-9)  # each row left out
+    for k in range(KINDS[kind]):
+        assert np.corrcoef(np.log(said.given_variance[:, k]), np.log(variance[:, k]))[0, 1] > 0.9
+    assert method.name == DISTILLED.name
+    assert method.changed(of="uat").learns  # nothing was learned of another teacher
 
 
-@pytest.mark.parametrize(("rows", "noise", "reason"), [(300, 30.0, "cannot be read off"), (40, 0.1, "too few")])
-def test_a_poor_read_out_leaves_the_teacher(rows: int, noise: float, reason: str) -> None:
-    plain, variance = made(rows, 8, noise)
-    tuned = DISTILLED.tuned(rows_of(plain, variance))
-    assert isinstance(tuned.method, Distilled)
-    assert not tuned.method.reads
-    assert tuned.method.read_from(plain) is None
-    assert reason in tuned.reason
-    assert "analytic itself runs" in tuned.reason
-    assert tuned.outputs is not None
-    assert (tuned.outputs.logits == plain.logits + 1).all()  # the teacher's
+@pytest.mark.parametrize(("rows", "reason"), [(200, "cannot be read off"), (40, "too few")])
+def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
+    rows: int, reason: str, shared: Callable[..., PreTrainedModel], texts: Callable[..., dict[str, Tensor]]
+) -> None:
+    plain, variance = made("one", rows, 30.0)
+    method, outputs = fitted("one", rows_of("one", plain, variance), f"{reason}")
+    assert not method.reads
+    assert (method.passes, method.cost) == (1, 2)
+    assert method.read_from(plain) is None
+    assert (outputs.logits == plain.logits + 1).all()  # the teacher's
+    plain, variance = made("labels", rows, 9.0)
+    method, outputs = fitted("labels", rows_of("labels", plain, variance), "the plain pass runs, without variances")
+    assert outputs is plain
+    model = shared("bert", problem_type="multi_label_classification")
+    for same in (method, method_from_dict(method_to_dict(method), learned_arrays(method))):
+        assert (same.passes, same.cost) == (1, 1)
+        assert same.read_from(plain) is plain
+        passes = same.run(model, texts((4,)))
+        assert len(passes.logits) == 1
+        assert passes.variance is None
 
 
 def test_reference_texts_take_part_in_the_fit() -> None:
-    whole, every = made(2580, 40, 0.3)
-    (plain, variance), (others, more), (fresh, truth) = (
-        (PassLogits(whole.logits[:, part], representations=whole.representations[part]), every[part])  # type: ignore[index]
-        for part in (slice(0, 80), slice(80, 2080), slice(2080, None))
+    every, truth = made("one", 2580, 0.3, units=40)
+    (plain, few), (others, more), (fresh, unseen) = (
+        (every.take(rows), truth[rows]) for rows in np.split(np.arange(2580), (80, 2080))
     )
-    alone = DISTILLED.tuned(rows_of(plain, variance)).method
-    rows = CalibrationRows(
-        np.zeros(80, dtype=np.int64),
-        rows_of(plain, variance).run,
-        run_reference=rows_of(others, more).run,
-    )
-    with_more = DISTILLED.tuned(rows).method
-    assert isinstance(alone, Distilled)
-    assert isinstance(with_more, Distilled)
-    assert alone.read_out is not None
+    rows = rows_of("one", plain, few)
+    alone, _ = fitted("one", rows, "read off")
+    with_more, _ = fitted("one", replace(rows, run_reference=rows_of("one", others, more).run), "read off")
     assert with_more.read_out is not None
     assert with_more.read_out.texts == 2080
     errors = [
-        np.square(np.log(one.read_from(fresh).given_variance) - np.log(truth)).mean()  # type: ignore[union-attr, arg-type]
-        for one in (alone, with_more)
+        np.square(np.log(method.read_from(fresh).given_variance) - np.log(unseen)).mean()  # type: ignore[union-attr, arg-type]
+        for method in (alone, with_more)
     ]
     assert errors[1] < errors[0]
 
 
-def test_it_is_stored_as_numbers_and_an_array() -> None:
-    plain, variance = made(200, 6, 0.2)
-    method = parse_method("distilled:of=uat,gate=k")
-    assert method.name == "distilled:of=uat,gate=k"
-    tuned = DISTILLED.tuned(rows_of(plain, variance)).method
-    again = method_from_dict(tuned.to_dict()).with_arrays({**tuned.to_arrays(), "other": np.zeros(3)})
-    assert again.to_dict() == tuned.to_dict()
-    before, after = tuned.read_from(plain), again.read_from(plain)
+def test_r2_leaves_out_the_noise_of_few_passes() -> None:
+    """Of variances from five passes R² is that of the variances which many passes would have."""
+    plain, truth = made("labels", 3000, 0.6)
+    features = FEATURES["labels"].of(plain)
+    logits = np.random.default_rng(1).normal(size=(5, 3000, 3)) * np.sqrt(truth)
+    sampled = FEATURES["labels"].variance(PassLogits(logits))
+    without_noise, _ = fit_read_out("labels", features, sampled, 3000, sampling_noise(5))
+    exact, _ = fit_read_out("labels", features, truth, 3000)
+    rough, _ = fit_read_out("labels", features, sampled, 3000)
+    assert without_noise.r2 == pytest.approx(exact.r2, abs=0.03)
+    assert rough.r2 < exact.r2 - 0.2
+    draws = np.log(np.random.default_rng(2).normal(size=(5, 40_000)).var(axis=0, ddof=1))
+    assert sampling_noise(5) == pytest.approx(draws.var(), rel=0.03)
+    assert sampling_noise(1) == 0
+
+
+@pytest.mark.parametrize("spelling", ["distilled:of=fast,per_input=true", "distilled:of=fast"])
+def test_noise_is_taken_out_only_where_texts_have_masks_of_their_own(spelling: str) -> None:
+    plain, truth = made("labels", 400, 0.3)
+    taught = PassLogits(np.random.default_rng(1).normal(size=(5, 400, 3)) * np.sqrt(truth))
+    rows = CalibrationRows(400, lambda method: plain if method.passes == 1 else taught, kind="labels")
+    method, _ = fitted("labels", rows, "fast", parse_method(spelling))
+    variance, noise = FEATURES["labels"].variance(taught), sampling_noise(5) if "per_input" in spelling else 0.0
+    expected, _ = fit_read_out("labels", FEATURES["labels"].of(plain), variance, 400, noise)
+    assert method.read_out is not None
+    assert method.read_out.r2 == expected.r2
+
+
+@EACH
+def test_it_is_stored_as_numbers_and_arrays(kind: Kind) -> None:
+    plain, variance = made(kind, 200, 0.2)
+    method, _ = fitted(kind, rows_of(kind, plain, variance), "read off", parse_method("distilled:of=analytic"))
+    arrays = learned_arrays(method)
+    again = method_from_dict(method_to_dict(method), arrays | {"other": np.zeros(3)})
+    assert method_to_dict(again) == method_to_dict(method)
+    before, after = method.read_from(plain), again.read_from(plain)
     assert before is not None
     assert after is not None
-    assert (before.given_variance == after.given_variance).all()  # type: ignore[union-attr]
-    with pytest.raises(ConfigurationError, match="missing"):
-        method_from_dict(tuned.to_dict()).with_arrays({})
+    np.testing.assert_array_equal(before.given_variance, after.given_variance)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match=r"there is no array 'read_out\..*calibrate again"):
+        method_from_dict(method_to_dict(method))
 
 
 def test_another_model_is_an_error() -> None:
-    read_out = ReadOut(np.zeros(4), np.zeros(()), np.array([0.0, 1.0]), 0.9, 0.9, 100)
-    plain, _ = made(5, 3, 0.1)
+    plain, _ = made("one", 5, 0.1)
     with pytest.raises(ConfigurationError, match="Calibrate again"):
-        Distilled(read_out=read_out).read_from(plain)
+        Distilled(read_out=ReadOut.empty("one", 100, 4, quality=0.9)).read_from(plain)
 
 
 def test_unknown_teachers_are_refused() -> None:
+    assert parse_method("distilled:of=uat,gate=k").name == "distilled:of=uat,gate=k"
     with pytest.raises(ConfigurationError, match="of"):
         parse_method("distilled:of=ensemble")
 
 
 def test_a_teacher_runs_on_some_of_many_texts() -> None:
-    plain, variance = made(TAUGHT + 500, 12, 0.3)
-    asked: list[NDArray[np.int64]] = []
+    plain, variance = made("one", TAUGHT + 500, 0.3, units=12)
+    asked: list[Integers] = []
 
-    def run_some(method: Method, places: NDArray[np.int64]) -> PassLogits:
+    def run_some(method: Method, places: Integers) -> PassLogits:
         assert method == ANALYTIC
         asked.append(places)
         return PassLogits(plain.logits[:, places], variance[places])
 
-    rows = CalibrationRows(np.zeros(len(variance), dtype=np.int64), lambda method: plain, run_some=run_some)
-    tuned = DISTILLED.tuned(rows)
+    _, outputs = fitted("one", CalibrationRows(len(variance), lambda method: plain, run_some=run_some), "read off")
     (places,) = asked
     assert len(np.unique(places)) == len(places) == TAUGHT
-    expected, left_out = fit_read_out(features_of(plain)[places], variance[places], TAUGHT)
-    assert tuned.outputs is not None
-    assert tuned.outputs.given_variance is not None
-    assert tuned.outputs.given_variance[places] == pytest.approx(left_out)
+    features = FEATURES["one"].of(plain)
+    expected, left_out = fit_read_out("one", features[places], variance[places], TAUGHT)
+    assert outputs.given_variance is not None
+    assert outputs.given_variance[places] == pytest.approx(left_out)
     others = np.setdiff1d(np.arange(len(variance)), places)  # had no part in the fit
-    assert tuned.outputs.given_variance[others] == pytest.approx(expected.variance(features_of(plain)[others]))
+    assert outputs.given_variance[others] == pytest.approx(expected.variance(features[others]))

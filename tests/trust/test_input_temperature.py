@@ -169,7 +169,7 @@ def test_all_passes_of_a_row_have_its_temperature():
     np.testing.assert_allclose(
         probabilities(passes, fitted), fitted.probabilities(passes.mean_logits, passes.margin_variance), rtol=1e-12
     )
-    given = PassLogits(logits[None], variance)
+    given = PassLogits(logits[None], variance[:, None])
     gaussian = predictive(given, fitted)
     np.testing.assert_allclose(gaussian.probabilities, fitted.probabilities(logits, variance), rtol=1e-12)
     assert (gaussian.mutual_information > 0).all()

@@ -17,7 +17,7 @@ from uatlite.classifier.predictions import excerpt
 from uatlite.classifier.runtime import Runtime, TorchRuntime
 from uatlite.classifier.token_run import run_tokens
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
-from uatlite.methods.one_pass import ANALYTIC
+from uatlite.methods.sampling import ANALYTIC
 from uatlite.values import Text
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
         others = [text for text in given if text not in known]
         data = CalibrationTexts(self.kind, self.runtime, settings, checked, others, report)
         method = settings.method
-        fitting, _ = calibrating.split(columns, options, options.calibrator_of(method), learns=method.tunable)
+        fitting, _ = calibrating.split(columns, options, options.calibrator_of(method), learns=method.learns)
         learned = data.learn(columns, fitting)
         calibration = calibrating.calibrate(learned, columns, options, model_hash=self.runtime.hash, classes=names)
         if second_look is not None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from uatlite.classifier.settings import Settings
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError
+from uatlite.methods.registry import learned_arrays
 from uatlite.metrics.accuracy import nll
 from uatlite.metrics.bootstrap import Interval, bootstrap, paired_bootstrap
 from uatlite.predictive import PassLogits, softmax
@@ -132,14 +133,14 @@ class CalibrationRecord:
         """The arrays of the method, the scope and the summary of calibration rows, by name."""
         shift = {} if self.shift is None else self.shift.to_arrays()
         scope = {} if self.scope is None else self.scope.to_arrays()
-        return {**self.settings.method.to_arrays(), **scope, **shift}
+        return {**learned_arrays(self.settings.method), **scope, **shift}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> Self:
         """The calibration that `to_dict` and `to_arrays` described."""
         try:
             return cls(
-                settings=Settings.from_dict(state["settings"]).with_arrays(arrays),
+                settings=Settings.from_dict(state["settings"], arrays),
                 model_hash=str(state["model_hash"]),
                 classes=tuple(state["classes"]),
                 rows=int(state["rows"]),

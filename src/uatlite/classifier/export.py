@@ -19,7 +19,7 @@ from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, TorchRuntime
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.sampling import BASE
 from uatlite.model.onnx_graph import export_plain, quantise
 from uatlite.model.tokenizer import TokenizerSettings
 from uatlite.model.tokens import tokenize
@@ -76,7 +76,7 @@ def _check_plain(classifier: UncertaintyClassifier, plain: Outputs) -> None:
     """Raise where the classifier needs more than one plain pass."""
     method, calibration = classifier.method, classifier.calibration_
     if method.read_from(plain) is None:
-        if method.tunable and calibration is None:
+        if method.learns and calibration is None:
             raise ModelError(
                 f"the method {method.name} needs more than one plain pass until it is calibrated. Calibrate first: "
                 "uatlite calibrate MODEL rows.csv -o DIR, then export DIR. Or export with the method base."

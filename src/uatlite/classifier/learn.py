@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
-from uatlite.methods.method import TAUGHT, CalibrationRows, Method, Tuned
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
+from uatlite.methods.sampling import BASE
 from uatlite.predictive import PassLogits
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.values import Marks, Text
@@ -58,12 +58,12 @@ class CalibrationTexts:
         `labels` are (texts,) or of many labels (texts, labels); without them the method learns from single answers.
         """
         method, plain = self.settings.method, self.read(BASE)
-        tuned, reading = Tuned(method, ""), plain
-        if method.tunable:
+        tuned, reading = LearnedMethod(method), plain
+        if method.learns:
             some = np.ones(len(self.texts), dtype=np.bool_) if fitting is None else fitting
             tuned = self._tuned(plain, labels, some)
             reading = self._as_if_not_learned(tuned, plain, some)
-        elif method.to_dict() != BASE.to_dict():
+        elif method.key != BASE.key:
             reading = self.read(method)
         settings = self._settings(tuned.method)
         by_text = plain.unit == "texts"
@@ -73,15 +73,14 @@ class CalibrationTexts:
             plain=plain,
             reference=self._scope_fit(settings if by_text else self._settings(BASE)) if self.reference else None,
             spending=(tuned.reason,) if tuned.reason else (),
-            learns=method.tunable,
+            learns=method.learns,
         )
 
     def read(self, method: Method) -> Any:
         """What a method says about the calibration texts, a `Reading`; run once."""
-        key = repr(method.to_dict())
-        if key not in self._readings:
-            self._readings[key] = self.read_texts(method, self.texts)
-        return self._readings[key]
+        if method.name not in self._readings:
+            self._readings[method.name] = self.read_texts(method, self.texts)
+        return self._readings[method.name]
 
     def read_texts(self, method: Method, texts: Sequence[Text], like: Any = None) -> Any:
         """What a method says about some texts, a `Reading`; with `like` about the same answers as there."""
@@ -89,7 +88,7 @@ class CalibrationTexts:
         self._tell(len(texts))
         return reading
 
-    def _tuned(self, plain: Any, labels: NDArray[np.int64] | None, fitting: Marks) -> Tuned:
+    def _tuned(self, plain: Any, labels: NDArray[np.int64] | None, fitting: Marks) -> LearnedMethod:
         """The method with what it learns from texts; or from answers, whose texts can only be run together."""
         method = self.settings.method
         if labels is None:
@@ -98,33 +97,33 @@ class CalibrationTexts:
         others: dict[str, PassLogits] = {}
 
         def run_reference(asked: Method) -> PassLogits:
-            key = repr(asked.to_dict())
-            if key not in others:
-                others[key] = self.read_texts(asked, self._some_reference())
-            return others[key]
+            if asked.name not in others:
+                others[asked.name] = self.read_texts(asked, self._some_reference())
+            return others[asked.name]
 
-        return method.tuned(
+        return method.learn(
             CalibrationRows(
-                labels[fitting],
+                len(some),
                 lambda asked: self.read(asked).take(fitting),
                 run_reference if self.reference else None,
                 run_some=lambda asked, rows: self.read_texts(asked, [some[row] for row in rows.tolist()]),
+                kind=self.kind.name,
             )
         )
 
-    def _tuned_by_answers(self, plain: Any) -> Tuned:
+    def _tuned_by_answers(self, plain: Any) -> LearnedMethod:
         method, rows = self.settings.method, plain.lesson.logits.shape[1]
         if not rows:
-            return Tuned(method, f"The model finds no {plain.unit} in these texts, so no variance was learned.")
+            return LearnedMethod(method, f"The model finds no {plain.unit} in these texts, so no variance was learned.")
 
         def run(asked: Method) -> PassLogits:
-            if asked.to_dict() == BASE.to_dict():
+            if asked.key == BASE.key:
                 return plain.lesson  # type: ignore[no-any-return]
             return self.read_texts(asked, self.texts, like=plain).lesson  # type: ignore[no-any-return]
 
-        return method.tuned(CalibrationRows(np.zeros(rows, dtype=np.int64), run, unit=plain.unit))
+        return method.learn(CalibrationRows(rows, run, kind=self.kind.name))
 
-    def _as_if_not_learned(self, tuned: Tuned, plain: Any, fitting: Marks) -> Any:
+    def _as_if_not_learned(self, tuned: LearnedMethod, plain: Any, fitting: Marks) -> Any:
         """What the method says about all texts; those that it learned from as if it had not."""
         lesson = plain.lesson
         if not lesson.logits.shape[1]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method, Passes
-from uatlite.methods.registry import METHODS
+from uatlite.methods.registry import method_of_weights
 from uatlite.model.architectures import answering, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch
 from uatlite.predictive import PassLogits
@@ -159,13 +159,13 @@ class TorchRuntime:
         weights = attached(self.model)
         if weights is None:
             return None
-        method = METHODS.get(weights.method)
-        if method is None or not method.trained:
+        method = method_of_weights(weights)
+        if method is None:
             raise ModelError(
                 f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install "
                 "the version that trained it."
             )
-        return method.as_trained(weights).name
+        return method.name
 
     @property
     def padding(self) -> int:
@@ -204,7 +204,7 @@ class TorchRuntime:
 def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:
     """The method's passes over one batch, off the model's device; `sources` stay where they are."""
     moved = method.run(model, inputs)
-    for name in ("logits", "margin_variance", "representation"):
+    for name in ("logits", "variance", "representation"):
         value = getattr(moved, name)
         moved = moved if value is None else replace(moved, **{name: value.detach().cpu()})
     return moved
@@ -212,8 +212,5 @@ def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tenso
 
 def outputs_of(passes: Passes) -> Outputs:
     """The passes of a batch as arrays."""
-
-    values = (passes.logits, passes.margin_variance, passes.representation)
-    logits, variance, read = (None if value is None else value.numpy().astype(np.float64) for value in values)
-    assert logits is not None
-    return Outputs(logits=logits, given_variance=variance, representations=read)
+    rows = passes.arrays()
+    return Outputs(rows.logits, rows.given_variance, rows.representations)

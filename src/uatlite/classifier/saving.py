@@ -26,6 +26,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.classifier.several import AnswerCalibration
 from uatlite.classifier.versions import VERSIONS, Version, add, current_home
 from uatlite.errors import CalibrationError, DataError, ModelError
+from uatlite.methods.registry import learned_arrays
 from uatlite.text.files import file_beside
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
         "calibration": None if calibration is None else calibration.to_dict(),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    arrays = classifier.settings.method.to_arrays() if calibration is None else calibration.to_arrays()
+    arrays = learned_arrays(classifier.settings.method) if calibration is None else calibration.to_arrays()
     (directory / ARRAYS).unlink(missing_ok=True)
     if arrays:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, directory / ARRAYS)
@@ -173,8 +174,8 @@ def columns_in(state: Mapping[str, Any]) -> dict[str, str]:
 
 def _settings(name: str | Path, stored: Mapping[str, Any]) -> Settings:
     """The settings of a classifier without calibration; its method may have learned something all the same."""
-    settings, path = Settings.from_dict(stored), file_beside(name, ARRAYS)
-    return settings if path is None else settings.with_arrays(load_file(path))
+    path = file_beside(name, ARRAYS)
+    return Settings.from_dict(stored, None if path is None else load_file(path))
 
 
 def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:

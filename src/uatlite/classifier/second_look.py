@@ -17,7 +17,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError
 from uatlite.methods.method import Method
-from uatlite.methods.registry import method_from_dict, parse_method
+from uatlite.methods.registry import method_from_dict, method_to_dict, parse_method
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.rule import trust
@@ -64,7 +64,7 @@ class SecondLook:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "method": self.method.to_dict(),
+            "method": method_to_dict(self.method),
             "calibrator": dump(self.calibrator, kind=Calibrator),
             "rows": self.rows,
         }
@@ -86,7 +86,7 @@ def learn_second_look(
 ) -> SecondLook:
     """The second look by the method of this spelling, calibrated on the rows that the calibration abstains on."""
     method, rule = parse_method(spelling), calibration.rule
-    if method.tunable:
+    if method.learns:
         raise ConfigurationError(
             f"second_look={spelling!r} learns from calibration rows; a second look is by a method that runs as it is, "
             "such as 'uat', 'fast' or 'analytic'."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uatlite.errors import ConfigurationError, ModelError
+from uatlite.errors import ConfigurationError, ModelError, StoreError
 from uatlite.methods.method import Method
-from uatlite.methods.registry import METHODS, method_from_dict, method_of_config, parse_method
+from uatlite.methods.registry import METHODS, method_from_dict, method_to_dict, parse_method
+from uatlite.methods.sampling import method_of_config
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.passes.config import UATConfig
 from uatlite.values import Floats
@@ -39,25 +40,18 @@ class Settings:
         """Plain JSON values."""
         names = ("seed", "max_length", "windows", "tokenizer", "aggregation_strategy")
         own = {name: getattr(self, name) for name in names}
-        return {"method": self.method.to_dict(), **own}
+        return {"method": method_to_dict(self.method), **own}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The settings that `to_dict` described."""
+    def from_dict(cls, values: Mapping[str, Any], arrays: Mapping[str, Floats] | None = None) -> Settings:
+        """The settings that `to_dict` described; `arrays` has what the method learned, by name among others."""
         try:
-            method = method_from_dict(values["method"]).seeded(int(values["seed"]))
+            method = method_from_dict(values["method"], arrays).seeded(int(values["seed"]))
             return cls(**{**values, "method": method})
-        except (KeyError, TypeError, ConfigurationError) as error:
+        except (KeyError, TypeError, StoreError) as error:
             raise ModelError(
                 f"the stored settings are broken or of another version ({error}); calibrate again."
             ) from error
-
-    def with_arrays(self, arrays: Mapping[str, Floats]) -> Settings:
-        """The settings with the arrays that the method learned, found by name among others."""
-        try:
-            return replace(self, method=self.method.with_arrays(arrays))
-        except ConfigurationError as error:
-            raise ModelError(f"the stored settings are broken ({error}); calibrate again.") from error
 
     def difference(self, other: Settings) -> str:
         """What differs, as 'max_length 512, now 128'; empty where nothing does."""
@@ -80,7 +74,7 @@ def method_of(config: Config, seed: int | None, own: Method | str | None, defaul
     if config is None:
         config = own or default
     if isinstance(config, UATConfig):
-        method = method_of_config(config)
+        method: Method = method_of_config(config)
     elif isinstance(config, str):
         method = parse_method(config)
     elif isinstance(config, Method):
@@ -89,7 +83,7 @@ def method_of(config: Config, seed: int | None, own: Method | str | None, defaul
         raise ConfigurationError(
             f"config={config!r:.80} is not a UATConfig, a method or its spelling; there are {', '.join(METHODS)}."
         )
-    if isinstance(own, Method) and own.untuned() == method:
+    if isinstance(own, Method) and (own.name, own.seed) == (method.name, method.seed):
         method = own  # with what it learned
     return method if seed is None else method.seeded(seed)
 

@@ -80,15 +80,15 @@ class TokenOutputs:
         variance = None
         if self.variances is not None:
             chosen = [values[list(tokens)] for values, tokens in zip(self.variances, self.weakest, strict=True)]
-            variance = np.nan_to_num(np.concatenate(chosen))
+            variance = np.nan_to_num(np.concatenate(chosen))[:, None]
         return PassLogits(np.concatenate(logits, axis=1), variance, self.weakest_states)
 
     def taught(self, variance: Floats) -> TokenOutputs:
-        """The same with these variances of the weakest words, (entities,)."""
+        """The same with these variances of the weakest words, (entities, 1)."""
         ends = np.cumsum([len(tokens) for tokens in self.weakest])
         variances = tuple(np.full(len(text), np.nan) for text in self.located.texts)
         for values, tokens, end in zip(variances, self.weakest, ends.tolist(), strict=True):
-            values[list(tokens)] = variance[end - len(tokens) : end]
+            values[list(tokens)] = variance[end - len(tokens) : end, 0]
         return replace(self, variances=variances)
 
 
@@ -146,9 +146,9 @@ def _run_windows(
     if not isinstance(runtime, TorchRuntime):
         raise ModelError("an exported model cannot tag texts; use the checkpoint that it was exported from.")
     count = len(located.windows)
-    found: dict[str, list[Any]] = {name: [None] * count for name in ("logits", "margin_variance", "representation")}
+    found: dict[str, list[Any]] = {name: [None] * count for name in ("logits", "variance", "representation")}
     for batch in (batch for group in groups for batch in located.tokens.batches(group)):
-        passes = method.run_tokens(runtime.model, batch.inputs, _candidates(located, batch, choose))
+        passes = method.run(runtime.model, batch.inputs, _candidates(located, batch, choose))
         for name, values in found.items():
             array = _array(getattr(passes, name))
             for row, window in enumerate(batch.rows):
@@ -161,7 +161,7 @@ def _run_windows(
     as_double = [array.astype(np.float64) for array in logits]
     return (
         as_double,
-        None if variances[0] is None else [array.astype(np.float64) for array in variances],
+        None if variances[0] is None else [array[:, 0].astype(np.float64) for array in variances],
         None if states[0] is None else states,
     )
 

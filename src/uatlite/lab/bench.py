@@ -19,10 +19,9 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.bench_timing import BenchResults, Curve, OnStep, Runs, exponent, seconds, take_turns
 from uatlite.lab.report.figures import SERIES, figure_of, themed
-from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.one_pass import BASE
-from uatlite.methods.read_out import FEWEST_TEXTS, ReadOut, features_of
+from uatlite.methods.distilled import DISTILLED, FEWEST_TEXTS, ReadOut, features_of
 from uatlite.methods.registry import parse_method
+from uatlite.methods.sampling import BASE
 from uatlite.model.architectures import check_encoded, check_one_answer
 from uatlite.model.load import Checkpoint
 from uatlite.model.plain import in_mode
@@ -30,7 +29,6 @@ from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
 from uatlite.model.view import view_of
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import Chunk, run_chunk, sample
-from uatlite.predictive import PassLogits
 from uatlite.text.write import make_directory, write_text
 from uatlite.values import Text
 
@@ -93,9 +91,8 @@ def distilled(model: PreTrainedModel, batches: Batches, passes: int) -> None:
     """
     for batch in batches:
         plain = BASE.run(model, batch)
-        read = None if plain.representation is None else plain.representation.double().cpu().numpy()
-        outputs = PassLogits(plain.logits.double().cpu().numpy(), representations=read)
-        read_out = ReadOut.empty(1.0, 1.0, FEWEST_TEXTS, features_of(outputs).shape[1])
+        outputs = plain.arrays()
+        read_out = ReadOut.empty("one", FEWEST_TEXTS, features_of(outputs).shape[1], quality=1.0)
         replace(DISTILLED, read_out=read_out).read_from(outputs)
 
 

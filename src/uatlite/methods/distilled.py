@@ -6,34 +6,25 @@ Calibrating runs the teacher on the calibration texts, whose labels are not need
     log(σ² + 1e-4) ≈ w · [what the head reads, top-3 logits, margin, entropy] + b
 
 with the penalty that leave-one-out prediction likes best. Predicting then costs the plain pass and a dot product.
-Of a model of many labels it is the variance of each label's logit, from [what the head reads, all logits, the top 3].
+Of a model of many labels it is the variance of each label's logit, from [what the head reads, all logits, the top 3];
+the labels share the decomposition of the features, and each has a penalty of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.methods.method import CalibrationRows, Method, MethodDefaults, Passes, Tuned
-from uatlite.methods.one_pass import ANALYTIC, BASE, Analytic
-from uatlite.methods.read_out import (
-    FEWEST_TEXTS,
-    FLOOR,
-    ReadOut,
-    features_of,
-    fit_read_out,
-    label_features_of,
-    sampling_noise,
-)
-from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT, Sampling
+from uatlite.methods.method import CalibrationRows, LearnedMethod, Method, Passes
+from uatlite.methods.sampling import ANALYTIC, BASE, SAMPLING, Analytic, Sampling
 from uatlite.passes.config import UATConfig
-from uatlite.predictive import PassLogits
+from uatlite.predictive import OFFSET, TOP, PassLogits, logit_features
 from uatlite.spelling import spelling
-from uatlite.values import Floats
+from uatlite.values import Floats, Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,24 +32,182 @@ if TYPE_CHECKING:
 
     from uatlite.attribution.first_order import Candidates
 
-Teacher = Sampling | Analytic
-
-TEACHERS: dict[str, Teacher] = {
-    "fast": FAST,
-    "analytic": ANALYTIC,
-    "uat": UAT,
-    "mc-uniform": MC_UNIFORM,
-    "mc-component": MC_COMPONENT,
-    "mc-global": MC_GLOBAL,
-}
-"""Whose variance may be read off."""
-
-ARRAY = "read_out"
-"""The name under which its numbers are stored."""
+FLOOR = 0.5
+"""The lowest cross-validated R² at which the read-out takes the teacher's place."""
+FEWEST_TEXTS = 60
+"""Fewer calibration texts than this do not fit a read-out."""
+PENALTIES = np.geomspace(1e-2, 1e6, 33)
+"""Ridge penalties that are tried, on standardised features."""
+DIGITS = 6
+"""Decimals of how good a read-out is."""
 
 
 @dataclass(frozen=True)
-class Distilled(MethodDefaults):
+class Features:
+    """What a read-out reads of a plain pass, and which variance it learns, for a kind of answer."""
+
+    of: Callable[[PassLogits], Floats]
+    """(rows, features) of a plain pass"""
+    variance: Callable[[PassLogits], Floats]
+    """(rows, k) of what a teacher says: of the margin, k = 1, or of each label's logit"""
+    unit: str = "texts"
+    """what rows are, for a sentence"""
+    teacher_runs: bool = True
+    """whether the teacher runs where the read-out is poor; otherwise the plain pass does, without variances"""
+
+
+def _read_and(representations: Floats | None, of_logits: Floats) -> Floats:
+    return of_logits if representations is None else np.concatenate([representations, of_logits], axis=1)
+
+
+def features_of(passes: PassLogits) -> Floats:
+    """(rows, features) of a plain pass: what the head reads, the highest logits, their margin and the entropy."""
+    return _read_and(passes.representations, logit_features(passes.mean_logits))
+
+
+def label_features_of(passes: PassLogits) -> Floats:
+    """(rows, features) of a plain pass of many labels: what the head reads, every logit, the highest of them."""
+    logits = passes.mean_logits
+    return _read_and(passes.representations, np.concatenate([logits, -np.sort(-logits, axis=1)[:, :TOP]], axis=1))
+
+
+def _margin_variance(passes: PassLogits) -> Floats:
+    assert passes.margin_variance is not None
+    return passes.margin_variance[:, None]
+
+
+def _label_variance(passes: PassLogits) -> Floats:
+    assert passes.label_variance is not None
+    return passes.label_variance
+
+
+FEATURES: dict[Kind, Features] = {
+    "one": Features(features_of, _margin_variance),
+    "choice": Features(features_of, _margin_variance),
+    "labels": Features(label_features_of, _label_variance, teacher_runs=False),
+    "entities": Features(features_of, _margin_variance, unit="entities"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ReadOut:
+    """A linear map from the features of a plain pass to the logarithms of k variances."""
+
+    kind: Kind
+    """of the answers that it was fitted on"""
+    weights: Floats
+    """(features, k)"""
+    intercept: Floats
+    """(k,)"""
+    limits: Floats
+    """(2, k): the lowest and highest logarithm that the teacher gave; predictions are cut to them"""
+    r2: float
+    """of leave-one-out predictions for the calibration texts; of all variances together, each around its own mean, and
+    without the noise of a teacher that samples"""
+    rank_correlation: float
+    """Spearman's, of the same; the mean over the k variances"""
+    texts: int
+    """how many texts it was fitted on"""
+
+    @classmethod
+    def empty(cls, kind: Kind, texts: int, features: int, variances: int = 1, quality: float = 0.0) -> ReadOut:
+        """One that says nothing, as where there were too few texts to fit it; `quality` is its R²."""
+        weights, intercept, limits = (np.zeros((*rows, variances)) for rows in ((features,), (), (2,)))
+        return cls(kind, weights, intercept, limits, quality, quality, texts)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is good enough to take the teacher's place."""
+        return self.r2 >= FLOOR
+
+    def variance(self, features: Floats) -> Floats:
+        """The variances (rows, k) of features (rows, features)."""
+        return log_variance_to_variance(features @ self.weights + self.intercept, self.limits)
+
+    def read(self, plain: PassLogits) -> PassLogits:
+        """A plain pass with the variances that are read off it."""
+        features = FEATURES[self.kind].of(plain)
+        if features.shape[1] != len(self.weights):
+            raise ConfigurationError(
+                f"the read-out has {len(self.weights)} weights and the model gives {features.shape[1]} "
+                "features: it was fitted on another model. Calibrate again."
+            )
+        return replace(plain, given_variance=self.variance(features))
+
+
+def log_variance_to_variance(logs: Floats, limits: Floats) -> Floats:
+    """σ² from log(σ² + 1e-4), within the limits that were seen; never 0, which would mean 'not known'."""
+    return np.asarray(np.maximum(np.exp(np.clip(logs, limits[0], limits[1])) - OFFSET, OFFSET * 1e-3))
+
+
+def sampling_noise(passes: int) -> float:
+    """The variance of log s² of `passes` normal numbers, trigamma((passes - 1)/2); 0 where nothing was sampled."""
+    from scipy.special import polygamma
+
+    return float(polygamma(1, (passes - 1) / 2)) if passes > 1 else 0.0
+
+
+def fit_read_out(
+    kind: Kind, features: Floats, variance: Floats, texts: int, noise: float = 0.0
+) -> tuple[ReadOut, Floats]:
+    """The read-out of variances (rows, k) from features, and its leave-one-out variances (texts, k).
+
+    The first `texts` rows are the calibration texts: of them R² and rank correlation are measured. `noise` is the
+    variance of a logarithm that comes from the few passes of the teacher; no read-out can explain it, and R² leaves it
+    out.
+
+    With standardised X = USVᵀ and centred y, ridge regression predicts Hy with H = U·S²/(S² + α)·Uᵀ + 1/n, and the
+    prediction for row i without it is y_i - (y_i - ŷ_i)/(1 - H_ii): every penalty costs one product.
+    """
+    y = np.log(variance + OFFSET)
+    centre, scale = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(scale > 1e-9 * np.abs(scale).max(), scale, np.inf)
+    u, s, vt = np.linalg.svd((features - centre) / scale, full_matrices=False)
+    level = y.mean(axis=0)
+    projected = u.T @ (y - level)
+    least, penalties, left_out = np.full(y.shape[1], np.inf), np.zeros(y.shape[1]), np.zeros_like(y)
+    for penalty in PENALTIES:
+        shrunk = np.square(s) / (np.square(s) + penalty)
+        fitted = u @ (shrunk[:, None] * projected)
+        leverage = np.square(u) @ shrunk + 1 / len(y)
+        without = y - (y - level - fitted) / np.maximum(1 - leverage, 1e-9)[:, None]
+        loss = np.square(y - without).mean(axis=0)
+        better = loss < least
+        least, penalties = np.where(better, loss, least), np.where(better, penalty, penalties)
+        left_out = np.where(better, without, left_out)
+    weights = vt.T @ (s[:, None] / (np.square(s)[:, None] + penalties) * projected) / scale[:, None]
+    limits, left_out = np.stack([y.min(axis=0), y.max(axis=0)]), left_out[:texts]
+    r2, rank_correlation = _agreement(y[:texts], left_out, noise)
+    read_out = ReadOut(kind, weights, level - centre @ weights, limits, r2, rank_correlation, len(y))
+    return read_out, log_variance_to_variance(left_out, limits)
+
+
+def _agreement(y: Floats, left_out: Floats, noise: float) -> tuple[float, float]:
+    """R² over all columns, each around its own mean, and the mean rank correlation of those that are not constant."""
+    from scipy.stats import spearmanr
+
+    spread = np.square(y - y.mean(axis=0)).sum(axis=0)
+    explainable = float(spread.sum()) - noise * y.size
+    if explainable <= 0:
+        return 0.0, 0.0
+    ranks = [float(spearmanr(y[:, i], left_out[:, i]).statistic) for i in np.flatnonzero(spread)]
+    missed = float(np.square(y - left_out).sum()) - noise * y.size
+    # rounded, so that the same texts give the same on every machine
+    return round(min(1 - missed / explainable, 1.0), DIGITS), round(float(np.mean(ranks)), DIGITS)
+
+
+Teacher = Sampling | Analytic
+
+TEACHERS: dict[str, Teacher] = {
+    "fast": SAMPLING["fast"],
+    "analytic": ANALYTIC,
+    **{key: SAMPLING[key] for key in ("uat", "mc-uniform", "mc-component", "mc-global")},
+}
+"""Whose variance may be read off."""
+
+
+@dataclass(frozen=True)
+class Distilled(Method):
     """One plain pass, and the variance that `teacher` would find, by a read-out that calibrating fits.
 
     Before it is fitted, or where the read-out is poor, the teacher itself runs. Of many labels the teacher samples:
@@ -68,25 +217,30 @@ class Distilled(MethodDefaults):
     Before the read-out is fitted the plain model runs alone, so that its entities are those of the model as it is.
     """
 
+    key: ClassVar[str] = "distilled"
+    summary: ClassVar[str] = (
+        "UAT-Lite read off one plain pass, fitted when calibrating (of=analytic, uat, ...); for +its"
+    )
+    knows_variance: ClassVar[bool] = True
+
     teacher: Teacher = ANALYTIC
     read_out: ReadOut | None = None
-    summary: str = "UAT-Lite read off one plain pass, fitted when calibrating (of=analytic, uat, ...); for +its"
-    knows_variance: bool = True
 
     @property
     def name(self) -> str:
         parts = [] if self.teacher == ANALYTIC else [f"of={self.teacher.name.replace(':', ',')}"]
-        return spelling("distilled", parts)
+        return spelling(self.key, parts)
 
     @property
     def reads(self) -> bool:
         """Whether the read-out is used, and not the teacher."""
-        return self.read_out is not None and self.read_out.serves and self.read_out.loaded
+        return self.read_out is not None and self.read_out.serves
 
     @property
     def instead(self) -> Method:
         """What runs where the read-out is not used."""
-        return BASE if self.read_out is not None and self.read_out.of_labels else self.teacher
+        teacher_runs = self.read_out is None or FEATURES[self.read_out.kind].teacher_runs
+        return self.teacher if teacher_runs else BASE
 
     @property
     def stochastic(self) -> bool:
@@ -109,136 +263,79 @@ class Distilled(MethodDefaults):
         return self.teacher.config
 
     @property
-    def sampled(self) -> UATConfig | None:
-        return None if self.reads else self.instead.sampled
-
-    @property
-    def tunable(self) -> bool:
-        return self.read_out is None or not self.read_out.loaded
+    def learns(self) -> bool:
+        return self.read_out is None
 
     def changed(self, **settings: str) -> Self:
+        """`of` names the teacher, and the others are its settings. With another teacher nothing is learned yet."""
         key = settings.pop("of", None)
         if key is not None:
             check_choice("of", key, TEACHERS)
         teacher = self.teacher if key is None else TEACHERS[key]
-        return replace(self, teacher=teacher.changed(**settings) if settings else teacher)
+        teacher = teacher.changed(**settings) if settings else teacher
+        return replace(self, teacher=teacher, read_out=self.read_out if teacher == self.teacher else None)
 
     def seeded(self, seed: int) -> Self:
         return replace(self, teacher=self.teacher.seeded(seed))
 
-    def with_config(self, config: UATConfig) -> Self:
-        """The read-out is of the old configuration; with another one the teacher runs."""
-        read_out = self.read_out if config == self.config else None
-        return replace(self, teacher=self.teacher.with_config(config), read_out=read_out)
-
-    def untuned(self) -> Self:
-        return replace(self, read_out=None)
-
-    def to_dict(self) -> dict[str, Any]:
-        read_out = None if self.read_out is None else self.read_out.to_dict()
-        return {"method": "distilled", "read_out": read_out, "teacher": self.teacher.to_dict()}
-
-    def from_dict(self, values: Mapping[str, Any]) -> Self:
-        described = values["teacher"]
-        teacher = TEACHERS[described["method"]].from_dict(described)
-        state = values["read_out"]
-        read_out = None if state is None else ReadOut.empty(**state)
-        return replace(self, teacher=teacher, read_out=read_out)
-
-    def to_arrays(self) -> dict[str, Floats]:
-        return {} if self.read_out is None else {ARRAY: self.read_out.to_array()}
-
-    def with_arrays(self, arrays: Mapping[str, Floats]) -> Self:
-        if self.read_out is None:
-            return self
-        if ARRAY not in arrays:
-            raise ConfigurationError("the weights of the read-out are missing; copy the whole directory.")
-        return replace(self, read_out=ReadOut.from_array(arrays[ARRAY], self.read_out.to_dict()))
-
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
-        """The plain logits (1, batch, classes), the variance read off them (batch,), and what the head reads."""
-        if not self.reads:
-            return self.instead.run(model, encoded)
-        plain = BASE.run(model, encoded)
-        logits, read = plain.logits.double().cpu().numpy(), plain.representation
-        outputs = PassLogits(logits, representations=None if read is None else read.double().cpu().numpy())
-        said = self.read_from(outputs)
-        assert said is not None
-        assert said.given_variance is not None
-        return replace(plain, margin_variance=plain.logits.new_tensor(said.given_variance))
-
-    def run_tokens(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], candidates: Candidates) -> Passes:
-        """The plain logits (1, batch, tokens, classes), and the variances read off them (batch, tokens)."""
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
+        """The plain logits (1, batch, classes), the variances read off them (batch, k), and what the head reads."""
         import torch
 
-        if self.read_out is not None and not self.reads:
-            return self.teacher.run_tokens(model, encoded, candidates)
+        if not self.reads:
+            method = BASE if tokens is not None and self.read_out is None else self.instead
+            return method.run(model, encoded, tokens)
+        assert self.read_out is not None
         plain = BASE.run(model, encoded)
-        if self.read_out is None:
-            return plain
-        logits = plain.logits[0]
-        chosen = candidates(torch.arange(len(logits), device=logits.device), logits).to(logits.device)
-        read = plain.representation
-        outputs = PassLogits(
-            logits[chosen].double().cpu().numpy()[None],
-            representations=None if read is None else read[chosen].double().cpu().numpy(),
-        )
-        said = self.read_from(outputs)
-        assert said is not None
-        assert said.given_variance is not None
-        variances = torch.full(chosen.shape, torch.nan, device=logits.device)
-        variances[chosen] = logits.new_tensor(said.given_variance)
-        return replace(plain, margin_variance=variances)
+        logits, chosen = plain.logits[0], None
+        if tokens is not None:
+            chosen = tokens(torch.arange(len(logits), device=logits.device), logits).to(logits.device)
+        read = logits.new_tensor(self.read_out.read(plain.arrays(chosen)).given_variance)
+        if chosen is None:
+            return replace(plain, variance=read)
+        variance = torch.full((*chosen.shape, read.shape[1]), torch.nan, device=logits.device)
+        variance[chosen] = read
+        return replace(plain, variance=variance)
 
     def read_from(self, plain: PassLogits) -> PassLogits | None:
-        if self.read_out is None or not self.reads:
-            return plain if self.instead is BASE else None
-        features = label_features_of(plain) if self.read_out.of_labels else features_of(plain)
-        if features.shape[1] != len(self.read_out.weights):
-            raise ConfigurationError(
-                f"the read-out has {len(self.read_out.weights)} weights and the model gives {features.shape[1]} "
-                "features: it was fitted on another model. Calibrate again."
-            )
-        return replace(plain, given_variance=self.read_out.variance(features))
+        if self.read_out is not None and self.reads:
+            return self.read_out.read(plain)
+        return plain if self.instead is BASE else None
 
-    def tuned(self, rows: CalibrationRows) -> Tuned:
+    def learn(self, rows: CalibrationRows) -> LearnedMethod:
         """Fit the read-out on the calibration texts, and on the reference texts where there are some."""
+        kind, name = FEATURES[rows.kind], self.teacher.name
         plain, (places, taught) = rows.run(BASE), rows.teach(self.teacher)
-        read = label_features_of if rows.many else features_of
-        every, variance = read(plain), taught.label_variance if rows.many else taught.margin_variance
-        assert variance is not None
-        features, own, name = every[places], len(places), self.teacher.name
-        runs = "the plain pass runs, without variances" if rows.many else f"{name} itself runs"
-        if own < FEWEST_TEXTS:
-            nothing = ReadOut.empty(0.0, 0.0, own, features.shape[1], *variance.shape[1:])
-            reason = f"Distilled: {own} {rows.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {runs}."
-            return Tuned(replace(self, read_out=nothing), reason, plain if rows.many else taught)
+        every, variance = kind.of(plain), kind.variance(taught)
+        features, texts = every[places], len(places)
+        runs = f"{name} itself runs" if kind.teacher_runs else "the plain pass runs, without variances"
+        if texts < FEWEST_TEXTS:
+            nothing = ReadOut.empty(rows.kind, texts, features.shape[1], variance.shape[1])
+            reason = f"Distilled: {texts} {kind.unit} are too few to fit a read-out ({FEWEST_TEXTS}); {runs}."
+            return LearnedMethod(replace(self, read_out=nothing), reason, taught if kind.teacher_runs else plain)
         if rows.run_reference is not None:
-            more = rows.run_reference(self.teacher)
-            others = more.label_variance if rows.many else more.margin_variance
-            assert others is not None
-            features = np.concatenate([features, read(rows.run_reference(BASE))])
-            variance = np.concatenate([variance, others])
+            features = np.concatenate([features, kind.of(rows.run_reference(BASE))])
+            variance = np.concatenate([variance, kind.variance(rows.run_reference(self.teacher))])
         # Masks that texts share give all of them the same noise, which a read-out would learn: it cannot be taken out.
         drawn = taught.given_variance is None and self.config.per_input
         noise = sampling_noise(len(taught.logits)) if drawn else 0.0
-        read_out, left_out = fit_read_out(features, variance, own, noise)
-        found = replace(self, read_out=read_out)
+        read_out, left_out = fit_read_out(rows.kind, features, variance, texts, noise)
+        learned = replace(self, read_out=read_out)
         measured = (
-            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {own} "
-            f"{rows.unit}"
+            f"R² {read_out.r2:.2f}, rank correlation {read_out.rank_correlation:.2f}, cross-validated on {texts} "
+            f"{kind.unit}"
         )
         if not read_out.serves:
             reason = (
                 f"Distilled: the variance of {name} cannot be read off one pass here ({measured}; {FLOOR} is asked "
                 f"for), so {runs}."
             )
-            whole = None if len(places) < len(every) else taught
-            return Tuned(found, reason, plain if rows.many else whole)
-        reason = f"Distilled: the variance of {name}, read off one plain pass ({measured})."
+            of_all = taught if len(places) == len(every) else None
+            return LearnedMethod(learned, reason, of_all if kind.teacher_runs else plain)
         said = read_out.variance(every)
         said[places] = left_out
-        return Tuned(found, reason, replace(plain, given_variance=said))
+        reason = f"Distilled: the variance of {name}, read off one plain pass ({measured})."
+        return LearnedMethod(learned, reason, replace(plain, given_variance=said))
 
 
 DISTILLED = Distilled()

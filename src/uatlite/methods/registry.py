@@ -1,30 +1,25 @@
 """The methods by name. A new one is a file and a line here; the contract test runs over all of them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
+from uatlite.codec import Arrays, dump, load
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.methods.distilled import DISTILLED
-from uatlite.methods.last_layer import LAPLACE, SNGP, VI_LAST_LAYER
 from uatlite.methods.method import Method
-from uatlite.methods.one_pass import ANALYTIC, BASE
-from uatlite.methods.sampling import FAST, MC_COMPONENT, MC_GLOBAL, MC_UNIFORM, UAT
-from uatlite.methods.trained import ENSEMBLE, SNAPSHOT, SWAG
-from uatlite.passes.config import UATConfig
+from uatlite.methods.sampling import ANALYTIC, BASE, SAMPLING
+from uatlite.methods.trained import ENSEMBLE, LAPLACE, SNAPSHOT, SNGP, SWAG, VI_LAST_LAYER
 from uatlite.spelling import parse_spelling
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from uatlite.model.weights import MethodWeights
 
 METHODS: dict[str, Method] = {
     "base": BASE,
     "distilled": DISTILLED,
-    "mc-uniform": MC_UNIFORM,
-    "mc-component": MC_COMPONENT,
-    "mc-global": MC_GLOBAL,
-    "uat": UAT,
-    "fast": FAST,
+    **SAMPLING,
     "analytic": ANALYTIC,
     "ensemble": ENSEMBLE,
     "snapshot": SNAPSHOT,
@@ -33,6 +28,9 @@ METHODS: dict[str, Method] = {
     "sngp": SNGP,
     "vi-last-layer": VI_LAST_LAYER,
 }
+
+STORED: Any = reduce(or_, dict.fromkeys(type(method) for method in METHODS.values()))
+"""The types of methods, as one union."""
 
 # what is gone -> what to use instead
 GONE_METHODS: dict[str, str] = dict.fromkeys(
@@ -45,38 +43,32 @@ GONE_METHODS: dict[str, str] = dict.fromkeys(
 METHOD_ALIASES: dict[str, str] = {"mc": "mc-uniform"}
 
 
-def method_from_dict(values: Mapping[str, Any]) -> Method:
-    """The method that `to_dict` described, with seed 0."""
-    method = METHODS.get(str(values.get("method")))
-    if method is None:
-        raise ConfigurationError(f"the stored method {values.get('method')!r} is not one of: {', '.join(METHODS)}.")
-    return method.from_dict(values)
+def method_to_dict(method: Method, arrays: Arrays | None = None) -> dict[str, Any]:
+    """All settings but the seed, as plain JSON values; what it learned goes into `arrays`, under its names."""
+    state: dict[str, Any] = dump(method, {} if arrays is None else arrays, kind=STORED)
+    return state
 
 
-SAMPLED = (MC_UNIFORM, MC_COMPONENT, MC_GLOBAL, UAT, FAST)
-"""The entries of `METHODS` that are a configuration of the engine and nothing else."""
+def method_from_dict(state: Any, arrays: Mapping[str, Any] | None = None) -> Method:
+    """The method that `method_to_dict` described, with seed 0; `arrays` may hold others too."""
+    method: Method = load(STORED, state, arrays, advice="calibrate again.")
+    return method
 
 
-def method_of_config(config: UATConfig) -> Method:
-    """The method that samples under a configuration, by the name of `METHODS` that it has, else as 'uat' changed."""
-    same = (entry for entry in SAMPLED if entry.standard == replace(config, seed=entry.standard.seed))
-    return next(same, UAT).with_config(config)
+def learned_arrays(method: Method) -> Arrays:
+    """What a method learned, by name; empty where it learned nothing."""
+    arrays: Arrays = {}
+    method_to_dict(method, arrays)
+    return arrays
 
 
-def equivalent_on(method: Method, model: "PreTrainedModel") -> Method:
-    """The first entry of `SAMPLED` that runs the same passes on this model, else the method itself.
-
-    On a checkpoint whose own rates are all 0.1 that of 'mc-global' is 'mc-uniform': what one says need not be computed
-    again for the other.
-    """
-    config = method.sampled
-    if config is None or method != method_of_config(config):
-        return method
-    from uatlite.passes.engine import written_out
-
-    entries = (entry.with_config(replace(entry.standard, seed=config.seed)) for entry in SAMPLED)
-    asked = written_out(model, config)
-    return next((entry for entry in entries if written_out(model, entry.config) == asked), method)
+def method_of_weights(weights: "MethodWeights") -> Method | None:
+    """The method that weights were trained for; None if this version does not have it."""
+    method = METHODS.get(weights.method)
+    if method is None or not method.trained:
+        return None
+    members = weights.tensors.get("members")
+    return method if members is None else method.changed(members=str(1 + len(members)))
 
 
 def parse_method(text: str) -> Method:

@@ -1,45 +1,120 @@
-"""Methods of many stochastic passes: MC dropout (Gal and Ghahramani, 2016) and UAT-Lite.
+"""Methods that run the model as it is, or under a configuration of dropout.
 
-Both run the engine under one configuration. MC dropout leaves attention as it is; UAT-Lite drops by component and
-modulates attention by token uncertainty.
+`base` is the plain model. MC dropout (Gal and Ghahramani, 2016) and UAT-Lite run many stochastic passes of the engine:
+MC dropout leaves attention as it is, UAT-Lite drops by component and modulates attention by token uncertainty.
+`analytic` is UAT-Lite without sampling; which layers its variance comes from is in `uatlite.attribution.layers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
-from uatlite.methods.method import MethodDefaults, Passes
-from uatlite.methods.one_pass import without_seed
-from uatlite.passes.config import DropoutRates, UATConfig
+from uatlite.errors import check_choice
+from uatlite.methods.method import Method, Passes
+from uatlite.passes.config import COMPONENTS, DropoutRates, UATConfig
+from uatlite.predictive import PassLogits
 from uatlite.spelling import change, differences, spelling
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel
 
-PAPER = UATConfig()
+    from uatlite.attribution.first_order import Candidates
 
 
 @dataclass(frozen=True)
-class Sampling(MethodDefaults):
-    """`config.samples` stochastic passes. `key` and `standard` are those of its entry in `METHODS`."""
+class Deterministic(Method):
+    """The plain model without dropout: one pass, and no uncertainty but the softmax's own."""
 
-    key: str = "uat"
-    summary: str = ""
-    standard: UATConfig = PAPER
-    config: UATConfig = PAPER
-    stochastic: bool = True
+    key: ClassVar[str] = "base"
+    summary: ClassVar[str] = "one deterministic pass, the model as it is"
 
-    @classmethod
-    def of(cls, key: str, summary: str, config: UATConfig) -> Self:
-        """An entry of `METHODS`."""
-        return cls(key, summary, standard=config, config=config)
+    def read_from(self, plain: PassLogits) -> PassLogits | None:
+        return plain
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
+        """The model's own logits (1, batch, classes), and what its head reads (batch, units)."""
+        from uatlite.model.architectures import check_classifier, unwrap
+        from uatlite.model.plain import plain_pass
+
+        check_classifier(unwrap(model))
+        device = next(model.parameters()).device
+        inputs = {key: value.to(device) for key, value in encoded.items() if key != "labels"}
+        logits, representation = plain_pass(model, inputs)
+        return Passes(logits.float()[None], representation=representation)
+
+
+BASE = Deterministic()
+
+
+class Configured(Method):
+    """A method whose settings are those of its configuration."""
+
+    changeable: ClassVar[Collection[str] | None] = None
+    """the settings that have an effect, where not all have one"""
+
+    @property
+    def config(self) -> UATConfig:
+        raise NotImplementedError
+
+    @property
+    def standard(self) -> UATConfig:
+        """The configuration that its key alone stands for."""
+        raise NotImplementedError
 
     @property
     def name(self) -> str:
         return spelling(self.key, differences(self.config, self.standard))
+
+    def changed(self, **settings: str) -> Self:
+        return self.configured(change(self.config, settings, self.key, self.changeable))
+
+    def configured(self, config: UATConfig) -> Self:
+        """The same method under another configuration."""
+        return replace(self, config=config)  # type: ignore[type-var]
+
+
+class Variant(NamedTuple):
+    """An entry of `METHODS` that samples."""
+
+    config: UATConfig
+    summary: str
+
+
+def rates_only(rates: DropoutRates) -> UATConfig:
+    """MC dropout: the paper's number of passes at these rates, attention not modulated."""
+    return UATConfig(gate="none", rates=rates)
+
+
+VARIANTS: dict[str, Variant] = {
+    "mc-uniform": Variant(rates_only(DropoutRates.uniform(0.1)), "MC dropout, p = 0.1 at every site"),
+    "mc-component": Variant(rates_only(DropoutRates()), "MC dropout at the rates of UAT-Lite, attention not modulated"),
+    "mc-global": Variant(rates_only(DropoutRates.own()), "MC dropout at the checkpoint's own rates"),
+    "uat": Variant(UATConfig(), "UAT-Lite as in the paper: lagged uncertainty, ten independent passes"),
+    "fast": Variant(UATConfig.fast(), "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks"),
+}
+
+
+@dataclass(frozen=True)
+class Sampling(Configured):
+    """`config.samples` stochastic passes."""
+
+    key: str = "uat"
+    config: UATConfig = VARIANTS["uat"].config
+    stochastic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_choice("key", self.key, VARIANTS)
+
+    @property
+    def summary(self) -> str:
+        return VARIANTS[self.key].summary
+
+    @property
+    def standard(self) -> UATConfig:
+        return VARIANTS[self.key].config
 
     @property
     def seed(self) -> int:
@@ -49,42 +124,70 @@ class Sampling(MethodDefaults):
     def passes(self) -> int:
         return self.config.samples
 
-    @property
-    def sampled(self) -> UATConfig | None:
-        return self.config
-
-    def changed(self, **settings: str) -> Self:
-        return self.with_config(change(self.config, settings, self.key))
-
     def seeded(self, seed: int) -> Self:
-        return self.with_config(replace(self.config, seed=seed))
+        return self.configured(replace(self.config, seed=seed))
 
-    def with_config(self, config: UATConfig) -> Self:
-        return replace(self, config=config)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"method": self.key, "config": without_seed(self.config)}
-
-    def from_dict(self, values: Mapping[str, Any]) -> Self:
-        return self.with_config(UATConfig.from_dict(values["config"]))
-
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor]) -> Passes:
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
         """Logits (samples, batch, classes) of the engine's passes."""
         from uatlite.passes.engine import sample
 
-        found = sample(model, encoded, self.config)
-        return Passes(found.logits, representation=found.representation)
+        samples = sample(model, encoded, self.config)
+        return Passes(samples.logits, representation=samples.representation)
 
 
-def rates_only(rates: DropoutRates) -> UATConfig:
-    """MC dropout: the paper's number of passes at these rates, attention not modulated."""
-    return UATConfig(gate="none", rates=rates)
+SAMPLING: dict[str, Sampling] = {key: Sampling(key, variant.config) for key, variant in VARIANTS.items()}
 
 
-MC_UNIFORM = Sampling.of("mc-uniform", "MC dropout, p = 0.1 at every site", rates_only(DropoutRates.uniform(0.1)))
-MC_COMPONENT = Sampling.of(
-    "mc-component", "MC dropout at the rates of UAT-Lite, attention not modulated", rates_only(DropoutRates())
-)
-MC_GLOBAL = Sampling.of("mc-global", "MC dropout at the checkpoint's own rates", rates_only(DropoutRates.own()))
-UAT = Sampling.of("uat", "UAT-Lite as in the paper: lagged uncertainty, ten independent passes", PAPER)
-FAST = Sampling.of("fast", "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks", UATConfig.fast())
+def method_of_config(config: UATConfig) -> Sampling:
+    """The method that samples under a configuration, by the key that it has in `METHODS`, else as 'uat' changed."""
+    same = (key for key, variant in VARIANTS.items() if variant.config == replace(config, seed=variant.config.seed))
+    return Sampling(next(same, "uat"), config)
+
+
+STANDARD = UATConfig(estimate="closed-form")
+
+
+@dataclass(frozen=True)
+class Analytic(Configured):
+    """The gated model's logits, and to first order the variance that dropout would give their margin.
+
+    The variance comes from one backward pass. It widens the temperature of each text: combine this method with the
+    calibrator `input-temperature`. Without a calibrator the probabilities are the softmax of the logits.
+    """
+
+    key: ClassVar[str] = "analytic"
+    summary: ClassVar[str] = "UAT-Lite without sampling: the margin's variance from one backward pass; for +its"
+    knows_variance: ClassVar[bool] = True
+    cost: ClassVar[int] = 2
+    changeable: ClassVar[Collection[str]] = ("penalty", "gate", "form", "uncertainty", "rate", *COMPONENTS)
+
+    config: UATConfig = STANDARD
+
+    @property
+    def standard(self) -> UATConfig:
+        return STANDARD
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
+        """Logits (1, batch, classes), the first-order variance of the margin (batch, 1), and where it comes from.
+
+        Of a model of many labels the variance of each label's logit, (batch, labels), by a backward pass for each; of
+        tokens with one for each candidate of a text, which the texts of a batch share.
+        """
+        from uatlite.attribution.case import Case
+        from uatlite.attribution.first_order import every_logit, first_orders, token_margins
+        from uatlite.attribution.layers import propagate
+        from uatlite.model.architectures import answering
+
+        if tokens is not None:
+            margins, variances = token_margins(model, encoded, self.config, tokens)
+            return Passes(margins.logits[None], variances[..., None], representation=margins.representation)
+        if answering(model) == "labels":
+            labels = first_orders(Case.of(model, encoded, self.config), every_logit)
+            return Passes(labels.logits[None], labels.parts.sum(dim=-1).T, representation=labels.representation)
+        margin = propagate(model, encoded, self.config)
+        return Passes(
+            margin.logits[None], margin.variance[:, None], sources=margin, representation=margin.representation
+        )
+
+
+ANALYTIC = Analytic()

@@ -15,7 +15,7 @@ from uatlite.model.architectures import check_encoded, unwrap
 from uatlite.model.intervention import intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
-from uatlite.passes.config import COMPONENTS, UATConfig
+from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.passes.gates import check_outside_interface
@@ -252,16 +252,6 @@ def check_samples(view: View, config: UATConfig) -> None:
             f"estimate='layerwise' needs all passes in one batch, and {name} drops relative positions by one mask "
             "a forward, so its passes run one by one. Use estimate='lagged' or 'closed-form'."
         )
-
-
-def written_out(model: PreTrainedModel, config: UATConfig) -> UATConfig:
-    """The same configuration with the checkpoint's own rates as numbers, where a component has one rate."""
-    rates = config.rates
-    for component in COMPONENTS:
-        own = {site.own_rate for site in view_of(model).sites if site.component == component}
-        if getattr(rates, component) is None and len(own) == 1:
-            rates = replace(rates, **{component: own.pop()})
-    return replace(config, rates=rates)
 
 
 def position_rate(view: View, config: UATConfig) -> float:

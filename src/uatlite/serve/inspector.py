@@ -76,7 +76,7 @@ def changed_method(method: Method, settings: ExplainSettings) -> Method:
     given = {name: value for name, value in settings.model_dump().items() if value is not None}
     if not method.stochastic:
         given.pop("samples", None)
-    return method.with_config(replace(method.config, **given))
+    return method.changed(**{name: str(value) for name, value in given.items()})
 
 
 def used_settings(method: Method) -> UsedSettings:

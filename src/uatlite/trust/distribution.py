@@ -53,7 +53,7 @@ def predictive(passes: PassLogits, calibrator: LogitCalibrator | None) -> Predic
     A method that gives the variance of its margin is summarised by the Gaussian of that margin, others by their passes.
     """
     if passes.given_variance is not None:
-        return summarise_gaussian(passes.mean_logits, passes.given_variance, _calibration(passes, calibrator))
+        return summarise_gaussian(passes.mean_logits, passes.given_variance[:, 0], _calibration(passes, calibrator))
     if calibrator is None:
         return predict(passes.logits)
     each = pass_probabilities(passes, calibrator)
@@ -72,7 +72,7 @@ def probability_quantiles(
         return None
     apply, rows = _calibration(passes, calibrator), np.arange(len(logits))
     predicted = apply(logits, rows).argmax(axis=1)
-    step = margin_direction(logits) * np.sqrt(variance)[:, None]
+    step = margin_direction(logits) * np.sqrt(variance)
     moved = (logits + deviate * step for deviate in (NormalDist().inv_cdf(share) for share in shares))
     return np.stack([apply(one, rows)[rows, predicted] for one in moved])
 
@@ -83,7 +83,7 @@ def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> Margi
     if found is None or passes.given_variance is None:
         return None
     second, first = np.sort(passes.mean_logits[0])[-2:].tolist()
-    spread = float(np.sqrt(passes.given_variance[0]))
+    spread = float(np.sqrt(passes.given_variance[0, 0]))
     return MarginBand(first - second, spread, BAND_SHARES, tuple(found[:, 0].tolist()))
 
 

@@ -17,8 +17,9 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store
-from uatlite.methods.method import Method
+from uatlite.methods.method import Passes
 from uatlite.methods.registry import METHODS, parse_method
+from uatlite.methods.sampling import Deterministic
 from uatlite.model.load import Checkpoint
 from uatlite.model.weights import MethodWeights, attach
 from uatlite.text.labels import Alignment
@@ -35,9 +36,9 @@ def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Pr
         encoded = checkpoint.tokenizer(prepared.dataset.texts[row], return_tensors="pt")
         alone = method.run(checkpoint.model, encoded)
         np.testing.assert_allclose(predictions.logits[:, row], alone.logits[:, 0].numpy(), atol=2e-5)
-        if alone.margin_variance is not None:
+        if alone.variance is not None:
             assert predictions.margin_variance is not None
-            np.testing.assert_allclose(predictions.margin_variance[row], alone.margin_variance[0], rtol=1e-3)
+            np.testing.assert_allclose(predictions.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
 
 
 def test_provenance_says_where_the_numbers_come_from(
@@ -57,54 +58,50 @@ def test_provenance_says_where_the_numbers_come_from(
 
 
 class Counting:
-    """A method that counts the texts it is run on, and may fail after some calls."""
+    """Counts the texts that the method 'base' is run on, and may let it fail after some calls."""
 
-    def __init__(self, method: Method, fail_after: int | None = None) -> None:
-        self._method, self._left, self.texts = method, fail_after, 0
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._run, self.left, self.texts = Deterministic.run, -1, 0
+        monkeypatch.setattr(Deterministic, "run", lambda method, *given: self.run(method, *given[:2]))
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._method, name)
-
-    def seeded(self, seed: int) -> "Counting":
-        self._method = self._method.seeded(seed)
-        return self
-
-    def run(self, model: object, encoded: dict[str, torch.Tensor]) -> object:
-        if self._left is not None:
-            if self._left == 0:
-                raise KeyboardInterrupt
-            self._left -= 1
+    def run(self, method: Deterministic, model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> Passes:
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.left -= 1
         self.texts += len(encoded["input_ids"])
-        return self._method.run(model, encoded)  # type: ignore[arg-type]
+        return self._run(method, model, encoded)
 
 
-def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared) -> None:
-    store, advanced = Store(tmp_path), []
+def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, base, advanced, counting = Store(tmp_path), METHODS["base"], list[int](), Counting(monkeypatch)
+    counting.left = 2
     with pytest.raises(KeyboardInterrupt):
-        predict(store, prepared, Counting(METHODS["base"], fail_after=2), seed=0, advance=advanced.append)  # type: ignore[arg-type]
+        predict(store, prepared, base, seed=0, advance=advanced.append)
     assert advanced == [16, 16]
-    assert remaining(store, prepared, METHODS["base"], 0) == 80 - 32
-    resumed = Counting(METHODS["base"])
-    run = predict(store, prepared, resumed, seed=0, advance=advanced.append)  # type: ignore[arg-type]
-    assert resumed.texts == 80 - 32
+    assert remaining(store, prepared, base, 0) == 80 - 32
+    counting.left, counting.texts = -1, 0
+    run = predict(store, prepared, base, seed=0, advance=advanced.append)
+    assert counting.texts == 80 - 32
     assert advanced[2:] == [16] * 3
-    finished = Counting(METHODS["base"])
-    assert predict(store, prepared, finished, seed=1, advance=advanced.append) == run  # type: ignore[arg-type]
-    assert finished.texts == 0  # base has no seed: every seed is the same run
+    # base has no seed: every seed is the same run
+    assert predict(store, prepared, base, seed=1, advance=advanced.append) == run
+    assert counting.texts == 80 - 32
     assert len(advanced) == 5
-    assert remaining(store, prepared, METHODS["base"], 1) == 0
+    assert remaining(store, prepared, base, 1) == 0
     assert remaining(store, prepared, METHODS["uat"], 0) == 80
 
 
-def test_a_broken_piece_alone_is_computed_anew(tmp_path: Path, prepared: Prepared) -> None:
+def test_a_broken_piece_alone_is_computed_anew(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path)
     run = predict(store, prepared, METHODS["base"], seed=0)
     before = run.read().logits
     (run.directory / "_complete.json").unlink()
     run.piece_path(1).write_bytes(b"PAR1")
-    again = Counting(METHODS["base"])
-    assert predict(store, prepared, again, seed=0).read().logits.tolist() == before.tolist()  # type: ignore[arg-type]
-    assert again.texts == 16
+    counting = Counting(monkeypatch)
+    assert predict(store, prepared, METHODS["base"], seed=0).read().logits.tolist() == before.tolist()
+    assert counting.texts == 16
 
 
 def test_questions_need_an_option_for_each_label(checkpoint: Checkpoint, own_order: Alignment) -> None:

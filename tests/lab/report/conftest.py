@@ -26,6 +26,7 @@ from uatlite.lab.report import build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
+from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.bootstrap import Interval
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
@@ -66,7 +67,7 @@ def provenance(contender: Contender, task: str, split: str, rows: int) -> Proven
     method = contender.method
     recipe = RunRecipe(
         model="0" * 64, data=f"{task}/{split}", tokens="t", task=task, split=split, perturbation=None,
-        method=method.to_dict(), seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
+        method=method_to_dict(method), seed=0 if method.stochastic else None, columns=((0,), (1,)), uatlite="0.1.0",
     )  # fmt: skip
     return Provenance(
         recipe=recipe, method=method.name, passes=method.passes, model="a/model", source=f"{rows} drawn rows",
@@ -108,7 +109,7 @@ def write_evaluation(directory: Path) -> Path:
     results = Results(
         model="a/model", model_hash="0" * 64, contenders=tuple(c.name for c in CONTENDERS),
         methods={
-            c.name: {"method": c.method.to_dict(), "calibrator": c.calibrator, "cost": c.method.cost, "seeds": 1,
+            c.name: {"method": method_to_dict(c.method), "calibrator": c.calibrator, "cost": c.method.cost, "seeds": 1,
                      "seconds_per_text": 0.01}
             for c in CONTENDERS
         },

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from uatlite.lab.train.last_layer import fit_laplace, last_layer_posterior
-from uatlite.methods.last_layer import logit_covariance
+from uatlite.methods.trained import logit_covariance
 
 laplace = pytest.importorskip("laplace")
 pytestmark = pytest.mark.filterwarnings("ignore:By default `link_approx`")

@@ -12,7 +12,7 @@ from uatlite.errors import ConfigurationError, ModelError
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining, bounded_weights
 from uatlite.lab.train.recipe import MethodTraining, Recipe, Step, TrainingJob
-from uatlite.methods.last_layer import SNGP, VI_LAST_LAYER
+from uatlite.methods.trained import SNGP, VI_LAST_LAYER
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, spectral_norm
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
@@ -56,11 +56,11 @@ def test_sngp_replaces_the_head_of_every_family(
     fit(SMALL, model, batch)
     passes = SNGP.run(model, batch)
     assert passes.logits.shape == (1, 4, 3)
-    assert passes.margin_variance is not None
+    assert passes.variance is not None
     head = GaussianProcessHead.of(weights_for(model, "sngp").tensors)
     x = features(without_last_layer(model), batch)
     prior = head.features(x).square().sum(dim=-1)  # φᵀφ at prior variance 1
-    assert bool((passes.margin_variance > 0).all() and (passes.margin_variance < prior).all())
+    assert bool((passes.variance > 0).all() and (passes.variance[:, 0] < prior).all())
     torch.testing.assert_close(passes.logits[0], head(x))
     with pytest.raises(ModelError, match="run it with the method 'sngp'"):
         model(**batch)
@@ -145,8 +145,8 @@ def test_multiple_choice_gives_a_class_for_each_option(
     assert passes.logits.shape == (method.passes, 2, 4)
     alone = method.run(model, {name: value[1:] for name, value in batch.items()})
     torch.testing.assert_close(alone.logits, passes.logits[:, 1:], atol=1e-5, rtol=1e-4)
-    if passes.margin_variance is not None and alone.margin_variance is not None:
-        torch.testing.assert_close(alone.margin_variance, passes.margin_variance[1:], atol=1e-5, rtol=1e-3)
+    if passes.variance is not None and alone.variance is not None:
+        torch.testing.assert_close(alone.variance, passes.variance[1:], atol=1e-5, rtol=1e-3)
 
 
 @pytest.mark.parametrize("training", [SMALL, VariationalTraining()], ids=["sngp", "vi"])

@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.comparison import Resampling, Scores, compare
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, class_indices, class_probabilities, doubt_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.sampling import BASE
 from uatlite.metrics.bootstrap import Estimate, detection_estimates, difference
 from uatlite.metrics.ranking import Ranking
 from uatlite.metrics.selective import area_under_risk

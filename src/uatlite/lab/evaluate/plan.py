@@ -61,7 +61,7 @@ class Contender:
     @property
     def fitted(self) -> bool:
         """Whether it needs calibration rows: for its calibrator, or because its method learns from their texts."""
-        return self.calibrated or self.method.tunable
+        return self.calibrated or self.method.learns
 
 
 def parse_contender(text: str) -> Contender:
@@ -229,7 +229,7 @@ class Plan:
             return ()
         calibrated = {contender.method.name for contender in self.contenders if contender.calibrated}
         alone = [contender.method for contender in self.contenders if contender.method.name not in calibrated]
-        natural = ((method, NATURAL_CALIBRATORS.get(str(method.to_dict()["method"]))) for method in alone)
+        natural = ((method, NATURAL_CALIBRATORS.get(method.key)) for method in alone)
         return tuple(Contender(method, calibrator).name for method, calibrator in natural if calibrator is not None)
 
     @property

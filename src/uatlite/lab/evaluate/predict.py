@@ -17,6 +17,7 @@ from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.registry import method_to_dict
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.weights import attached
@@ -67,7 +68,7 @@ class Models:
         """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
         if not method.trained:
             return self.plain
-        key = str(method.to_dict()["method"])
+        key = method.key
         if key not in self.trained:
             there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
             raise ModelError(
@@ -124,11 +125,11 @@ def learn(
 
     `run` gives what another method says of those texts, for instance from a store; without it the model runs.
     """
-    if not method.tunable:
+    if not method.learns:
         return method, calibration
     tokens = calibration.tokens
     run = run or partial(run_tokens, calibration.checkpoint.model, tokens=tokens)
-    tuned = method.tuned(CalibrationRows(np.zeros(len(tokens), dtype=np.int64), run))
+    tuned = method.learn(CalibrationRows(len(tokens), run))
     variance = None if tuned.outputs is None else tuned.outputs.given_variance
     left_out = calibration.left_out if variance is None else {**calibration.left_out, method.name: variance}
     return tuned.method, replace(calibration, left_out=left_out)
@@ -170,7 +171,7 @@ def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
         task=prepared.task,
         split=prepared.dataset.split,
         perturbation=prepared.perturbation,
-        method=method.to_dict(),
+        method=method_to_dict(method),
         seed=seed if method.stochastic else None,
         columns=prepared.alignment.columns,
         uatlite=version("uatlite"),
@@ -212,7 +213,7 @@ def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
         ids=tuple(example.id for example in examples),
         labels=np.array(labels, dtype=np.int32),
         logits=found.logits.astype(np.float32),
-        margin_variance=None if variance is None else variance.astype(np.float32),
+        margin_variance=None if variance is None else variance[:, 0].astype(np.float32),
         seconds=seconds,
         representations=None if read is None else read.astype(np.float32),
     )

@@ -34,6 +34,7 @@ from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.suite import NoDisplay, ProgressDisplay
 from uatlite.methods.method import Method
+from uatlite.methods.registry import method_to_dict
 from uatlite.text.tasks import load
 from uatlite.trust.grouped import GroupedRule
 from uatlite.values import check_share
@@ -69,7 +70,7 @@ class AnswerPlan:
                 f"{self.test.task.name}."
             )
         for one in self.contenders:
-            if one.method.tunable and not one.calibrated:
+            if one.method.learns and not one.calibrated:
                 raise ConfigurationError(
                     f"{one.name} learns from calibration rows; compare its calibrated form, {one.name}+{ANSWERS}."
                 )
@@ -211,7 +212,7 @@ def _about(contender: AnswerContender, model: str, runs: _Runs, texts: int) -> d
     passes = [int(found.passes.sum()) for seed in runs.found for found in seed]
     backward = runs.method.cost - runs.method.passes
     return {
-        "method": contender.method.to_dict(),
+        "method": method_to_dict(contender.method),
         "model": model,
         "calibrator": ANSWERS if contender.calibrated else "none",
         "cost": sum(passes) / (len(runs.found) * texts) + backward,

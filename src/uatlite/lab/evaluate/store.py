@@ -141,7 +141,7 @@ class StoredPredictions:
     @property
     def passes(self) -> PassLogits:
         """The logits as calibrators take them, in double precision."""
-        variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)
+        variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)[:, None]
         read = None if self.representations is None else self.representations.astype(np.float64)
         return PassLogits(self.logits.astype(np.float64), variance, read)
 

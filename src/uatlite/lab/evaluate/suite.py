@@ -22,6 +22,7 @@ from uatlite.lab.evaluate.predict import Models, Prepared, learn, predict, prepa
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.store import Store, StoredPredictions
 from uatlite.methods.method import Method
+from uatlite.methods.registry import method_to_dict
 from uatlite.model.load import Checkpoint
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
@@ -270,7 +271,7 @@ def _run_keys(runs: Sequence[StoredPredictions]) -> tuple[str, ...]:
 def _about(contender: Contender, method: Method, runs: Sequence[StoredPredictions]) -> dict[str, Any]:
     rows = sum(len(run.ids) for run in runs)
     return {
-        "method": contender.method.to_dict(),
+        "method": method_to_dict(contender.method),
         "model": runs[0].provenance.model,
         "calibrator": contender.calibrator,
         "cost": float(method.cost),

@@ -31,7 +31,7 @@ from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.methods import METHOD_TRAININGS
 from uatlite.lab.train.recipe import PLAIN
 from uatlite.methods.method import Method
-from uatlite.methods.registry import equivalent_on, parse_method
+from uatlite.methods.registry import method_to_dict, parse_method
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
@@ -113,7 +113,7 @@ class Artifacts:
 
     def fine_tunings(self, spec: CellSpec) -> list[FineTuning]:
         """The models of a cell, one for each seed."""
-        method = str(parse_contender(spec.contender).method.to_dict()["method"])
+        method = parse_contender(spec.contender).method.key
         training = METHOD_TRAININGS.get(method, PLAIN)
         backbone = self.settings.backbone_of(spec.backbone)
         allowed = [self.settings.seeds, spec.seeds, None if training is PLAIN else self.settings.trained_seeds]
@@ -196,13 +196,13 @@ class Artifacts:
             method, calibration = self._learned(job)
             at_home = calibration is not None and job == replace(job, on=f"{job.fit.task}/{CALIBRATION}", rows=None)
             prepared = calibration if at_home and calibration else self.prepared(job)
-            found.append((prepared, equivalent_on(method, prepared.checkpoint.model), job.fit.seed))
+            found.append((prepared, method, job.fit.seed))
         return found
 
     def _learned(self, job: PredictionJob) -> tuple[Method, Prepared | None]:
         """The method of a job and, if it learned from the calibration texts of its model, those."""
         method = parse_method(job.method)
-        if not method.tunable:
+        if not method.learns:
             return method, None
         if (job.fit, job.method) not in self._lessons:
             home = PredictionJob(job.fit, job.method, f"{job.fit.task}/{CALIBRATION}")
@@ -219,7 +219,7 @@ class Artifacts:
             values = {one.name: getattr(said, one.name) for one in fields(PassLogits)}
             return {name: value for name, value in values.items() if value is not None}
 
-        said = self.cached("said", fit, [method.to_dict(), prepared.dataset.fingerprint], compute)
+        said = self.cached("said", fit, [method_to_dict(method), prepared.dataset.fingerprint], compute)
         return PassLogits(**said)
 
     def predict(self, job: PredictionJob, advance: Callable[[float], None]) -> None:

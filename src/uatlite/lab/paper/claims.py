@@ -301,4 +301,4 @@ def _own(table: FilledTable, grid: Grid) -> Iterator[OwnResult]:
 
 
 def _method(contender: str) -> str:
-    return str(parse_contender(contender).method.to_dict()["method"])
+    return parse_contender(contender).method.key

@@ -27,6 +27,7 @@ from uatlite.lab.paper.datasets import subset_ids
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.measurement import mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
+from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.metric import Statistic
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
@@ -190,7 +191,7 @@ def token_signals(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> A
     """
     method, config = parse_contender(spec.contender).method, config_of(spec, job.fit)
     job = replace(job, rows=spec.rows)
-    identity = [job, method.to_dict(), artifacts.dataset(job).fingerprint]
+    identity = [job, method_to_dict(method), artifacts.dataset(job).fingerprint]
     return artifacts.cached("tokens", job.fit, identity, lambda: _compute_signals(job, config, artifacts))
 
 
@@ -285,7 +286,7 @@ def _probe(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:
         summary = predict(run_tokens(checkpoint.model, method, text_tokens(spec, checkpoint)).logits)
         return {"confidence": summary.confidence[0], "information": summary.mutual_information[0]}
 
-    return artifacts.cached("probe", fit, [fit, method.to_dict(), fit.seed, spec.text], compute)
+    return artifacts.cached("probe", fit, [fit, method_to_dict(method), fit.seed, spec.text], compute)
 
 
 # ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────

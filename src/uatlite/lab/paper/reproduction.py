@@ -17,7 +17,7 @@ from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaratio
 from uatlite.lab.paper.grid import Grid, Reasons, fill, measure_of
 from uatlite.lab.paper.models import FineTuning
 from uatlite.lab.paper.scores import Learning, learning_of, learning_spec
-from uatlite.methods.one_pass import BASE
+from uatlite.methods.sampling import BASE
 from uatlite.model.load import backbone_directory
 from uatlite.text.hub import UNREACHED, hub_was_missed
 from uatlite.text.tasks import data_directory
