@@ -59,12 +59,12 @@ def make_minilm(directory: Path) -> None:
 
 def rate(place: Path, count: int) -> float:
     from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.scoring.job import Job, Progress
+    from uatlite.scoring.job import Job, Tally
     from uatlite.scoring.on_ray import Cluster, score_file
 
     times: list[tuple[float, int]] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: Tally) -> None:
         times.append((time.perf_counter(), progress.rows))
 
     load = partial(UncertaintyClassifier.from_pretrained, str(place / "model"))

@@ -18,7 +18,7 @@ from uatlite import __version__
 from uatlite.classifier.reasons import ABSTAINING, REASONS
 from uatlite.cli import main
 from uatlite.cli.bars import ScoringBar, describe
-from uatlite.scoring.job import Progress
+from uatlite.scoring.job import Tally
 
 
 def run(*arguments: object) -> int:
@@ -236,9 +236,9 @@ def test_sites_lists_every_site(model: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_the_bar_says_speed_time_left_and_shares() -> None:
-    scored = Progress(rows=60, rejected=4, abstained=15, resumed=14)
+    scored = Tally(rows=60, rejected=4, abstained=15, resumed=14)
     assert describe(scored, 10.0, 114) == "5 rows/s, 0:00:10 left, 25.0% abstained, 4 rejected"
-    assert describe(Progress(rows=10), 2.0, None) == "5 rows/s"
+    assert describe(Tally(rows=10), 2.0, None) == "5 rows/s"
     with ScoringBar(Console(force_terminal=True, file=open("/dev/null", "w")), 114) as bar:
         bar.show(scored)
 

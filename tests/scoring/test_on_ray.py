@@ -36,10 +36,10 @@ def job(tmp_path: Path) -> Job:
     return Job(str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl")
 
 
-def begun(load: Load, job: Job) -> tuple[ScoringRun, dict[str, object]]:
-    predictor = load().predictor()
-    record = job.record(predictor)
-    return ScoringRun(job, record, predictor.calibration), record
+def begun(load: Load, job: Job) -> ScoringRun:
+    run = ScoringRun(job, load().predictor())
+    run.begin()
+    return run
 
 
 def handed(scorer: object, *texts: str, number: int = 0) -> object:
@@ -49,15 +49,14 @@ def handed(scorer: object, *texts: str, number: int = 0) -> object:
 
 
 def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
-    run, record = begun(load, job)
-    scorer = on_ray.Scorer(load, job, record)
+    run = begun(load, job)
+    scorer = on_ray.Scorer(load, job, run.record)
     first = handed(scorer, "a1 a2", "a3")
     part = run.parts.path(0).read_bytes()
     again = handed(scorer, "a1 a2", "a3")
-    assert (first.counts, first.resumed, again.resumed) == (again.counts, False, True)  # type: ignore[attr-defined]
-    assert first.sample.positions.tolist() == again.sample.positions.tolist() == [0, 1]  # type: ignore[attr-defined]
-    assert first.sample.scores.tolist() == again.sample.scores.tolist()  # type: ignore[attr-defined]
-    assert first.sample.scope.tolist() == again.sample.scope.tolist()  # type: ignore[attr-defined]
+    assert again.tally == replace(first.tally, resumed=2)  # type: ignore[attr-defined]
+    for name in ("positions", "scores", "scope"):
+        assert getattr(first, name).tolist() == getattr(again, name).tolist()
     assert run.parts.path(0).read_bytes() == part
     with pytest.raises(StoreError, match="has changed since"):
         handed(scorer, "a1 a2", "a4")

@@ -17,7 +17,7 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.products import load_product
 from uatlite.errors import DataError
 from uatlite.scoring import blocks
-from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import score_file as score_locally
 from uatlite.text.schema import Layout
 
@@ -57,7 +57,7 @@ def test_the_same_bytes_as_the_local_engine(
     broken = ['{"id": "x", "text": ""}', '{"id": "y", "text": "a1 a2", "stars": 4.5}', "{broken"]
     (tmp_path / "many" / "b.jsonl").write_text("\n".join(broken))
     job = Job(str(tmp_path / "many"), Path("out.parquet"), LAYOUT)
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     for name in ("local", "ray"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
@@ -99,7 +99,7 @@ def test_a_worker_that_is_killed_costs_no_row(
     source = str(rows_to_score(12 * BLOCK))
     killed: list[int] = []
 
-    def kill_once(progress: Progress) -> None:
+    def kill_once(progress: Tally) -> None:
         if not killed:
             killed.extend(descendants(os.getpid(), "Scorer"))
             for pid in killed:
@@ -156,7 +156,7 @@ def test_a_driver_that_is_killed_is_resumed_with_each_row_once(
     process.communicate()
     assert not output.exists()
     _wait_until_gone(workers)
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     by_ray(load, Job(str(source), output, LAYOUT, resume=True), 1, on_progress=seen.append)
     assert seen[-1].rows == 40 * BLOCK
     assert 0 < seen[-1].resumed < 40 * BLOCK

@@ -21,7 +21,7 @@ from uatlite.classifier.settings import Settings, tokenizer_fingerprint
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.model.load import model_hash
 from uatlite.scoring.blocks import open_rows
-from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import ShiftMonitor, hashed, score_file
 from uatlite.text.examples import text_fault
 from uatlite.text.rows import Row, read_rows
@@ -53,7 +53,7 @@ def test_the_output_is_what_predict_says_in_the_order_of_the_input(
 ) -> None:
     texts = made_texts(3 * small_blocks + 5)
     job = Job(str(write_jsonl(tmp_path / "in.jsonl", texts)), tmp_path / "out.jsonl")
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     summary = score_file(classifier, job, seen.append)
     rows = read(job.output)
     assert [row["id"] for row in rows] == [f"r{place}" for place in range(len(texts))]
@@ -260,7 +260,7 @@ def test_a_broken_part_is_scored_again(
     job = Job(str(source), tmp_path / "out.jsonl")
     interrupted(classifier, job, 2 * small_blocks)
     (tmp_path / "out.jsonl.unfinished" / "part-000000.jsonl").write_text('["counts", {}]\n["row"')
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     score_file(classifier, replace(job, resume=True), seen.append)
     assert [progress.resumed for progress in seen] == [0, 16, 16]
     assert len(read(job.output)) == 3 * small_blocks
@@ -271,7 +271,7 @@ class Stop(Exception):
 
 
 def interrupted(classifier: UncertaintyClassifier, job: Job, after: int) -> None:
-    def stop(progress: Progress) -> None:
+    def stop(progress: Tally) -> None:
         if progress.seen >= after:
             raise Stop
 
@@ -290,6 +290,14 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
         score_file(classifier, job)
     with pytest.raises(StoreError, match="belongs to another run: columns differ"):
         score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("id",)), resume=True))
+    calibration = classifier.calibration_
+    assert calibration is not None
+    assert calibration.scope is not None
+    stricter = replace(calibration.scope, false_alarm=0.2)  # as after another --false-alarm
+    classifier.calibration_ = replace(calibration, scope=stricter)
+    with pytest.raises(StoreError, match="belongs to another run: calibration differ"):
+        score_file(classifier, Job(str(source), job.output, resume=True))
+    classifier.calibration_ = calibration
     changed = source.read_text().replace("a1", "a2")
     whole = source.read_text()
     source.write_text(changed)
@@ -299,7 +307,7 @@ def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
     with pytest.raises(StoreError, match="has changed since"):
         score_file(classifier, Job(str(source), job.output, resume=True))
     source.write_text(whole)
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     score_file(classifier, Job(str(source), job.output, resume=True), seen.append)
     assert [progress.resumed for progress in seen] == [16, 32, 32, 32]
     score_file(classifier, Job(str(source), tmp_path / "once.jsonl"))
@@ -342,7 +350,7 @@ def test_a_killed_run_goes_on_with_each_row_exactly_once(
         process.communicate()
         assert not output.exists()
         done = 0
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     score_file(classifier, Job(str(source), output, resume=True), seen.append)
     assert seen[-1].rows == 9 * small_blocks
     assert seen[-1].resumed >= 5 * small_blocks

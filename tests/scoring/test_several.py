@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from uatlite.classifier.products import load_product
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import DataError
-from uatlite.scoring.job import Job, Progress
+from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import score_file
 from uatlite.text.schema import Layout
 
@@ -61,15 +62,31 @@ def test_a_resumed_run_gives_the_same_bytes(
     whole, killed = (Job(source, tmp_path / f"{name}.{suffix}", LAYOUTS[kind]) for name in ("whole", "killed"))
     score_file(product, whole)
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: Tally) -> None:
         if progress.seen >= 2 * small_blocks:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         score_file(product, killed, stop)
     assert not killed.output.exists()
-    seen: list[Progress] = []
+    seen: list[Tally] = []
     score_file(product, Job(source, killed.output, LAYOUTS[kind], resume=True), seen.append)
     assert max(progress.resumed for progress in seen) > 0
     assert killed.output.read_bytes() == whole.output.read_bytes()
     assert killed.rejects_path.read_bytes() == whole.rejects_path.read_bytes()
+
+
+def test_a_rule_for_recall_alone_counts_as_a_rule(several: dict[str, Path], several_rows: Rows, tmp_path: Path) -> None:
+    tagger = UncertaintyTagger.from_pretrained(several["entities"])
+    texts = [
+        json.loads(line)["tokens"] for line in several_rows("entities", 80).read_text().splitlines() if "id" in line
+    ]
+    found = tagger.predict(texts, check_shift=False)
+    tagger.calibrate(texts, [[(e.start, e.end, e.label) for e in one.entities] for one in found], target_recall=0.3)
+    job = Job(str(several_rows("entities", 20)), tmp_path / "out.jsonl", LAYOUTS["entities"])
+    summary = score_file(tagger, job)
+    rows = [json.loads(line) for line in job.output.read_text().splitlines()]
+    assert summary.abstained == sum(row["abstain"] for row in rows)
+    assert "abstained (" in summary.describe()[0]
+    assert summary.promise is not None
+    assert summary.promised is True

@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
-    from uatlite.scoring.job import Progress as Scored
+    from uatlite.scoring.job import Tally
 
 
 class Bar:
@@ -43,13 +43,13 @@ class ScoringBar(Bar):
         self._task = self._progress.add_task("rows", total=total, note="loading")
         self._begun = time.monotonic()
 
-    def show(self, scored: "Scored") -> None:
+    def show(self, scored: "Tally") -> None:
         """Move the bar to where the run is."""
         note = describe(scored, time.monotonic() - self._begun, self._total)
         self._progress.update(self._task, completed=scored.seen, note=note)
 
 
-def describe(scored: "Scored", seconds: float, total: int | None) -> str:
+def describe(scored: "Tally", seconds: float, total: int | None) -> str:
     """The figures beside the bar: '312 rows/s, 0:01:04 left, 12.5% abstained, 3 rejected'."""
     speed = (scored.seen - scored.resumed) / seconds if seconds > 0 else 0.0
     notes = [f"{speed:,.0f} rows/s"]

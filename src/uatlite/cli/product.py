@@ -92,7 +92,7 @@ def predict(
     stopped = "Stopped. Finished rows are kept; the same command with --resume continues."
     with shared.resumable(console, stopped), ScoringBar(console, total) as bar:
         summary = score(bar.show)
-    if summary.promises_nothing:
+    if summary.promised is False:
         console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
     for line in summary.describe():
         console.print(line)

@@ -1,14 +1,19 @@
-"""The values of a scoring run: the job, its progress, and the summary written beside the output."""
+"""The values of a scoring run: the job, the counts so far, and the summary written beside the output."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.reasons import ABSTAINING
+from uatlite.codec import NOT_STORED, dump, load
 from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import ShiftReport
@@ -43,8 +48,8 @@ class Job:
     @property
     def named(self) -> tuple[str, ...]:
         """Columns that the input must have besides the text: those to keep, and the id where its column was chosen."""
-        own_id = self.layout.id
-        return self.kept if own_id is None or own_id == Layout().id else (*self.kept, own_id)
+        id = self.layout.id
+        return self.kept if id is None or id == Layout().id else (*self.kept, id)
 
     @property
     def review_path(self) -> Path:
@@ -65,53 +70,50 @@ class Job:
 
     def record(self, predictor: Predictor) -> dict[str, Any]:
         """Everything that decides the output except the rows, as plain JSON values."""
-        learned = {} if predictor.calibration is None else predictor.calibration.to_dict()
+        calibration = predictor.calibration
         record: dict[str, Any] = {
             "input": self.source,
             "columns": {**asdict(self.layout), "meta": self.kept},
             "model": predictor.model_hash,
             "settings": predictor.settings.to_dict(),
-            "calibration": {name: learned.get(name) for name in ("calibrator", "rule", "label_sets")},
+            "calibration": None if calibration is None else calibration_digest(calibration),
         }
-        if "extra" in learned:  # of products with several answers a text
-            record["calibration"]["extra"] = learned["extra"]
         plain: dict[str, Any] = json.loads(json.dumps(record))  # tuples as lists, as they are on disk
         return plain
 
 
-@dataclass(frozen=True)
-class PartCounts:
-    """The first line of a part: the digest of its block, and how many rows it has of each kind."""
-
-    digest: str
-    rows: int
-    rejected: int
-    abstained: int
-    truncated_texts: int
-    truncated_tokens: int
-    reasons: Mapping[str, int]
-    """how many rows have each reason"""
+def calibration_digest(calibration: CalibrationRecord) -> str:
+    """SHA-256 of all that calibration learned, as it is stored: calibrator, rules, scope, what a shift is told by."""
+    digest = hashlib.sha256(json.dumps(calibration.to_dict(), sort_keys=True).encode())
+    for name, array in sorted(calibration.to_arrays().items()):
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Rows done so far; `resumed` of them, rejects counted, were done by an earlier run."""
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """Counts of rows of the input; the sum of two is the counts over both."""
 
     rows: int = 0
+    """rows of output"""
     rejected: int = 0
-    abstained: int = 0
+    abstained: int | None = None
+    """None without an abstention rule"""
     truncated_texts: int = 0
     truncated_tokens: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
-    resumed: int = 0
+    """how many rows have each reason"""
+    resumed: int = field(default=0, metadata=NOT_STORED)
+    """rows, rejects counted, that an earlier run did"""
 
-    def after(self, counts: PartCounts, *, resumed: bool) -> "Progress":
-        """The progress with one more part."""
-        names = ("rows", "rejected", "abstained", "truncated_texts", "truncated_tokens")
-        added = {name: getattr(self, name) + getattr(counts, name) for name in names}
-        before = counts.rows + counts.rejected if resumed else 0
-        reasons = Counter(self.reasons) + Counter(counts.reasons)
-        return replace(self, **added, reasons=dict(reasons), resumed=self.resumed + before)
+    def __add__(self, other: "Tally") -> "Tally":
+        known = [count for count in (self.abstained, other.abstained) if count is not None]
+        summed = ("rows", "rejected", "truncated_texts", "truncated_tokens", "resumed")
+        return Tally(
+            **{name: getattr(self, name) + getattr(other, name) for name in summed},
+            abstained=sum(known) if known else None,
+            reasons=dict(Counter(self.reasons) + Counter(other.reasons)),
+        )
 
     @property
     def seen(self) -> int:
@@ -119,50 +121,37 @@ class Progress:
         return self.rows + self.rejected
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, kw_only=True)
+class Summary(Tally):
     """The outcome of a run: counts of rows, the shift report, and the record of the job."""
 
     job: Mapping[str, Any]
-    rows: int
-    """rows of output"""
-    rejected: int
-    abstained: int | None
-    """None without an abstention rule"""
-    truncated_texts: int
-    truncated_tokens: int
-    reasons: Mapping[str, int]
-    """how many rows have each reason"""
     shift: ShiftReport | None
     promise: str | None
-    """what the rule promises for rows like the calibration rows"""
+    """what the rules promise for rows like the calibration rows, or which of them promise nothing"""
+    promised: bool | None
+    """whether all that was asked for can be promised; None without a rule"""
     rejects: str | None
     """the file that lists the rejected rows; None without any"""
 
     @property
     def calibrated(self) -> bool:
         """Whether the classifier was calibrated."""
-        return self.job["calibration"]["calibrator"] is not None
-
-    @property
-    def promises_nothing(self) -> bool:
-        """Whether there is a rule, and it abstains on all because nothing can be promised."""
-        rule = self.job["calibration"]["rule"]
-        return rule is not None and not rule["promised"]
+        return self.job["calibration"] is not None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the shift report with its verdict in words."""
-        values = asdict(self)
+        values: dict[str, Any] = dump(self)
         if self.shift is not None:
-            values["shift"] = {"verdict": self.shift.describe(), **self.shift.to_dict()}
+            values["shift"] = {"verdict": self.shift.describe(), **values["shift"]}
         return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Summary":
         """The summary that `to_dict` described."""
-        shift = values["shift"]
-        report = None if shift is None else ShiftReport(**{name: shift[name] for name in shift if name != "verdict"})
-        return cls(**{**values, "shift": report})
+        shift = values.get("shift")
+        report = None if shift is None else {name: shift[name] for name in shift if name != "verdict"}
+        return load(cls, {**values, "shift": report}, advice="score again, with --overwrite.")
 
     def describe(self) -> list[str]:
         """Lines for a terminal."""

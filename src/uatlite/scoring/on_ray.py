@@ -26,8 +26,8 @@ from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
 from uatlite.scoring.blocks import BLOCK_ROWS, Block, TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Summary
-from uatlite.scoring.parts import Parts, ScoredBlock, score_block
-from uatlite.scoring.run import OnProgress, ScoringRun, check_output, finished
+from uatlite.scoring.parts import Parts
+from uatlite.scoring.run import OnProgress, ScoredBlock, ScoringRun, check_output, score_block
 from uatlite.text.files import STDIN
 
 try:
@@ -80,7 +80,7 @@ def score_file(
     load: Load,
     job: Job,
     cluster: Cluster,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = lambda tally: None,
     *,
     block_rows: int = BLOCK_ROWS,
 ) -> Summary:
@@ -94,14 +94,14 @@ def score_file(
     open_rows(job)  # an unreadable input or a missing column is an error before the model is loaded
     classifier = load(device="cpu")
     predictor = classifier.predictor()
-    record = job.record(predictor)
-    if (summary := finished(job, record)) is not None:
+    run = ScoringRun(job, predictor)
+    if (summary := run.finished()) is not None:
         return summary
     with connected(cluster) as workers:
-        run = ScoringRun(job, record, predictor.calibration)
+        run.begin()
         everywhere = replace(job, input=job.source, output=job.output.absolute())
         read = partial(_read_blocks, everywhere, TextShape.of(classifier), block_rows)
-        for scored in worker_results(read, Scorer, (load, everywhere, record), cluster=cluster, workers=workers):
+        for scored in worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers):
             on_progress(run.add(scored))
     return run.finish()
 
@@ -138,8 +138,8 @@ class Scorer(Worker):
 
     def _check_model(self) -> None:
         """The same path may hold another model on this machine than on the driver's."""
-        own = self._job.record(self._predictor)
-        if differs := [name for name in own if own[name] != self._record[name]]:
+        here = self._job.record(self._predictor)
+        if differs := [name for name in here if here[name] != self._record[name]]:
             raise ModelError(
                 f"On {socket.gethostname()} another classifier was loaded than on the driver: {', '.join(differs)} "
                 "differ. Give every machine the same files."

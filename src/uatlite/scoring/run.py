@@ -4,28 +4,35 @@ A killed run is resumed: it reads its input again, compares the digests of its b
 and scores the blocks that are missing. The output is written when all parts are there, whole or not at all.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from uatlite.classifier.entities import ENTITY_EXAMPLE
-from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.predictions import MEASURES
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.errors import StoreError, check_choice
-from uatlite.scoring.blocks import TextShape, blocks, open_rows, read_items
-from uatlite.scoring.job import Job, Progress, Summary
-from uatlite.scoring.parts import Parts, ScoredBlock, score_block
+from uatlite.scoring.blocks import Block, TextShape, blocks, open_rows, read_items
+from uatlite.scoring.job import Job, Summary, Tally
+from uatlite.scoring.parts import Part, Parts
+from uatlite.scoring.parts import Row as OutputRow
+from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.text.files import format_of
 from uatlite.text.pieces import read_record, write_record
 from uatlite.text.rows import Reject, Row
 from uatlite.text.write import WRITERS, row_writer
 from uatlite.trust.shift import ShiftReference, ShiftReport
+from uatlite.values import Example, Floats, Integers
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[Tally], None]
 
 NUMBERS = (*MEASURES, "above_threshold")
 """Columns of numbers that may be empty in the first rows and not in later ones."""
@@ -38,7 +45,7 @@ SAMPLE = 10_000
 def score_file(
     classifier: Product[Any],
     job: Job,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress = lambda tally: None,
     *,
     rows: Iterator[Row | Reject] | None = None,
 ) -> Summary:
@@ -48,11 +55,11 @@ def score_file(
     """
     check_output(job)
     predictor = classifier.predictor()
-    record = job.record(predictor)
-    if (summary := finished(job, record)) is not None:
+    run = ScoringRun(job, predictor)
+    if (summary := run.finished()) is not None:
         return summary
     rows = open_rows(job) if rows is None else rows
-    run = ScoringRun(job, record, predictor.calibration)
+    run.begin()
     for block in blocks(read_items(rows, TextShape.of(classifier), job)):
         on_progress(run.add(score_block(predictor, block, run.parts, job)))
     return run.finish()
@@ -65,57 +72,114 @@ def check_output(job: Job) -> None:
         raise _exists(job)
 
 
-def finished(job: Job, record: Mapping[str, Any]) -> Summary | None:
-    """The summary of an output that an earlier run of the same job finished; None where there is work to do."""
-    if not job.output.exists() or job.overwrite or Parts(job.output).directory.exists():
-        return None
-    values = read_record(job.summary_path)
-    if values is None or values.get("job") != record:
-        raise _exists(job)
-    return Summary.from_dict(values)
-
-
 def _exists(job: Job) -> StoreError:
     return StoreError(f"{job.output} exists; give another name, or --overwrite to replace it.")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredBlock:
+    """A block whose part is on disk: its counts, and what a shift is told by, (rows,) each."""
+
+    tally: Tally
+    positions: Integers
+    """of the rows in the input"""
+    scores: Floats | None
+    """None where there are no calibration rows to compare with"""
+    scope: Floats | None
+    """p-values of being in scope; None where these are not known"""
+
+
+def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
+    """Write the part of a block, unless it is there already; a part of other rows is an error."""
+    digest = block.digest
+    part = parts.read(block.number)
+    if part is not None:
+        if part.digest != digest:
+            raise parts.changed(job.input)
+        return _scored_block(predictor, block, replace(part.tally, resumed=part.tally.seen), part.rows)
+    examples = block.examples
+    predictions = predictor.predict([example.text for example in examples])
+    tally = Tally(
+        rows=len(examples),
+        rejected=len(block.rejects),
+        abstained=int(predictions.abstain.sum()) if predictions.rules else None,
+        truncated_texts=predictions.truncated_texts,
+        truncated_tokens=predictions.truncated_tokens,
+        reasons=dict(Counter(predictions.reasons)),
+    )
+    rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
+    parts.write(block.number, Part(digest, tally, rows, [reject.as_row() for reject in block.rejects]))
+    return _scored_block(predictor, block, tally, rows)
+
+
+def _row(example: Example, prediction: OutputRow, job: Job) -> OutputRow:
+    """A row of output: the id, the kept columns, the prediction."""
+    row: OutputRow = {"id": example.id}
+    for column in job.kept:
+        value = example.meta.get(column)
+        if isinstance(value, float) and not math.isfinite(value):
+            value = None  # a table's missing number, which JSON cannot write
+        if format_of(job.output) == "parquet" and value is not None and not isinstance(value, str):
+            value = json.dumps(value, default=str)  # a Parquet column has one type, and a later row may have another
+        row[f"{INPUT_PREFIX}{column}" if column in {"id", *prediction} else column] = value
+    return row | prediction
+
+
+def _scored_block(predictor: Predictor, block: Block, tally: Tally, rows: Sequence[OutputRow]) -> ScoredBlock:
+    shift = None if predictor.calibration is None else predictor.calibration.shift
+    positions = [block.first + i for i, item in enumerate(block.items) if isinstance(item, Example)]
+    scores = None if shift is None else np.array([ScoredRow(row).score(shift.score) for row in rows])
+    scope = np.array([row["scope"] for row in rows]) if rows and "scope" in rows[0] else None
+    return ScoredBlock(tally, np.array(positions, dtype=np.int64), scores, scope)
 
 
 class ScoringRun:
     """A job under way: counts the scored blocks, in any order and from any process, and writes the output."""
 
-    def __init__(self, job: Job, record: Mapping[str, Any], calibration: CalibrationRecord | None) -> None:
+    def __init__(self, job: Job, predictor: Predictor) -> None:
+        self.record = job.record(predictor)
         self.parts = Parts(job.output)
-        self.parts.open(record, resume=job.resume, overwrite=job.overwrite)
         self._job = job
-        self._record = record
-        self._rule = None if calibration is None else calibration.rule
+        calibration = predictor.calibration
+        self._rules = () if calibration is None else calibration.rules
         self._monitor = ShiftMonitor(None if calibration is None else calibration.shift)
-        self._progress = Progress()
+        self._tally = Tally(abstained=0 if self._rules else None)
         self._blocks = 0
 
-    def add(self, scored: ScoredBlock) -> Progress:
+    def finished(self) -> Summary | None:
+        """The summary of an output that an earlier run of the same job finished; None where there is work to do."""
+        job = self._job
+        if not job.output.exists() or job.overwrite or self.parts.directory.exists():
+            return None
+        values = read_record(job.summary_path)
+        if values is None or values.get("job") != self.record:
+            raise _exists(job)
+        return Summary.from_dict(values)
+
+    def begin(self) -> None:
+        """Make the directory of parts, or continue that of the same job."""
+        self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
+
+    def add(self, scored: ScoredBlock) -> Tally:
         """Count a block whose part is on disk."""
-        if scored.sample is not None:
-            self._monitor.add(scored.sample.positions, scored.sample.scores, scored.sample.scope)
-        self._progress = self._progress.after(scored.counts, resumed=scored.resumed)
+        if scored.scores is not None and len(scored.scores):
+            self._monitor.add(scored.positions, scored.scores, scored.scope)
+        self._tally = self._tally + scored.tally
         self._blocks += 1
-        return self._progress
+        return self._tally
 
     def finish(self) -> Summary:
         """Write the output, once every block of the input was added."""
         if len(self.parts) != self._blocks:
             raise self.parts.changed(self._job.input)
-        progress = self._progress
+        broken = [rule for rule in self._rules if not rule.promised]
         summary = Summary(
-            job=self._record,
-            rows=progress.rows,
-            rejected=progress.rejected,
-            abstained=None if self._rule is None else progress.abstained,
-            truncated_texts=progress.truncated_texts,
-            truncated_tokens=progress.truncated_tokens,
-            reasons=progress.reasons,
+            **vars(self._tally),
+            job=self.record,
             shift=self._monitor.report(),
-            promise=None if self._rule is None else self._rule.describe(),
-            rejects=str(self._job.rejects_path) if progress.rejected else None,
+            promise=" ".join(rule.describe() for rule in broken or self._rules) or None,
+            promised=not broken if self._rules else None,
+            rejects=str(self._job.rejects_path) if self._tally.rejected else None,
         )
         _write_output(self.parts, self._job, summary)
         return summary

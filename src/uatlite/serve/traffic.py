@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.errors import UATLiteError
-from uatlite.scoring.parts import measures_of, shift_scores
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
@@ -52,8 +52,8 @@ class Readings:
     @classmethod
     def of(cls, score: str, rows: list[dict[str, Any]]) -> Self:
         """The readings of one prediction or more, each `as_row()`; `score` is the name of what tells a shift."""
-        measures = measures_of(rows)
-        return cls(rows, shift_scores(score, measures), measures.scope)
+        scope = np.array([row["scope"] for row in rows]) if "scope" in rows[0] else None
+        return cls(rows, np.array([ScoredRow(row).score(score) for row in rows]), scope)
 
 
 @lru_cache(maxsize=1)
