@@ -79,7 +79,7 @@ def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> U
     texts = random_texts(200, seed=4)
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
     gold = np.random.default_rng(0).random((len(texts), 1)) < chances
-    return made.calibrate(texts, gold, target_precision=0.8)
+    return made.calibrate(texts, gold, target_precision=0.8, menu=True)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +94,7 @@ def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Un
     for entities in found.entities:
         right = generator.random(len(entities)) < [one.confidence for one in entities]
         gold.append([(one.start, one.end, one.label) for one, kept in zip(entities, right, strict=True) if kept])
-    return made.calibrate(found.texts, gold, target_risk=0.3)
+    return made.calibrate(found.texts, gold, target_risk=0.3, menu=True)
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from starlette.types import Message, Receive
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.predictor import Predictor
 from uatlite.serve.app import create_app
-from uatlite.serve.http import Refusal
-from uatlite.serve.predict import until_disconnect
+from uatlite.serve.http import Refusal, until_disconnect
 from uatlite.serve.service import Service
 
 

@@ -1,5 +1,6 @@
 """Models with several answers a text: what the addresses answer is what the product says, alone and in batches."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,11 +14,11 @@ from starlette.testclient import TestClient
 
 from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
-from uatlite.errors import CalibrationError
+from uatlite.scoring.scored_rows import ScoredRow
+from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
-from uatlite.serve.schema import Rule
+from uatlite.serve.schema import Rule, TextAnswer
 from uatlite.serve.service import Service
-from uatlite.serve.text_answers import TextAnswer
 
 PLACE = ("place", "reported")
 ROUNDING = 1e-5
@@ -98,7 +99,10 @@ def test_concurrent_clients_get_the_offline_labels(
         metrics = httpx.get(f"{address}/metrics", trust_env=False).text
     for answer, expected in zip(replies, labeler.predict(texts, check_shift=False), strict=True):
         same_labels(answer, expected)
-    assert 'uatlite_texts_total{label="several"} 48.0' in metrics
+    counted = Counter(ScoredRow(row).counted_label for row in labeler.predict(texts, check_shift=False).rows())
+    assert len(counted) > 2
+    for label, rows in counted.items():  # as `uatlite watch` counts them
+        assert f'uatlite_texts_total{{label="{label}"}} {rows:.1f}' in metrics
     reported = sum("anger" in answer["labels"] for answer in replies)
     assert f'uatlite_reported_total{{label="anger"}} {reported:.1f}' in metrics
 
@@ -146,7 +150,7 @@ def test_the_kind_and_the_schemas_are_told(labels: TestClient, client: TestClien
     paths = labels.get("/openapi.json").json()["paths"]
     replies = {path: paths[path]["post"]["responses"]["200"]["content"] for path in ("/predict", "/explain")}
     names = {path: reply["application/json"]["schema"]["$ref"].split("/")[-1] for path, reply in replies.items()}
-    assert names == {"/predict": "LabelsResponse", "/explain": "ExplainedLabel"}
+    assert names == {"/predict": "PredictResponse", "/explain": "ExplainedLabel"}
 
 
 def test_the_traffic_is_compared_with_the_calibration_rows(
@@ -155,9 +159,7 @@ def test_the_traffic_is_compared_with_the_calibration_rows(
     same = labels.post("/predict", json={"texts": made_texts(100, seed=9)}).json()["shift"]
     odd = labels.post("/predict", json={"texts": ["a3 a3 a3"] * 100}).json()["shift"]
     assert (same["shifted"], odd["shifted"]) == (False, True)
-    told = labels.get("/model").json()
-    assert told["watch"]["texts"] == 200
-    assert told["watch"]["texts"] == 200
+    assert labels.get("/model").json()["watch"]["texts"] == 200
 
 
 def same_entities(answer: dict[str, Any], expected: Any) -> None:
@@ -244,12 +246,47 @@ def test_the_schemas_of_entities_are_told(entities: TestClient) -> None:
     asked = specification["paths"]["/predict"]["post"]
     names = (asked["requestBody"], asked["responses"]["200"])
     references = [one["content"]["application/json"]["schema"]["$ref"].split("/")[-1] for one in names]
-    assert references == ["TagRequest", "EntitiesResponse"]
+    assert references == ["TagRequest", "PredictResponse"]
     texts = specification["components"]["schemas"]["TagRequest"]["properties"]["texts"]
     assert texts["maxItems"] == 128
     assert {"type": "string", "minLength": 1, "maxLength": 20_000} in texts["items"]["oneOf"]
 
 
-def test_a_watch_file_is_for_one_answer_a_text(labeler: UncertaintyLabeler, tmp_path: Path) -> None:
-    with pytest.raises(CalibrationError, match="one answer a text"):
-        Service(labeler, watch=tmp_path / "watch.json")
+@pytest.mark.parametrize("product", ["labeler", "tagger"])
+def test_a_watch_file_keeps_the_traffic(
+    product: str, request: pytest.FixtureRequest, made_texts: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    served, path = request.getfixturevalue(product), tmp_path / "watch.json"
+    with TestClient(create_app(Service(served, watch=path))) as client:
+        client.post("/predict", json={"texts": made_texts(30, seed=5)})
+    state = Watch(served.calibration_, path).read()
+    rows = served.predict(made_texts(30, seed=5), check_shift=False).rows()
+    assert state.timeline.total().labels == Counter(ScoredRow(row).counted_label for row in rows)
+
+
+def test_a_rule_for_recall_alone_is_told(tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]) -> None:
+    texts = made_texts(300, seed=6)
+    found = tagger.predict(texts, check_shift=False)
+    gold = [[(one.start, one.end, one.label) for one in entities] for entities in found.entities]
+    recall = UncertaintyTagger(tagger.model, tagger.tokenizer, "analytic").calibrate(texts, gold, target_recall=0.5)
+    with TestClient(create_app(Service(recall))) as client:
+        told = client.get("/model").json()["rule"]
+        answers = client.post("/predict", json={"texts": texts[:9]}).json()["predictions"]
+    (rule,) = recall.calibration_.rules
+    assert (told["score"], told["promise"], rule.kind) == (rule.score, rule.describe(), "recall")
+    assert None not in [answer["abstain"] for answer in answers]
+
+
+@pytest.mark.parametrize("product", ["labeler", "tagger"])
+def test_the_menu_is_told(product: str, request: pytest.FixtureRequest) -> None:
+    served = request.getfixturevalue(product)
+    with TestClient(create_app(Service(served))) as client:
+        told = client.get("/model").json()["menu"]
+    menu = served.calibration_.menu
+    assert (told["rows"], told["score"]) == (menu.rows, menu.score)
+    for line, expected in zip(told["lines"], menu.lines, strict=True):
+        coverage = None if expected.rule is None else expected.rule.coverage
+        assert (line["target"], line["coverage"], line["rows_needed"]) == (
+            expected.target, coverage, expected.rows_needed
+        )  # fmt: skip
+    assert told["coverage"] == []

@@ -9,10 +9,12 @@ from fastapi.testclient import TestClient
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import CalibrationError
+from uatlite.scoring.scored_rows import ScoredRow
+from uatlite.scoring.timeline import WatchedRow
 from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
-from uatlite.serve.traffic import SERVED, Readings, TrafficMonitor
+from uatlite.serve.traffic import SERVED, TrafficMonitor
 from uatlite.trust.monitor import Monitor
 
 
@@ -79,8 +81,8 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
     predictions = classifier.predict(texts, check_shift=False)
     assert classifier.calibration_ is not None
     assert classifier.calibration_.shift is not None
-    readings = Readings.of(classifier.calibration_.shift.score, list(predictions.rows()))
-    expected, _ = Monitor.begin(watch.reference).after(watch.reference, readings.scores, readings.scope)
+    scores = predictions.text_scores(classifier.calibration_.shift.score)
+    expected, _ = Monitor.begin(watch.reference).after(watch.reference, scores, predictions.scope)
     assert state.rows == 30
     assert state.monitor.log_martingale == pytest.approx(expected.log_martingale, abs=1e-6)
     assert sum(tally.rows for tally in state.timeline.hours.values()) == 30
@@ -111,7 +113,8 @@ def test_texts_wait_while_another_process_holds_the_state(
     watch.count([], "nowhere")
     assert classifier.calibration_ is not None
     monitor = TrafficMonitor(watch.reference, replace(watch, patience=0.0))
-    monitor.add(Readings.of(watch.reference.score, list(classifier.predict(["a1 a2", "a3"], check_shift=False).rows())))
+    rows = classifier.predict(["a1 a2", "a3"], check_shift=False).rows()
+    monitor.add([WatchedRow.of(ScoredRow(row), watch.reference.score, "2026-11-18T20") for row in rows])
     with watch.locked():
         assert monitor.count().rows == 0
     assert monitor.count().rows == 2

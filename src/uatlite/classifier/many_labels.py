@@ -1,7 +1,7 @@
 """Many labels a text: which of them are reported, which are in doubt, and whether a person should look."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -68,6 +68,19 @@ class LabelPredictions(Predictions):
         self._check_rule()
         allowed = min([EVEN, *(rule.target for rule in self.rules if rule.target is not None)])
         return ~self.reported & (self.probabilities > allowed)
+
+    def thresholds(self, calibrator: AnswerCalibrator | None) -> Floats:
+        """(texts, labels): the probability above which each label is reported; infinite where none is.
+
+        A rule on log-odds has one threshold for all labels; the calibrator turns it into a probability for each.
+        """
+        rule, shape = self.rule, self.logits.shape
+        if rule is None or calibrator is None:
+            return np.full(shape, EVEN)
+        if rule.score != LOG_ODDS or np.isinf(rule.threshold):
+            return np.full(shape, max(rule.threshold, 0.0))  # no threshold: above a probability of 0
+        at_threshold = replace(self.answers, log_odds=np.full(len(self.answers), rule.threshold))
+        return calibrator.confidence(at_threshold).reshape(shape)
 
     @property
     def labels(self) -> list[tuple[str | int, ...]]:

@@ -60,13 +60,20 @@ class ScoredRow:
         return self.listed("labels") if column == "labels" else str(self.values.get("label", ""))
 
     @property
-    def counted_label(self) -> str:
-        """The label that the text is counted under: its own, the only one that is reported, "none" or "several"."""
+    def reported(self) -> list[str]:
+        """Of several answers those that are reported: each label, or the type of each entity."""
         answer = self.answer
         if isinstance(answer, str):
+            return []
+        return [entry["label"] if isinstance(entry, Mapping) else str(entry) for entry in answer]
+
+    @property
+    def counted_label(self) -> str:
+        """The label that the text is counted under: its own, the only one that is reported, "none" or "several"."""
+        answer, labels = self.answer, set(self.reported)
+        if isinstance(answer, str):
             return answer
-        names = {entry["label"] if isinstance(entry, Mapping) else str(entry) for entry in answer}
-        return SEVERAL if len(names) > 1 else next(iter(names), NONE)
+        return SEVERAL if len(labels) > 1 else next(iter(labels), NONE)
 
     @property
     def answered(self) -> bool:

@@ -13,34 +13,19 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from uatlite import __version__
-from uatlite.passes.config import GATES
 from uatlite.serve.access import OPEN, Access
-from uatlite.serve.http import WORDS, BoundedBodies, ErrorResponse, SecureHeaders, add_handlers, invalid, overloaded
-from uatlite.serve.inspector import Inspection, inspect
+from uatlite.serve.http import (
+    WORDS,
+    BoundedBodies,
+    ErrorResponse,
+    SecureHeaders,
+    add_handlers,
+    overloaded,
+    until_disconnect,
+)
 from uatlite.serve.limits import Limits
-from uatlite.serve.predict import as_json, predict_classes, predict_entities, predict_labels, until_disconnect
-from uatlite.serve.schema import (
-    ExplainRequest,
-    ExplainResponse,
-    PredictRequest,
-    PredictResponse,
-    ServedModel,
-    Status,
-    text_of,
-)
+from uatlite.serve.schema import ServedModel, Shift, Status, response_of, text_of
 from uatlite.serve.service import Service
-from uatlite.serve.text_answers import (
-    EntitiesResponse,
-    ExplainedEntity,
-    ExplainedLabel,
-    ExplainEntityRequest,
-    ExplainLabelRequest,
-    LabelsResponse,
-    TagRequest,
-    explain_entity,
-    explain_label,
-    tagged_of,
-)
 from uatlite.serve.traffic import RequestCounter
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
@@ -56,7 +41,7 @@ def create_app(service: Service, *, token: str | None = None, hosts: Collection[
     bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
     access = Access(bounded, token=token, hosts=hosts, most=service.limits.requests)
     paths = [str(getattr(route, "path", "")) for route in api.routes]
-    return RequestCounter(SecureHeaders(access), counters=service.counters, paths=paths)
+    return RequestCounter(SecureHeaders(access), counters=service.traffic.counters, paths=paths)
 
 
 def build_api(service: Service, *, secured: bool = False) -> FastAPI:
@@ -77,64 +62,40 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         responses=REFUSED,
     )
     add_handlers(api)
-    ANSWERS[service.kind](api, service)
+    _add_answers(api, service)
     _add_probes(api, service)
     _add_pages(api)
     _describe(api, service.limits, secured=secured)
     return api
 
 
-def _add_classes(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Classify texts", tags=["classify"], response_model=PredictResponse)
-    async def predict(body: PredictRequest, request: Request) -> Response:
+def _add_answers(api: FastAPI, service: Service) -> None:
+    kind = service.answers
+    response = response_of(kind.answer)
+
+    @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
+    async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone."""
-        return as_json(await predict_classes(service, body, request.receive))
+        texts = [text_of(text) for text in body.texts]
+        service.limits.check_texts(texts, service.fault)
+        served = await until_disconnect(request.receive, service.predict(texts))
+        service.traffic.add(served)
+        shift, predictor = await service.traffic.check(served), service.predictor
+        answer = response(
+            predictions=[text.answer for text in served],
+            shift=None if shift is None else Shift.of(shift),
+            calibrated=predictor.calibration is not None,
+            method=predictor.settings.method.name,
+        )
+        # FastAPI would validate again what is known to be valid, and encode it slowly.
+        return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
 
-    @api.post("/explain", summary="Explain one text", tags=["classify"])
-    async def explain(body: ExplainRequest, request: Request) -> ExplainResponse:
-        """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
-        if body.settings.gate is not None and body.settings.gate not in GATES:
-            raise invalid("settings.gate", f"is not one of: {', '.join(GATES)}")
+    @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
+    async def explain(body: kind.explain_request, request: Request) -> kind.explained:  # type: ignore[name-defined]
         text = text_of(body.text)
-        service.limits.check_explained(text, service.shape.fault)
-        inspection = Inspection(text, body.settings, body.masking)
-        return await until_disconnect(request.receive, service.explain(partial(inspect, service.predictor, inspection)))
-
-
-def _add_labels(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Label texts", tags=["classify"], response_model=LabelsResponse)
-    async def predict(body: PredictRequest, request: Request) -> Response:
-        """Each text gets the same labels as if it were sent alone."""
-        return as_json(await predict_labels(service, body, request.receive))
-
-    @api.post("/explain", summary="Explain one label of a text", tags=["classify"])
-    async def explain(body: ExplainLabelRequest, request: Request) -> ExplainedLabel:
-        """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
-        if body.label is not None and body.label not in service.predictor.class_names:
-            raise invalid("label", f"is not one of: {', '.join(service.predictor.class_names)}")
-        text = text_of(body.text)
-        service.limits.check_explained(text, service.shape.fault)
-        work = partial(explain_label, service.predictor, text, body.label)
+        service.limits.check_explained(text, service.fault)
+        work = partial(kind.explain, service.predictor, text, body)
         return await until_disconnect(request.receive, service.explain(work))
-
-
-def _add_entities(api: FastAPI, service: Service) -> None:
-    @api.post("/predict", summary="Find entities in texts", tags=["classify"], response_model=EntitiesResponse)
-    async def predict(body: TagRequest, request: Request) -> Response:
-        """Each text gets the same entities as if it were sent alone."""
-        return as_json(await predict_entities(service, body, request.receive))
-
-    @api.post("/explain", summary="Explain one entity of a text", tags=["classify"])
-    async def explain(body: ExplainEntityRequest, request: Request) -> ExplainedEntity:
-        """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
-        text = tagged_of(body.text)
-        service.limits.check_explained(text, service.shape.fault)
-        work = partial(explain_entity, service.predictor, text, body.entity)
-        return await until_disconnect(request.receive, service.explain(work))
-
-
-ANSWERS = {"one": _add_classes, "choice": _add_classes, "labels": _add_labels, "entities": _add_entities}
-"""What a model says about a text -> the addresses that ask it."""
 
 
 def _add_probes(api: FastAPI, service: Service) -> None:
@@ -153,13 +114,13 @@ def _add_probes(api: FastAPI, service: Service) -> None:
     @api.get("/model", tags=["operate"])
     async def model() -> ServedModel:
         """What is served: classes, method, what calibration promises, whether the traffic has changed, limits."""
-        return service.about(await service.watched())
+        return service.about(await service.traffic.count())
 
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counters, and the verdict on the traffic, in Prometheus's text format."""
-        await service.watched()
-        return Response(service.counters.text(), media_type=CONTENT_TYPE_LATEST)
+        await service.traffic.count()
+        return Response(service.traffic.counters.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_pages(api: FastAPI) -> None:

@@ -7,9 +7,9 @@ Every refusal has the same shape, and never holds a file path, a text or a trace
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,6 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOG = logging.getLogger("uatlite.serve")
+
+Result = TypeVar("Result")
 
 
 class FieldError(BaseModel):
@@ -59,9 +61,8 @@ WORDS: dict[int, tuple[str, str]] = {
     504: ("deadline", "The answer took longer than this service allows."),
 }
 
-# The kinds of text that pydantic puts into a location; they are not part of the field names that a client knows.
-KINDS = ("text", "pair", "question-with-options")
-AS_WORDS = "words"
+# The forms of a text, which pydantic puts into a location; they are not part of the field names that a client knows.
+TEXT, PAIR, QUESTION, AS_WORDS = FORMS = ("text", "pair", "question-with-options", "words")
 
 
 class Refusal(HTTPException):
@@ -136,7 +137,7 @@ def field_of(location: Sequence[int | str]) -> str:
     for part in parts:
         if isinstance(part, int):
             field += f"[{part}]"
-        elif part not in (*KINDS, AS_WORDS) or not field:
+        elif part not in FORMS or not field:
             field += f".{part}" if field else part
     return field or str(place)
 
@@ -198,6 +199,30 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
+
+
+async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of `work`, which is cancelled when the client disconnects."""
+    asking = asyncio.current_task()
+    assert asking is not None
+    left = False
+
+    async def leave() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left = True
+        asking.cancel()
+
+    leaving = asyncio.create_task(leave())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if left and asking.uncancel() == 0:  # else the service itself was told to stop
+            raise Refusal(499) from None
+        raise
+    finally:
+        leaving.cancel()
 
 
 POLICY = "; ".join(

@@ -1,81 +1,265 @@
-"""The explanation of one text for the inspector page, with the served settings or others."""
+"""POST /explain: a text from all sides, for the inspector page; of several answers a text, one label or entity."""
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
+from uatlite.classifier.many_labels import EVEN
+from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictor import Predictor
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
-from uatlite.serve.schema import (
-    Answer,
-    Attention,
-    Band,
-    ExplainedLayer,
-    ExplainedWord,
-    ExplainResponse,
-    ExplainSettings,
-    Sentences,
-    UsedSettings,
-)
+from uatlite.passes.config import GATES
+from uatlite.serve.http import invalid
+from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, TaggedIn, TextIn, UsedSettings
 from uatlite.trust.distribution import pass_probabilities, probabilities
-from uatlite.values import Text, WordAttribution
+from uatlite.values import Text, WordAttribution, Words
 
 if TYPE_CHECKING:
-    from uatlite.classifier.explanation import Explanation
+    from torch import Tensor
+
+    from uatlite.classifier.explanation import AnswerExplanation, Explanation
 
 STANDARD = METHODS["analytic"]
 """The method that explains a model which is served without dropout."""
+MOST_SAMPLES = 64
+"""The most passes that a client may ask for."""
+MOST_PENALTY = 10.0
 MOST_MAPPED = 96
 """Tokens of a text whose attention is sent: the maps grow with their square, and a screen shows no more."""
 DIGITS = 5
 """Decimals of an attention weight, which becomes a colour."""
 
 
-@dataclass(frozen=True)
-class Inspection:
-    """A checked text to explain, and how."""
-
-    text: Text
-    settings: ExplainSettings
-    masking: bool
-    """whether to mask each word in turn, which costs as much as predicting a text for each word"""
+def _check_gate(gate: str | None) -> str | None:
+    if gate is None or gate in GATES:
+        return gate
+    raise PydanticCustomError("gate", f"is not one of: {', '.join(GATES)}")
 
 
-def inspect(predictor: Predictor, inspection: Inspection) -> ExplainResponse:
-    """The prediction, its passes, and where its uncertainty comes from."""
-    method = changed_method(predictor.settings.method, inspection.settings)
-    explanation = with_method(predictor, method).explain(inspection.text, occlusion=inspection.masking)
-    classes = explanation.prediction.among.classes
-    before = probabilities(explanation.outputs, None)[0].tolist()
-    each = pass_probabilities(explanation.outputs, predictor.calibrator)[:, 0]
-    return ExplainResponse(
-        summary=Sentences.model_validate(asdict(explanation.summary)),
-        answer=Answer.of(explanation.prediction),
-        before=dict(zip(classes, before, strict=True)),
-        passes=each[~np.isnan(each).any(axis=1)].tolist(),  # a text may need fewer passes than are allowed
-        band=None if explanation.band is None else Band.model_validate(asdict(explanation.band)),
-        settings=used_settings(method),
-        promised=predictor.calibration is not None and method == predictor.settings.method,
-        segments=[[_word(word) for word in part] for part in explanation.segments],
-        variance=float(explanation.attribution.total[0]),
-        layers=[
-            ExplainedLayer(name=one.name, share=one.share, components=dict(one.components))
-            for one in explanation.layers
-        ],
-        attention=_attention(explanation),
-        truncated_tokens=explanation.truncated_tokens,
+class ExplainSettings(BaseModel):
+    """Settings to try instead of the served ones; the calibration does not hold for them."""
+
+    model_config = ConfigDict(extra="forbid")
+    penalty: Annotated[float | None, Field(ge=0, le=MOST_PENALTY, allow_inf_nan=False, description="λ")] = None
+    samples: Annotated[int | None, Field(ge=2, le=MOST_SAMPLES, description="passes M")] = None
+    gate: Annotated[
+        str | None,
+        AfterValidator(_check_gate),
+        Field(json_schema_extra={"enum": [*GATES, None]}, description="what is modulated"),
+    ] = None
+
+
+class ExplainRequest(BaseModel):
+    """One text to explain."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
+    text: TextIn
+    settings: ExplainSettings = ExplainSettings()
+    masking: Annotated[bool, Field(description="also mask each word in turn, at the cost of a text each")] = False
+
+
+class ExplainLabelRequest(BaseModel):
+    """One label of one text to explain."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
+    text: TextIn
+    label: str | None = Field(None, description="the label, by name; by default the one that is least sure")
+
+
+class ExplainEntityRequest(BaseModel):
+    """One entity of one text to explain."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "Ada Lovelace lived there."}]})
+    text: TaggedIn
+    entity: int | None = Field(
+        None, ge=0, description="its number among those found, from 0; by default the least sure one"
     )
+
+
+class ExplainedWord(BaseModel):
+    """A word of the text."""
+
+    text: str
+    uncertainty: float = Field(description="U: how much its embedding varies under dropout")
+    share: float = Field(description="of the first-order variance of the margin")
+    masked_confidence: float | None = Field(
+        description="the label's probability when the word is masked; null unless asked"
+    )
+
+    @classmethod
+    def of(cls, words: Iterable[WordAttribution]) -> list[Self]:
+        """The JSON of words."""
+        return [cls.model_validate({**vars(word), "text": word.word.text}) for word in words]
+
+
+class ExplainedLayer(BaseModel):
+    """What a layer contributes to the variance of the margin."""
+
+    model_config = ConfigDict(from_attributes=True)
+    name: str
+    share: float
+    components: dict[str, float] = Field(description="the contribution by component, in squared logits")
+
+
+class Attention(BaseModel):
+    """Attention weights of each layer, averaged over heads: (layers, tokens, tokens), a row is a query."""
+
+    tokens: list[str]
+    plain: list[list[list[float]]] = Field(description="without modulation")
+    modulated: list[list[list[float]]] = Field(description="with modulation, on the same masks")
+
+
+class Band(BaseModel):
+    """The label's probability where the margin is normal around its value."""
+
+    model_config = ConfigDict(from_attributes=True)
+    margin: float = Field(description="of the logits: the label's minus the next one's")
+    spread: float = Field(description="the standard deviation of that margin")
+    shares: list[float] = Field(description="shares of the normal distribution, from low to high")
+    probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
+
+
+class Sentences(BaseModel):
+    """An explanation in plain words."""
+
+    model_config = ConfigDict(from_attributes=True)
+    says: str = Field(description="the label, and how sure the model is of it")
+    decision: str = Field(description="whether it is answered, and why")
+    doubt: str = Field(description="which words the uncertainty comes from, or that there is hardly any")
+
+
+class ExplainResponse(BaseModel):
+    """The prediction, and where its uncertainty comes from."""
+
+    summary: Sentences
+    answer: Answer
+    before: dict[str, float] = Field(description="probabilities before calibration")
+    passes: list[list[float]] = Field(
+        description="calibrated probabilities of each pass: (passes, classes); one for a method without sampling"
+    )
+    band: Band | None = Field(description="of a method without sampling; null where the passes were sampled")
+    settings: UsedSettings
+    promised: bool = Field(description="whether the promises of the calibration hold for these settings")
+    segments: list[list[ExplainedWord]] = Field(description="words of the text, or of each part of a pair")
+    variance: float = Field(description="first-order variance of the margin, in squared logits")
+    layers: list[ExplainedLayer]
+    attention: Attention | None = Field(description="null for a long text, or a method without modulation")
+    truncated_tokens: int = Field(description="tokens that were cut off")
+
+
+class LayerShare(BaseModel):
+    """A layer's part of the uncertainty."""
+
+    name: str
+    share: float = Field(description="of the first-order variance")
+
+
+class Origins(BaseModel):
+    """Where the uncertainty about one answer comes from, to first order."""
+
+    variance: float = Field(description="first-order variance under dropout, in squared logits")
+    words: list[ExplainedWord]
+    layers: list[LayerShare]
+    summary: str
+
+    @classmethod
+    def of(cls, explanation: "AnswerExplanation", about: str) -> Self:
+        """The JSON of an explanation of one answer; `about` is what its sentence calls the answer."""
+        variance = explanation.variance
+        first = sorted(explanation.words, key=lambda word: -word.share)[:2]
+        named = " and ".join(f"“{word.word.text}” ({word.share:.0%})" for word in first if word.share > 0.0)
+        largest = f" The largest shares have {named}." if named and variance > 0.0 else ""
+        return cls(
+            variance=variance,
+            words=ExplainedWord.of(explanation.words),
+            layers=[LayerShare(name=name, share=share) for name, share in explanation.layers.items()],
+            summary=f"{about} varies by {math.sqrt(variance):.2f} (one standard deviation) under dropout.{largest}",
+        )
+
+
+class ExplainedLabel(BaseModel):
+    """The labels of a text, and where the uncertainty about one of them comes from."""
+
+    answer: LabelsAnswer
+    label: str
+    origins: Origins
+
+
+class ExplainedEntity(BaseModel):
+    """The entities of a text, and where the uncertainty about one of them comes from."""
+
+    answer: EntitiesAnswer
+    entity: int | None = Field(description="its number among the entities, from 0; null where none is found")
+    origins: Origins | None = Field(description="of the margin of its weakest word; null where no entity is found")
+
+
+def explain_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> ExplainResponse:
+    """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
+    method = changed_method(predictor.settings.method, asked.settings)
+    explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
+    predictions, outputs = explanation.prediction.among, explanation.outputs
+    assert isinstance(predictions, ClassPredictions)
+    passes = pass_probabilities(outputs, predictor.calibrator)[:, 0]
+    return ExplainResponse.model_validate(
+        {
+            "summary": explanation.summary,
+            "answer": Answer.rows(predictions)[0],
+            "before": dict(zip(predictions.classes, probabilities(outputs, None)[0].tolist(), strict=True)),
+            "passes": passes.tolist(),
+            "band": explanation.band,
+            "settings": used_settings(method),
+            "promised": predictor.calibration is not None and method == predictor.settings.method,
+            "segments": [ExplainedWord.of(words) for words in explanation.segments],
+            "variance": float(explanation.attribution.total[0]),
+            "layers": explanation.layers,
+            "attention": _attention(explanation),
+            "truncated_tokens": explanation.truncated_tokens,
+        }
+    )
+
+
+def explain_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) -> ExplainedLabel:
+    """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
+    from uatlite.classifier.answer_explanation import explain_label as explain  # needs torch, which others do without
+
+    if asked.label is not None and asked.label not in predictor.class_names:
+        raise invalid("label", f"is not one of: {', '.join(predictor.class_names)}")
+    predictions = predictor.predict([text])
+    probs = predictions[0].probabilities
+    label = min(probs, key=lambda name: abs(probs[name] - EVEN)) if asked.label is None else asked.label
+    method = predictor.settings.method
+    explained = with_method(predictor, STANDARD if method.config is None else method)
+    return ExplainedLabel(
+        answer=LabelsAnswer.model_validate(LabelsAnswer.rows(predictions, predictor.calibrator)[0]),
+        label=label,
+        origins=Origins.of(explain(explained, text, label), f"The logit of {label}"),
+    )
+
+
+def explain_entity(predictor: Predictor, text: str | Words, asked: ExplainEntityRequest) -> ExplainedEntity:
+    """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
+    from uatlite.classifier.answer_explanation import explain_entity as explain  # needs torch, as above
+
+    predictions = predictor.predict([text])
+    answer = EntitiesAnswer.model_validate(EntitiesAnswer.rows(predictions)[0])
+    if not answer.entities:
+        return ExplainedEntity(answer=answer, entity=None, origins=None)
+    explanation = explain(predictor, text, asked.entity)
+    about = f"The margin of “{explanation.weakest}”, which decides its weakest word,"
+    return ExplainedEntity(answer=answer, entity=explanation.number, origins=Origins.of(explanation, about))
 
 
 def changed_method(method: Method, settings: ExplainSettings) -> Method:
     """The method with the given settings; a method without dropout is replaced by the standard one."""
     if method.config is None:
         return changed_method(STANDARD, settings)
-    given = {name: value for name, value in settings.model_dump().items() if value is not None}
-    if not method.stochastic:
-        given.pop("samples", None)
+    given = settings.model_dump(exclude_none=True, exclude=None if method.stochastic else {"samples"})
     return method.changed(**{name: str(value) for name, value in given.items()})
 
 
@@ -97,24 +281,15 @@ def with_method(predictor: Predictor, method: Method) -> Predictor:
     return replace(predictor, settings=replace(settings, method=method.seeded(settings.seed)))
 
 
-def _word(word: WordAttribution) -> ExplainedWord:
-    return ExplainedWord(
-        text=word.word.text,
-        uncertainty=word.uncertainty,
-        share=word.share,
-        masked_confidence=word.masked_confidence,
-    )
-
-
 def _attention(explanation: "Explanation") -> Attention | None:
     """The mean over heads, layer by layer; None for a method that modulates nothing, or a text of many tokens."""
-    found = explanation.token_attention
-    if found is None or explanation.sequence_length > MOST_MAPPED:
+    shift = explanation.token_attention
+    if shift is None or explanation.sequence_length > MOST_MAPPED:
         return None
 
-    def maps(weights: Any) -> list[Any]:
+    def maps(weights: "Tensor") -> Any:
         mean = weights.mean(dim=1).cpu().numpy().astype(np.float64)  # (layers, tokens, tokens)
-        return np.round(mean, DIGITS).tolist()  # type: ignore[no-any-return]
+        return np.round(mean, DIGITS).tolist()
 
     tokens = [token.text for token in explanation.chosen_tokens]
-    return Attention(tokens=tokens, plain=maps(found.plain), modulated=maps(found.modulated))
+    return Attention(tokens=tokens, plain=maps(shift.plain), modulated=maps(shift.modulated))

@@ -1,24 +1,24 @@
-"""The JSON of requests and responses, as OpenAPI describes it."""
+"""The JSON of requests and responses, as OpenAPI describes it: the texts, what is answered, and what is served."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
-from uatlite.classifier.predictions import Prediction
+from uatlite.classifier.entities import EntityPredictions
+from uatlite.classifier.many_labels import LabelPredictions
+from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.reasons import REASONS, sentence
-from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
-from uatlite.serve.http import KINDS
+from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT
+from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.grouped import GroupedRule
-from uatlite.trust.menu import Menu, MenuLine
-from uatlite.trust.rule import SCORES, AbstentionRule
+from uatlite.trust.menu import GroupedMenu, Menu, RiskLine
+from uatlite.trust.rule import AbstentionRule
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Choices, Kind, Text
-
-MOST_SAMPLES = 64
-"""The most passes that a client may ask for."""
-MOST_PENALTY = 10.0
+from uatlite.values import Choices, Kind, Text, Words
 
 
 class Question(BaseModel):
@@ -29,37 +29,66 @@ class Question(BaseModel):
     options: list[str] = Field(min_length=2, max_length=26)
 
 
-def _kind(value: Any) -> str:
-    single, pair, question = KINDS
+def _form(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return pair
-    return question if isinstance(value, dict | Question) else single
+        return PAIR
+    return QUESTION if isinstance(value, dict | Question) else TEXT
 
 
 TextIn = Annotated[
-    Annotated[str, Tag(KINDS[0])] | Annotated[tuple[str, str], Tag(KINDS[1])] | Annotated[Question, Tag(KINDS[2])],
-    Discriminator(_kind),
+    Annotated[str, Tag(TEXT)] | Annotated[tuple[str, str], Tag(PAIR)] | Annotated[Question, Tag(QUESTION)],
+    Discriminator(_form),
 ]
 """A text, a pair of texts (premise and hypothesis, question and context), or a question with options."""
 
+TaggedIn = Annotated[
+    Annotated[str, Tag(TEXT)]
+    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1), Tag(AS_WORDS)],
+    Discriminator(lambda value: AS_WORDS if isinstance(value, list | tuple) else TEXT),
+]
+"""A text, or the list of its words."""
 
-def text_of(given: TextIn) -> Text:
-    """The value that a classifier takes."""
-    return Choices(given.question, tuple(given.options)) if isinstance(given, Question) else given
+
+def text_of(given: str | tuple[str, str] | Question | list[str]) -> Text:
+    """The value that a model takes."""
+    if isinstance(given, Question):
+        return Choices(given.question, tuple(given.options))
+    return Words(tuple(given)) if isinstance(given, list) else given
 
 
-def as_list(given: Any) -> Any:
-    """One string as a list of one."""
-    return [given] if isinstance(given, str) else given
+ListOfOne = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+"""One string is a list of one."""
 
 
 class PredictRequest(BaseModel):
     """Texts to classify; a single one is a list of one."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"texts": ["It is not bad at all."]}]})
-    texts: Annotated[list[TextIn], BeforeValidator(as_list)] = Field(
+    texts: Annotated[list[TextIn], ListOfOne] = Field(
         min_length=1, description="texts, pairs [first, second], or questions with options; one string is a list of one"
     )
+
+
+class TagRequest(BaseModel):
+    """Texts to find entities in; a single string is a list of one."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"texts": ["Ada Lovelace met Charles Babbage in London."]}]}
+    )
+    texts: Annotated[list[TaggedIn], ListOfOne] = Field(
+        min_length=1, description="texts, or lists of words; one string is a list of one"
+    )
+
+
+Decision = Literal["reported", "withheld", "no"]
+Threshold = Annotated[float | None, BeforeValidator(lambda value: value if math.isfinite(value or 0.0) else None)]
+"""A threshold; null where it is infinite, so that all or nothing is above it."""
+
+
+def _rows(predictions: Predictions) -> list[dict[str, Any]]:
+    """Every row of output, its reason also as a sentence; what calibration was not asked for is None."""
+    unknown = dict.fromkeys(("abstain", "above_threshold", "label_set", "scope", "out_of_scope"))
+    return [{**unknown, **row, "why": sentence(row)} for row in predictions.rows()]
 
 
 class Uncertainty(BaseModel):
@@ -93,22 +122,113 @@ class Answer(BaseModel):
     out_of_scope: bool | None = Field(description="whether it is no text of the task; null where that is not known")
     passes: int = Field(description="stochastic passes that were run for this text")
 
-    @classmethod
-    def of(cls, prediction: Prediction, row: dict[str, Any] | None = None) -> "Answer":
-        """The JSON of a prediction; `row` is its `as_row()`, where that is known already."""
-        row, rule = prediction.as_row() if row is None else row, prediction.among.rule
-        return cls(
-            label=prediction.label,
-            probabilities=prediction.probabilities,
-            confidence=prediction.confidence,
-            uncertainty=Uncertainty.model_validate(row),
-            score=float(SCORES["confidence" if rule is None else rule.score](prediction)),
-            reason=prediction.reason,
-            why=sentence(row),
-            cut_tokens=prediction.cut_tokens,
-            passes=prediction.passes,
-            **{name: row.get(name) for name in ("abstain", "above_threshold", "label_set", "scope", "out_of_scope")},  # type: ignore[arg-type]
-        )
+    @staticmethod
+    def rows(predictions: ClassPredictions, calibrator: Any = None) -> list[dict[str, Any]]:
+        """The rows of output, each with the further fields of its answer."""
+        rule = predictions.rule
+        scores = predictions.scores("confidence" if rule is None else rule.score).tolist()
+        rows = _rows(predictions)
+        for row, score in zip(rows, scores, strict=True):
+            row["uncertainty"] = {name: row[name] for name in Uncertainty.model_fields}
+            row |= {"score": score, "probabilities": {name: row[f"p_{name}"] for name in predictions.classes}}
+        return rows
+
+
+class TextAnswer(BaseModel):
+    """What is said about one text that may have several answers, as a whole."""
+
+    abstain: bool | None = Field(description="whether a person should look at the text; null without a rule")
+    reason: str = Field(description="why it is answered or not", json_schema_extra={"enum": list(REASONS)})
+    why: str = Field(description="the reason with its numbers, as in '0.42 below the threshold'")
+    confidence: float = Field(description="how sure the least sure of its answers is")
+    cut_tokens: int = Field(description="tokens that were cut off; the answers rest on what comes before them")
+    scope: float | None = Field(description="p-value of being a text of the task; null where the scope is not known")
+    out_of_scope: bool | None = Field(description="whether it is no text of the task; null where that is not known")
+    passes: int = Field(description="stochastic passes that were run for this text")
+
+
+class LabelDecision(BaseModel):
+    """One label of a text."""
+
+    label: str
+    probability: float = Field(description="that it applies; calibrated where the model is")
+    threshold: Threshold = Field(
+        description="the probability above which the label is reported in this text; null where the rule reports none"
+    )
+    decision: Decision = Field(
+        description="reported; withheld: in doubt, not sure enough to report and too likely to rule out; or no"
+    )
+    log_odds: float = Field(description="that it applies, before calibration")
+    variance: float | None = Field(description="of the log-odds under dropout; null where it is not known")
+
+
+class LabelsAnswer(TextAnswer):
+    """The labels of one text."""
+
+    labels: list[str] = Field(description="the labels that are reported")
+    decisions: list[LabelDecision] = Field(description="all labels, in the order of the model")
+
+    @staticmethod
+    def rows(predictions: LabelPredictions, calibrator: AnswerCalibrator | None = None) -> list[dict[str, Any]]:
+        """The rows of output, each with the further fields of its answer.
+
+        The calibrator turns the threshold of a rule into a probability for each label.
+        """
+        thresholds, reported = predictions.thresholds(calibrator).tolist(), predictions.reported
+        withheld = predictions.withheld if predictions.rules else np.zeros_like(reported)
+        decided = np.where(reported, "reported", np.where(withheld, "withheld", "no")).tolist()
+        log_odds, rows = predictions.logits.tolist(), _rows(predictions)
+        for i, row in enumerate(rows):
+            row["decisions"] = [
+                {
+                    "label": name,
+                    "probability": row[f"p_{name}"],
+                    "threshold": thresholds[i][column],
+                    "decision": decided[i][column],
+                    "log_odds": log_odds[i][column],
+                    "variance": row.get(f"variance_{name}"),
+                }
+                for column, name in enumerate(predictions.classes)
+            ]
+        return rows
+
+
+class EntityDecision(BaseModel):
+    """One entity of a text."""
+
+    start: int = Field(description="its first character; words are joined by one space")
+    end: int = Field(description="the character after its last")
+    text: str
+    label: str = Field(description="its type")
+    confidence: float = Field(description="that it is right as a whole, span and type; calibrated where the model is")
+    boundaries: float = Field(
+        description="the probability that an entity of any type has these boundaries, before calibration"
+    )
+    decision: Decision = Field(description="reported, or withheld; without a rule every entity is reported")
+    log_odds: float = Field(description="that it is right, before calibration")
+    variance: float | None = Field(description="of the log-odds under dropout; null where it is not known")
+
+
+class EntitiesAnswer(TextAnswer):
+    """The entities of one text."""
+
+    entities: list[EntityDecision] = Field(description="all that are found, reported or not, in their order")
+    missed: float = Field(description="the probability that an entity is missed: not found, or not as it is")
+    missed_at: tuple[int, int] | None = Field(
+        description="the characters of the word outside of all entities that is likeliest to belong to one"
+    )
+
+    @staticmethod
+    def rows(predictions: EntityPredictions, calibrator: Any = None) -> list[dict[str, Any]]:
+        """The rows of output, each with the further fields of its answer."""
+        log_odds = iter(predictions.answers.log_odds.tolist())  # of every entity of every text, in order
+        rows = _rows(predictions)
+        for row in rows:
+            row["entities"] = [
+                {**entity, "decision": "reported" if entity["reported"] else "withheld", "log_odds": next(log_odds)}
+                for entity in row["entities"]
+            ]
+        return rows
 
 
 class Shift(BaseModel):
@@ -122,6 +242,91 @@ class Shift(BaseModel):
     def of(cls, report: ShiftReport) -> "Shift":
         """The JSON of a shift report."""
         return cls(shifted=report.shifted, p_value=report.p_value, verdict=report.describe())
+
+
+class PredictResponse(BaseModel):
+    """The predictions, in the order of the texts."""
+
+    shift: Shift | None = Field(description="null where calibration kept no rows to compare with")
+    calibrated: bool
+    method: str
+    predictions: list[Any]
+
+
+def response_of(answer: type[BaseModel]) -> type[PredictResponse]:
+    """The response with answers of this kind."""
+    fields: Any = {"predictions": (list[answer], ...)}  # type: ignore[valid-type]
+    return create_model("PredictResponse", __base__=PredictResponse, __doc__=PredictResponse.__doc__, **fields)
+
+
+class UsedSettings(BaseModel):
+    """The settings of the passes."""
+
+    method: str
+    penalty: float = Field(description="λ")
+    samples: int | None = Field(description="passes M; null where the method does not sample")
+    gate: str
+
+
+class Rule(BaseModel):
+    """When the classifier abstains: where `score` is not above `threshold`. Of several answers each is decided so."""
+
+    score: str
+    threshold: Threshold = Field(description="null where it always answers, or never")
+    most: int | None = Field(description="of several answers: a text reports at most so many, its surest; else null")
+    promised: bool = Field(description="whether the calibration rows can promise what was asked for")
+    promise: str
+
+    @classmethod
+    def of(cls, rule: AbstentionRule | GroupedRule) -> Self:
+        """The JSON of a rule."""
+        most = rule.most if isinstance(rule, GroupedRule) else None
+        return cls(
+            score=rule.score, threshold=rule.threshold, most=most, promised=rule.promised, promise=rule.describe()
+        )
+
+
+class TargetRisk(BaseModel):
+    """A target risk: the coverage at which it is promised, or how many labelled rows a promise would take."""
+
+    target: float
+    threshold: Threshold = Field(description="answer above it; null without a promise, or where all is answered")
+    coverage: float | None = Field(description="share of calibration rows answered; null without a promise")
+    coverage_interval: tuple[float, float] | None
+    rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
+
+    @classmethod
+    def of(cls, line: RiskLine[Any]) -> Self:
+        """The JSON of a line of the menu."""
+        promised = {name: getattr(line.rule, name, None) for name in ("threshold", "coverage", "coverage_interval")}
+        return cls(target=line.target, rows_needed=line.rows_needed, **promised)
+
+
+class RiskMenu(BaseModel):
+    """Which risks the calibration rows promise, and the risk at each coverage with its interval, (points,) each."""
+
+    score: str
+    confidence: float = Field(description="with which each promise holds by itself")
+    rows: int = Field(description="labelled rows that decided")
+    lines: list[TargetRisk]
+    threshold: list[float] = Field(description="scores above which a row is answered, from high to low")
+    coverage: list[float]
+    risk: list[float]
+    low: list[float]
+    high: list[float]
+
+    @classmethod
+    def of(cls, menu: Menu | GroupedMenu) -> Self:
+        """The JSON of a menu; that of several answers a text has no curve."""
+        curve = menu.curve if isinstance(menu, Menu) else None
+        points = {"threshold": "thresholds", "coverage": "coverages", "risk": "risks", "low": "low", "high": "high"}
+        return cls(
+            score=menu.score,
+            confidence=menu.confidence,
+            rows=menu.rows,
+            lines=[TargetRisk.of(line) for line in menu.lines],
+            **{name: list(getattr(curve, points[name], ())) for name in points},
+        )
 
 
 class Watched(BaseModel):
@@ -145,192 +350,6 @@ class Watched(BaseModel):
             alarm=None if alarm is None else alarm.what,
             since=None if alarm is None else alarm.since,
             verdict=state.verdict()[0],
-        )
-
-
-class Predicted(BaseModel):
-    """What holds for all predictions of a request."""
-
-    shift: Shift | None = Field(description="null where calibration kept no rows to compare with")
-    calibrated: bool
-    method: str
-
-
-class PredictResponse(Predicted):
-    """The predictions, in the order of the texts."""
-
-    predictions: list[Answer]
-
-
-class ExplainSettings(BaseModel):
-    """Settings to try instead of the served ones; the calibration does not hold for them."""
-
-    model_config = ConfigDict(extra="forbid")
-    penalty: Annotated[float | None, Field(ge=0, le=MOST_PENALTY, allow_inf_nan=False, description="λ")] = None
-    samples: Annotated[int | None, Field(ge=2, le=MOST_SAMPLES, description="passes M")] = None
-    gate: Annotated[str | None, Field(json_schema_extra={"enum": [*GATES, None]}, description="what is modulated")] = (
-        None
-    )
-
-
-class ExplainRequest(BaseModel):
-    """One text to explain."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"text": "It is not bad at all."}]})
-    text: TextIn
-    settings: ExplainSettings = ExplainSettings()
-    masking: Annotated[bool, Field(description="also mask each word in turn, at the cost of a text each")] = False
-
-
-class ExplainedWord(BaseModel):
-    """A word of the text."""
-
-    text: str
-    uncertainty: float = Field(description="U: how much its embedding varies under dropout")
-    share: float = Field(description="of the first-order variance of the margin")
-    masked_confidence: float | None = Field(
-        description="the label's probability when the word is masked; null unless asked"
-    )
-
-
-class ExplainedLayer(BaseModel):
-    """What a layer contributes to the variance of the margin."""
-
-    name: str
-    share: float
-    components: dict[str, float] = Field(description="the contribution by component, in squared logits")
-
-
-class Attention(BaseModel):
-    """Attention weights of each layer, averaged over heads: (layers, tokens, tokens), a row is a query."""
-
-    tokens: list[str]
-    plain: list[list[list[float]]] = Field(description="without modulation")
-    modulated: list[list[list[float]]] = Field(description="with modulation, on the same masks")
-
-
-class UsedSettings(BaseModel):
-    """The settings of the passes."""
-
-    method: str
-    penalty: float = Field(description="λ")
-    samples: int | None = Field(description="passes M; null where the method does not sample")
-    gate: str
-
-
-class Band(BaseModel):
-    """The label's probability where the margin is normal around its value."""
-
-    margin: float = Field(description="of the logits: the label's minus the next one's")
-    spread: float = Field(description="the standard deviation of that margin")
-    shares: list[float] = Field(description="shares of the normal distribution, from low to high")
-    probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
-
-
-class Sentences(BaseModel):
-    """An explanation in plain words."""
-
-    says: str = Field(description="the label, and how sure the model is of it")
-    decision: str = Field(description="whether it is answered, and why")
-    doubt: str = Field(description="which words the uncertainty comes from, or that there is hardly any")
-
-
-class ExplainResponse(BaseModel):
-    """The prediction, and where its uncertainty comes from."""
-
-    summary: Sentences
-    answer: Answer
-    before: dict[str, float] = Field(description="probabilities before calibration")
-    passes: list[list[float]] = Field(
-        description="calibrated probabilities of each pass: (passes, classes); one for a method without sampling"
-    )
-    band: Band | None = Field(description="of a method without sampling; null where the passes were sampled")
-    settings: UsedSettings
-    promised: bool = Field(description="whether the promises of the calibration hold for these settings")
-    segments: list[list[ExplainedWord]] = Field(description="words of the text, or of each part of a pair")
-    variance: float = Field(description="first-order variance of the margin, in squared logits")
-    layers: list[ExplainedLayer]
-    attention: Attention | None = Field(description="null for a long text, or a method without modulation")
-    truncated_tokens: int = Field(description="tokens that were cut off")
-
-
-class Rule(BaseModel):
-    """When the classifier abstains: where `score` is not above `threshold`. Of several answers each is decided so."""
-
-    score: str
-    threshold: float | None = Field(description="null where it always answers, or never")
-    most: int | None = Field(description="of several answers: a text reports at most so many, its surest; else null")
-    promised: bool = Field(description="whether the calibration rows can promise what was asked for")
-    promise: str
-
-    @classmethod
-    def of(cls, rule: AbstentionRule | GroupedRule) -> "Rule":
-        """The JSON of an abstention rule, or of a rule for several answers."""
-        return cls(
-            score=rule.score,
-            threshold=rule.threshold if math.isfinite(rule.threshold) else None,
-            most=rule.most if isinstance(rule, GroupedRule) else None,
-            promised=rule.promised,
-            promise=rule.describe(),
-        )
-
-
-class TargetRisk(BaseModel):
-    """A target risk: the coverage at which it is promised, or how many labelled rows a promise would take."""
-
-    target: float
-    threshold: float | None = Field(description="answer above it; null without a promise, or where all is answered")
-    coverage: float | None = Field(description="share of calibration rows answered; null without a promise")
-    coverage_interval: tuple[float, float] | None
-    rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
-
-    @classmethod
-    def of(cls, line: MenuLine) -> "TargetRisk":
-        """The JSON of a line of the menu."""
-        rule = line.rule
-        if rule is None:
-            return cls(
-                target=line.target,
-                threshold=None,
-                coverage=None,
-                coverage_interval=None,
-                rows_needed=line.rows_needed,
-            )
-        return cls(
-            target=line.target,
-            threshold=Rule.of(rule).threshold,
-            coverage=rule.coverage,
-            coverage_interval=rule.coverage_interval,
-            rows_needed=None,
-        )
-
-
-class RiskMenu(BaseModel):
-    """Which risks the calibration rows promise, and the risk at each coverage with its interval, (points,) each."""
-
-    score: str
-    confidence: float = Field(description="with which each promise holds by itself")
-    rows: int = Field(description="labelled rows that decided")
-    lines: list[TargetRisk]
-    threshold: list[float] = Field(description="scores above which a row is answered, from high to low")
-    coverage: list[float]
-    risk: list[float]
-    low: list[float]
-    high: list[float]
-
-    @classmethod
-    def of(cls, menu: Menu) -> "RiskMenu":
-        """The JSON of a menu."""
-        return cls(
-            score=menu.score,
-            confidence=menu.confidence,
-            rows=menu.rows,
-            lines=[TargetRisk.of(line) for line in menu.lines],
-            threshold=list(menu.curve.thresholds),
-            coverage=list(menu.curve.coverages),
-            risk=list(menu.curve.risks),
-            low=list(menu.curve.low),
-            high=list(menu.curve.high),
         )
 
 

@@ -4,37 +4,95 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from uatlite import __version__
-from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.product import Product
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.passes.config import GATES
-from uatlite.scoring.blocks import TextShape
-from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
-from uatlite.serve.inspector import used_settings
+from uatlite.serve.inspector import (
+    ExplainedEntity,
+    ExplainedLabel,
+    ExplainEntityRequest,
+    ExplainLabelRequest,
+    ExplainRequest,
+    ExplainResponse,
+    explain_class,
+    explain_entity,
+    explain_label,
+    used_settings,
+)
 from uatlite.serve.limits import Limits, characters
-from uatlite.serve.schema import RiskMenu, Rule, ServedModel, Watched
-from uatlite.serve.traffic import Counters, Readings, TrafficMonitor
-from uatlite.trust.monitor import Reference
-from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
+from uatlite.serve.schema import (
+    Answer,
+    EntitiesAnswer,
+    LabelsAnswer,
+    PredictRequest,
+    RiskMenu,
+    Rule,
+    ServedModel,
+    TagRequest,
+    Watched,
+)
+from uatlite.serve.traffic import ServedText, Traffic
 from uatlite.values import Choices, Kind, Text
-
-COUNTING = 5.0
-"""Seconds between two countings of the traffic; a kill loses at most these."""
-PATIENCE = 2.0
-"""Seconds to wait for another process that holds the state of the traffic."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ServedKind:
+    """How texts are sent to a model of a kind, what is answered, and how one text is explained; with words for OpenAPI.
+
+    The answers, and the explanation, are made in a worker thread.
+    """
+
+    request: type[PredictRequest] | type[TagRequest]
+    answer: type[Answer] | type[LabelsAnswer] | type[EntitiesAnswer]
+    predicts: str
+    explain_request: type[BaseModel]
+    explained: type[BaseModel]
+    explain: Callable[[Any, Any, Any], BaseModel]
+    """of a predictor, a text and the request"""
+    explains: str
+    chooses: bool = False
+    """whether texts are questions with options"""
+
+
+CLASSES = ServedKind(
+    PredictRequest, Answer, "Classify texts", ExplainRequest, ExplainResponse, explain_class, "Explain one text"
+)
+ANSWERS: dict[Kind, ServedKind] = {
+    "one": CLASSES,
+    "choice": replace(CLASSES, chooses=True),
+    "labels": ServedKind(
+        PredictRequest,
+        LabelsAnswer,
+        "Label texts",
+        ExplainLabelRequest,
+        ExplainedLabel,
+        explain_label,
+        "Explain one label of a text",
+    ),
+    "entities": ServedKind(
+        TagRequest,
+        EntitiesAnswer,
+        "Find entities in texts",
+        ExplainEntityRequest,
+        ExplainedEntity,
+        explain_entity,
+        "Explain one entity of a text",
+    ),
+}
+"""What a model says about a text -> what the addresses take and answer."""
 
 
 class Service:
@@ -45,30 +103,28 @@ class Service:
     """
 
     def __init__(self, classifier: Product[Any], limits: Limits | None = None, *, watch: Path | None = None) -> None:
-        self.predictor: Any = classifier.predictor()
-        self.shape = TextShape.of(classifier)
-        self.kind: Kind = classifier.kind.name
+        self.predictor = classifier.predictor()
+        self.answers = ANSWERS[self.predictor.kind.name]
         self.limits = Limits() if limits is None else limits
-        self.counters = Counters()
-        calibration = self.predictor.calibration
-        self.monitor = traffic_monitor(calibration, watch)
+        self.traffic = Traffic(self.predictor.calibration, watch)
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
-        self._texts: Batcher[Text, Any] = Batcher(
+        self._texts: Batcher[Text, ServedText] = Batcher(
             self._predict_batch,
             self._executor,
             most=self.limits.batch,
             waiting=self.limits.waiting,
             gather=self.limits.gather,
             workers=self._workers,
-            on_batch=self.counters.batch,
+            on_batch=self.traffic.counters.batch,
             length=characters,
         )
         self._explanations: Batcher[Callable[[], Any], Any] = Batcher(
             _call_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
         )
-        self.counters.add_gauge("uatlite_waiting_texts", "Texts that wait for the model", lambda: len(self._texts))
+        about = "Texts that wait for the model"
+        self.traffic.counters.add_gauge("uatlite_waiting_texts", about, lambda: len(self._texts))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -76,7 +132,7 @@ class Service:
         queues: tuple[Batcher[Any, Any], ...] = (self._texts, self._explanations)
         with self.predictor.runtime.one_thread() if self._workers > 1 else nullcontext():
             loops = [asyncio.create_task(queue.run()) for queue in queues]
-            counting = asyncio.create_task(self._count())
+            counting = asyncio.create_task(self.traffic.run())
             self._open = True
             try:
                 yield
@@ -86,69 +142,45 @@ class Service:
                     queue.close()
                 await asyncio.gather(*loops)
                 counting.cancel()
-                await self.watched()
+                await self.traffic.count()
                 self._executor.shutdown()
 
     def warm_up(self) -> None:
         """Predict once, so that everything is loaded, and a model that cannot predict fails at the start."""
         options = tuple(self.predictor.class_names or "AB")
-        self.predictor.predict([Choices("warm", options) if self.shape.chooses else "warm"])
+        self.predictor.predict([Choices("warm", options) if self.answers.chooses else "warm"])
+
+    def fault(self, text: Text) -> str | None:
+        """Why the model cannot take a text, in a few words; None where it can."""
+        return self.predictor.kind.fault(text, self.predictor.class_names)
 
     @property
     def ready(self) -> bool:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
-    async def predict(self, texts: Sequence[Text]) -> list[Any]:
-        """The predictions of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
+    async def predict(self, texts: Sequence[Text]) -> list[ServedText]:
+        """What is said of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
         return await self._submit(self._texts, texts)
 
     async def explain(self, explanation: Callable[[], Result]) -> Result:
         """What a worker thread explains; raises a `Refusal` where the settings or the text do not allow it."""
         try:
-            found: Result = (await self._submit(self._explanations, [explanation]))[0]
-            return found
+            (explained,) = await self._submit(self._explanations, [explanation])
+            return explained  # type: ignore[no-any-return]
         except (ConfigurationError, InputError, ModelError) as error:
             raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
-
-    async def count(self, rows: list[dict[str, Any]]) -> ShiftReport | None:
-        """Count the predictions of a request, each `as_row()`; whether they are like the calibration rows, None where
-        these are unknown."""
-        calibration = self.predictor.calibration
-        if calibration is None or calibration.shift is None:
-            return None
-        readings = Readings.of(calibration.shift.score, rows)
-        if self.monitor is not None:
-            self.monitor.add(readings)
-        check = partial(calibration.shift.check, readings.scores, readings.scope)
-        # An exact test takes milliseconds, which would block the event loop; so few texts are not tested.
-        return check() if len(rows) < CHECKED_ROWS else await asyncio.to_thread(check)
-
-    async def watched(self) -> WatchState | None:
-        """What is known of all texts over the whole life; None where there are no rows to compare with."""
-        if self.monitor is None:
-            return None
-        state = await asyncio.to_thread(self.monitor.count)
-        self.counters.watched(state)
-        return state
-
-    async def _count(self) -> None:
-        while True:
-            await asyncio.sleep(COUNTING)
-            await self.watched()
 
     def about(self, watched: WatchState | None = None) -> ServedModel:
         """What is served: model, classes, method, calibration, the verdict on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
-        rule = None if calibration is None else calibration.rule
-        menu, comparison = None, None
-        if isinstance(calibration, Calibration):
-            menu, comparison = calibration.menu, calibration.comparison
+        rule = None if calibration is None else next(iter(calibration.rules), None)
+        menu, comparison = (getattr(calibration, name, None) for name in ("menu", "comparison"))
         return ServedModel(
-            kind=self.kind,
+            kind=self.predictor.kind.name,
             architecture=self.predictor.runtime.architecture,
             classes=list(self.predictor.class_names),
-            multiple_choice=self.shape.chooses,
+            multiple_choice=self.answers.chooses,
             method=method.name,
             passes=method.passes,
             settings=used_settings(method),
@@ -170,32 +202,20 @@ class Service:
         except TimeoutError:
             raise Refusal(504) from None
 
-    def _predict_batch(self, texts: list[Text]) -> list[Any]:
+    def _predict_batch(self, texts: list[Text]) -> list[ServedText]:
         """Runs in a worker thread. Questions with different numbers of options cannot share a batch."""
-        found: dict[int, Any] = {}
-        sizes = [len(text.options) if isinstance(text, Choices) else 0 for text in texts]
-        for size in set(sizes):
-            places = [place for place, own in enumerate(sizes) if own == size]
-            predictions = self.predictor.predict([texts[place] for place in places])
-            found |= dict(zip(places, predictions, strict=True))
-        return [found[place] for place in range(len(texts))]
+        by_options: dict[int, list[int]] = {}
+        for i, text in enumerate(texts):
+            by_options.setdefault(len(text.options) if isinstance(text, Choices) else 0, []).append(i)
+        served: dict[int, ServedText] = {}
+        for numbers in by_options.values():
+            predictions = self.predictor.predict([texts[i] for i in numbers])
+            rows = self.answers.answer.rows(predictions, self.predictor.calibrator)
+            answered = (self.traffic.served(self.answers.answer.model_validate(row), row) for row in rows)
+            served |= dict(zip(numbers, answered, strict=True))
+        return [served[i] for i in range(len(texts))]
 
 
 def _call_each(work: list[Callable[[], Any]]) -> list[Any]:
     """Runs in a worker thread."""
-    return [one() for one in work]
-
-
-def traffic_monitor(calibration: CalibrationRecord | None, path: Path | None) -> TrafficMonitor | None:
-    """The monitor over the traffic, with its state in a file if there is a path; None without calibration rows."""
-    if calibration is None or calibration.shift is None:
-        if path is not None:
-            raise CalibrationError(
-                f"{path} cannot keep what is known of the traffic: the classifier has no calibration rows to compare "
-                "with. Run: uatlite calibrate"
-            )
-        return None
-    watch = None
-    if path is not None:
-        watch = Watch(calibration, path, patience=PATIENCE)
-    return TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
+    return [explain() for explain in work]

@@ -4,61 +4,118 @@ One request is often one text, which is too few to tell a shift. The monitor goe
 or since its state file did: its evidence is valid at every moment, so looking often costs no false alarms.
 """
 
+import asyncio
 import logging
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from uatlite.errors import UATLiteError
+from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.errors import CalibrationError, UATLiteError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
-from uatlite.serve.schema import Answer
-from uatlite.serve.text_answers import EntitiesAnswer, LabelsAnswer
 from uatlite.trust.monitor import Reference
-from uatlite.values import Floats
+from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 
+COUNTING = 5.0
+"""Seconds between two countings of the traffic; a kill loses at most these."""
+PATIENCE = 2.0
+"""Seconds to wait for another process that holds the state of the traffic."""
 PENDING = 100_000
 """Texts that may wait to be counted while the state file cannot be written; then the oldest are forgotten."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SEVERAL = "several"
-"""The label under which texts are counted that have several answers, or none."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SERVED = "the service's traffic"
 """What a state file calls the place of rows that a service counted."""
 
 
 @dataclass(frozen=True, eq=False)
-class Readings:
-    """What the checks of the traffic read of the predictions of a request, made once for all of them."""
+class ServedText:
+    """What a worker thread says of one text: the answer, and what is counted of it."""
 
-    rows: list[dict[str, Any]]
-    """the predictions of one product, each as it is written to files"""
-    scores: Floats
-    """(rows,): what tells a shift"""
-    scope: Floats | None
-    """(rows,): p-values of being in scope; None where they are not known"""
+    answer: BaseModel
+    """its JSON"""
+    row: ScoredRow
+    """the same as a row of output"""
+    watched: WatchedRow | None
+    """what the monitor reads of it; None without calibration rows to compare with"""
 
-    @classmethod
-    def of(cls, score: str, rows: list[dict[str, Any]]) -> Self:
-        """The readings of one prediction or more, each `as_row()`; `score` is the name of what tells a shift."""
-        scope = np.array([row["scope"] for row in rows]) if "scope" in rows[0] else None
-        return cls(rows, np.array([ScoredRow(row).score(score) for row in rows]), scope)
+
+class Traffic:
+    """The counters of /metrics, and whether the texts are like the calibration rows: those of a request, and all.
+
+    With a path the state of the monitor is in that file.
+    """
+
+    def __init__(self, calibration: CalibrationRecord | None, path: Path | None = None) -> None:
+        self.counters = Counters()
+        self.monitor: TrafficMonitor | None = None
+        self._shift = None if calibration is None else calibration.shift
+        self._scoped = calibration is not None and calibration.scope is not None
+        if calibration is not None and calibration.shift is not None:
+            watch = None if path is None else Watch(calibration, path, patience=PATIENCE)
+            self.monitor = TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
+        elif path is not None:
+            raise CalibrationError(
+                f"{path} cannot keep what is known of the traffic: the classifier has no calibration rows to compare "
+                "with. Run: uatlite calibrate"
+            )
+
+    def served(self, answer: BaseModel, row: Mapping[str, Any]) -> ServedText:
+        """An answer with what is counted of it; for worker threads."""
+        scored, hour = ScoredRow(row), _hour(time.time() // 3600)
+        watched = None if self._shift is None else WatchedRow.of(scored, self._shift.score, hour, scoped=self._scoped)
+        return ServedText(answer, scored, watched)
+
+    def add(self, texts: Sequence[ServedText]) -> None:
+        """Count the texts of a request."""
+        self.counters.texts([text.row for text in texts])
+        if self.monitor is not None:
+            self.monitor.add(_watched(texts))
+
+    async def check(self, texts: Sequence[ServedText]) -> ShiftReport | None:
+        """Whether the texts of a request are like the calibration rows; None where these are unknown."""
+        if self._shift is None:
+            return None
+        if len(texts) < CHECKED_ROWS:
+            return self._shift.unchecked(len(texts))
+        rows = _watched(texts)
+        scope = [row.scope for row in rows if row.scope is not None] or None
+        return await asyncio.to_thread(self._shift.check, [row.score for row in rows], scope)  # takes milliseconds
+
+    async def count(self) -> WatchState | None:
+        """What is known of all texts over the whole life; None where there are no rows to compare with."""
+        if self.monitor is None:
+            return None
+        state = await asyncio.to_thread(self.monitor.count)
+        self.counters.watched(state)
+        return state
+
+    async def run(self) -> None:
+        """Count the texts every few seconds, without end."""
+        while True:
+            await asyncio.sleep(COUNTING)
+            await self.count()
+
+
+def _watched(texts: Sequence[ServedText]) -> list[WatchedRow]:
+    return [text.watched for text in texts if text.watched is not None]
 
 
 @lru_cache(maxsize=1)
-def _spelt(hour: float) -> str:
-    """An hour since 1970 as the time line writes it; spelling it for each request would cost more than counting."""
+def _hour(hour: float) -> str:
+    """An hour since 1970 as the time line writes it; spelling it for each text would cost more than counting."""
     return hour_of(hour * 3600)
 
 
@@ -77,31 +134,25 @@ class TrafficMonitor:
         self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
 
-    def add(self, readings: Readings) -> None:
+    def add(self, rows: Sequence[WatchedRow]) -> None:
         """Add the texts of a request; `count` counts them."""
-        hour = _spelt(time.time() // 3600)
-        known = ("scope", "abstain", "out_of_scope")
-        self._pending.extend(
-            WatchedRow(hour, ScoredRow(row).counted_label, row["confidence"], score, *(row.get(name) for name in known))
-            for row, score in zip(readings.rows, readings.scores.tolist(), strict=True)
-            if math.isfinite(score)
-        )
+        self._pending.extend(rows)
 
     def count(self) -> WatchState:
         """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
         with self._counting:
-            outcomes = [self._pending.popleft() for _ in range(len(self._pending))]
+            rows = [self._pending.popleft() for _ in range(len(self._pending))]
             try:
-                self._state = self._after(outcomes)
+                self._state = self._after(rows)
             except UATLiteError as error:
-                self._pending.extendleft(reversed(outcomes))
+                self._pending.extendleft(reversed(rows))
                 logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
             return self._state
 
-    def _after(self, outcomes: list[WatchedRow]) -> WatchState:
+    def _after(self, rows: list[WatchedRow]) -> WatchState:
         if self._watch is not None:
-            return self._watch.count(outcomes, SERVED)
-        return self._state.after(self._reference, outcomes, [(SERVED, 0)] * len(outcomes))
+            return self._watch.count(rows, SERVED)
+        return self._state.after(self._reference, rows, [(SERVED, 0)] * len(rows))
 
 
 class Counters:
@@ -141,17 +192,17 @@ class Counters:
         """Count a batch of texts given to the model."""
         self._batches.observe(size)
 
-    def predictions(self, answers: Collection[Answer | LabelsAnswer | EntitiesAnswer]) -> None:
+    def texts(self, rows: Iterable[ScoredRow]) -> None:
         """Count classified texts."""
-        for answer in answers:
-            self._texts.labels(str(answer.label) if isinstance(answer, Answer) else SEVERAL).inc()
-            for label in () if isinstance(answer, Answer) else answer.reported:
+        for row in rows:
+            self._texts.labels(row.counted_label).inc()
+            for label in row.reported:
                 self._reported.labels(label).inc()
-            if answer.abstain:
+            if row.values.get("abstain"):
                 self._abstained.inc()
-            if answer.out_of_scope:
+            if row.values.get("out_of_scope"):
                 self._outside.inc()
-            self._passes.inc(answer.passes)
+            self._passes.inc(row.values["passes"])
 
     def watched(self, state: WatchState) -> None:
         """Set what is known of all texts over the whole life."""

@@ -112,7 +112,7 @@ class ShiftReference:
         if inside is not None and len(inside) != len(new):
             raise InputError(f"{len(new)} scores came with {len(inside)} p-values of scope; give both for all rows.")
         if len(new) < CHECKED_ROWS:
-            return ShiftReport(len(new), None, None, self.false_alarm, None)
+            return self.unchecked(len(new))
         score_p = score_test(new, self.scores)
         if inside is None:
             return ShiftReport(len(new), score_p < self.false_alarm, score_p, self.false_alarm, score_p)
@@ -128,6 +128,10 @@ class ShiftReference:
             median_scope=float(np.median(inside)),
             out_of_scope=float((inside <= self.false_alarm).mean()),
         )
+
+    def unchecked(self, rows: int) -> ShiftReport:
+        """The report on rows that are too few to tell."""
+        return ShiftReport(rows, None, None, self.false_alarm, None)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not arrays, as plain JSON values."""

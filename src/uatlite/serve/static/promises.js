@@ -11,22 +11,25 @@ export function showPromises(model) {
   byId("about-short").textContent = menu ? short(menu) : "";
   if (menu === null) return;
   const level = percent(menu.confidence, 0);
-  byId("menu-hint").textContent = `Of the rows that are answered, the share that is wrong, with its ${level} interval; a dot is a risk that can be promised. By ${menu.score.replace("-", " ")}, ${menu.rows.toLocaleString("en")} labelled rows.`;
-  drawMenu(byId("menu-curve"), menu);
+  const several = menu.coverage.length === 0; // of several answers a text there is no curve, and texts are the rows
+  const told = several ? "Of the answers that are reported, the share that is wrong." : `Of the rows that are answered, the share that is wrong, with its ${level} interval; a dot is a risk that can be promised.`;
+  byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}, ${menu.rows.toLocaleString("en")} labelled ${several ? "texts" : "rows"}.`;
+  if (several) show(byId("menu-curve"));
+  else drawMenu(byId("menu-curve"), menu);
   show(
     byId("menu-lines"),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "At most wrong"), el("th", { scope: "col" }, "Answered"))),
-    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold, menu.rows))),
+    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "At most wrong"), el("th", { scope: "col" }, several ? "Reported" : "Answered"))),
+    el("tbody", {}, ...menu.lines.map((line) => row(line, model.rule?.score === menu.score && line.coverage !== null && line.threshold === model.rule.threshold, menu.rows, several ? "texts" : "rows"))),
   );
 }
 
-function row(line, served, rows) {
-  const said = line.coverage === null ? unpromised(line.rows_needed, rows) : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
+function row(line, served, rows, unit) {
+  const said = line.coverage === null ? unpromised(line.rows_needed, rows, unit) : [el("b", {}, percent(line.coverage)), line.coverage === 1 ? null : el("small", {}, line.coverage_interval.map((end) => percent(end)).join(" to "))];
   return el("tr", { class: line.coverage === null ? "unpromised" : null }, el("td", {}, percent(line.target, 0)), el("td", {}, ...said, served ? el("span", { class: "badge" }, "served") : null));
 }
 
-function unpromised(needed, rows) {
-  const about = needed === null ? "more rows will hardly help" : `it would take about ${needed.toLocaleString("en")} labelled rows, not ${rows.toLocaleString("en")}`;
+function unpromised(needed, rows, unit) {
+  const about = needed === null ? `more ${unit} will hardly help` : `it would take about ${needed.toLocaleString("en")} labelled ${unit}, not ${rows.toLocaleString("en")}`;
   return ["no promise", el("small", {}, about)];
 }
 
@@ -35,5 +38,5 @@ function short(menu) {
   const promised = menu.lines.filter((line) => line.coverage !== null);
   const all = promised.findIndex((line) => line.coverage === 1);
   const shown = all < 0 ? promised : promised.slice(0, all + 1);
-  return shown.map((line, i) => `${percent(line.target, 0)} ${i ? "" : "wrong "}at ${percent(line.coverage, 0)}${i ? "" : " answered"}`).join(", ") || "none of the risks on the menu";
+  return shown.map((line, i) => `${percent(line.target, 0)} ${i ? "" : "wrong "}at ${percent(line.coverage, 0)}${i ? "" : menu.coverage.length ? " answered" : " reported"}`).join(", ") || "none of the risks on the menu";
 }
