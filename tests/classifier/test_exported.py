@@ -210,7 +210,7 @@ def test_texts_of_other_lengths_run_in_forwards_of_their_own(
 ) -> None:
     clf, masks, forward = UncertaintyClassifier.from_pretrained(fp32), [], onnx.OnnxRuntime.run
 
-    def counted(runtime: onnx.OnnxRuntime, method: Method, batch: Batch) -> Outputs:
+    def counted(runtime: onnx.OnnxRuntime, method: Method, batch: Batch, tokens: object = None) -> Outputs:
         masks.append(batch.arrays["attention_mask"])
         return forward(runtime, method, batch)
 
@@ -243,10 +243,10 @@ def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
 
 
 def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts_of: Texts) -> None:
-    settings = replace(calibrated.settings, method=BASE)
-    whole = run(calibrated.runtime, texts_of(8), settings)
+    settings, texts = replace(calibrated.settings, method=BASE), texts_of(8)
+    whole = run(calibrated.runtime, texts, settings)
     turned = replace(whole, logits=whole.logits * np.where(np.arange(8) < 2, -1.0, 1.0)[None, :, None])
-    found = compared(whole, turned)
+    found = compared(calibrated, texts, whole, turned)
     assert found.changed == 0.25
     assert found.largest == pytest.approx(2 * np.abs(whole.logits[:, :2]).max())
     assert "25.00% of the labels" in found.describe()

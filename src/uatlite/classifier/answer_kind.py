@@ -37,6 +37,11 @@ class Reading(Protocol):
         ...
 
     @property
+    def all_logits(self) -> Floats:
+        """(passes, rows, classes): of every text, or of every token."""
+        ...
+
+    @property
     def scope_logits(self) -> Floats:
         """(texts, classes): the logits that a scope reads."""
         ...

@@ -139,6 +139,10 @@ class EntityPredictions(Predictions):
     def text_scores(self, name: str) -> Floats:
         return self.log_odds
 
+    @property
+    def outcomes(self) -> Sequence[object]:
+        return [tuple((entity.start, entity.end, entity.type) for entity in text.entities) for text in self.decoded]
+
     def _reported_by(self, rule: Rule | None) -> Marks:
         if rule is None:
             return np.ones(len(self.answers), dtype=np.bool_)

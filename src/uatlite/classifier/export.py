@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 
 from uatlite.classifier import saving
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.answer_kind import Reading
 from uatlite.classifier.exported import PLAIN, Difference, Manifest, OnnxRuntime, load_exported, write_manifest
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, TorchRuntime
+from uatlite.classifier.product import Product
+from uatlite.classifier.runtime import TorchRuntime
 from uatlite.errors import ModelError
-from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
 from uatlite.model.onnx_graph import export_plain, quantise
 from uatlite.model.tokenizer import TokenizerSettings
 from uatlite.model.tokens import tokenize
-from uatlite.text.examples import check_texts
+from uatlite.predictive import PassLogits
 from uatlite.values import Choices, Text
 
 TOLERANCE = 1e-4
@@ -40,7 +39,7 @@ SENTENCES = (
 
 
 def export(
-    classifier: UncertaintyClassifier,
+    product: Product[Any],
     directory: str | Path,
     *,
     int8: bool = False,
@@ -48,33 +47,37 @@ def export(
     overwrite: bool = False,
 ) -> Difference:
     """Write the classifier as an exported one, and say how it differs; `texts` are what both are compared on."""
-    runtime, target = classifier.runtime, Path(directory)
+    runtime, target, kind = product.runtime, Path(directory), product.kind
     if not isinstance(runtime, TorchRuntime):
         raise ModelError("this classifier is exported already; export the PyTorch checkpoint.")
     saving.check_target(target, overwrite=overwrite)
-    checked = _sentences(runtime) if texts is None else check_texts(texts, chooses=runtime.kind == "choice")
-    plain = run(runtime, checked, replace(classifier.settings, method=BASE))
-    _check_plain(classifier, plain)
+    checked = sentences(product) if texts is None else kind.texts(texts, product.class_names)
+    settings = replace(product.settings, method=BASE)
+    plain = kind.read(runtime, checked, settings)
+    _check_plain(product, plain.lesson)
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as made:
-        made_of = _written(runtime, Path(made), classifier.method, int8=int8)
-        difference = compared(plain, run(made_of, checked, replace(classifier.settings, method=BASE)))
+        graph = _written(runtime, Path(made), product, int8=int8)
+        difference = compared(product, checked, plain, kind.read(graph, checked, settings))
         if not int8 and difference.largest > TOLERANCE:
             raise ModelError(
                 f"the graph of {runtime.architecture} gives other logits than PyTorch, by up to "
                 f"{difference.largest:.2g}; {TOLERANCE:g} is allowed. Please report it with the name of the model."
             )
-        write_manifest(Path(made), replace(made_of.manifest, difference=difference))
-        exported = _classifier(classifier, load_exported(made, classifier.method))
-        if not int8 and classifier.calibration_ is not None:
-            exported.calibration_ = replace(classifier.calibration_, model_hash=exported.runtime.hash)
+        write_manifest(Path(made), replace(graph.manifest, difference=difference))
+        exported = type(product)(
+            load_exported(made, product.method), graph.tokenizer, product.method, **product.options
+        )
+        exported.columns = product.columns
+        if not int8 and product.calibration_ is not None:
+            exported.calibration_ = replace(product.calibration_, model_hash=exported.runtime.hash)
         saving.write(exported, target, overwrite=overwrite)
     return difference
 
 
-def _check_plain(classifier: UncertaintyClassifier, plain: Outputs) -> None:
+def _check_plain(product: Product[Any], plain: PassLogits) -> None:
     """Raise where the classifier needs more than one plain pass."""
-    method, calibration = classifier.method, classifier.calibration_
+    method, calibration = product.method, product.calibration_
     if method.read_from(plain) is None:
         if method.learns and calibration is None:
             raise ModelError(
@@ -92,11 +95,11 @@ def _check_plain(classifier: UncertaintyClassifier, plain: Outputs) -> None:
         )
 
 
-def _written(runtime: TorchRuntime, directory: Path, method: Method, *, int8: bool) -> OnnxRuntime:
+def _written(runtime: TorchRuntime, directory: Path, product: Product[Any], *, int8: bool) -> OnnxRuntime:
     """The graph, the tokenizer and a first manifest in a directory."""
     tokenizer = TokenizerSettings.of(runtime.tokenizer)
     runtime.tokenizer.save_pretrained(directory)
-    example = tokenize(runtime.tokenizer, _sentences(runtime), 64).pad([1, 2])
+    example = tokenize(runtime.tokenizer, sentences(product), 64).pad([1, 2])
     export_plain(runtime.model, example, directory / PLAIN, padding_side=tokenizer.padding_side)
     if int8:
         quantise(directory / PLAIN)
@@ -110,34 +113,20 @@ def _written(runtime: TorchRuntime, directory: Path, method: Method, *, int8: bo
         source=runtime.hash,
     )
     write_manifest(directory, manifest)
-    return load_exported(directory, method)
+    return load_exported(directory, product.method)
 
 
-def _classifier(classifier: UncertaintyClassifier, runtime: OnnxRuntime) -> UncertaintyClassifier:
-    exported = UncertaintyClassifier(
-        runtime,
-        runtime.tokenizer,
-        classifier.method,
-        seed=classifier.seed,
-        max_length=classifier.max_length,
-        windows=classifier.windows,
-        indices=classifier.indices,
-    )
-    exported.columns = classifier.columns
-    return exported
-
-
-def _sentences(runtime: TorchRuntime) -> list[Text]:
-    """The built-in texts, one of them long; questions for a model that chooses."""
+def sentences(product: Product[Any]) -> list[Text]:
+    """The built-in texts that the model takes, one of them long."""
     long = " ".join(SENTENCES)
-    if runtime.kind == "choice":
-        return [Choices(text, ("yes", "no")) for text in (*SENTENCES, long)]
-    return [*SENTENCES, long, (SENTENCES[1], SENTENCES[2])]
+    questions = [Choices(text, ("yes", "no")) for text in (*SENTENCES, long)]
+    given: list[Text] = [*SENTENCES, long, (SENTENCES[1], SENTENCES[2]), *questions]
+    return [text for text in given if product.kind.fault(text, ()) is None]
 
 
-def compared(theirs: Outputs, ours: Outputs) -> Difference:
-    """How the logits of two runs over the same texts differ."""
-    before, after = theirs.mean_logits, ours.mean_logits
-    gap = np.abs(theirs.logits - ours.logits)
-    changed = before.argmax(axis=1) != after.argmax(axis=1)
-    return Difference(len(before), float(gap.max()), float(gap.mean()), float(changed.mean()))
+def compared(product: Product[Any], texts: Sequence[Text], theirs: Reading, ours: Reading) -> Difference:
+    """How two readings of the same texts differ: by their logits, and by what is said of each text."""
+    before, after = (product.kind.say(texts, reading, None, product.class_names).outcomes for reading in (theirs, ours))
+    changed = np.mean([one != other for one, other in zip(before, after, strict=True)])
+    gap = np.abs(theirs.all_logits - ours.all_logits)
+    return Difference(len(texts), float(gap.max(initial=0.0)), float(gap.mean()), float(changed))

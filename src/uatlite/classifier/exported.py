@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite.classifier.run import gather
-from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens
 from uatlite.errors import MissingDependency, ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
-from uatlite.values import Integers, Kind
+from uatlite.predictive import PassLogits
+from uatlite.values import Integers, Kind, Marks
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -103,8 +104,8 @@ def is_exported(name: str | Path) -> bool:
     return (Path(name).expanduser() / MANIFEST).is_file()
 
 
-def load_exported(name: str | Path, method: Method | str | None = None) -> OnnxRuntime:
-    """The exported classifier in a directory; `method` is the one that was saved with it."""
+def read_manifest(name: str | Path) -> Manifest:
+    """What the graph in a directory is of."""
     directory = Path(name).expanduser()
     try:
         values = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -113,9 +114,14 @@ def load_exported(name: str | Path, method: Method | str | None = None) -> OnnxR
                 f"{directory}/{MANIFEST} has the format {values['format']}, this version of uatlite reads {FORMAT}; "
                 "export again."
             )
-        manifest = Manifest.from_dict(values)
+        return Manifest.from_dict(values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{directory}/{MANIFEST} is broken ({error!r}); export again.") from error
+
+
+def load_exported(name: str | Path, method: Method | str | None = None) -> OnnxRuntime:
+    """The exported classifier in a directory; `method` is the one that was saved with it."""
+    directory, manifest = Path(name).expanduser(), read_manifest(name)
     if not (directory / PLAIN).is_file():
         raise ModelError(f"{directory} holds no {PLAIN}; copy the whole directory, or export again.")
     return OnnxRuntime(directory, manifest, FastTokenizer(directory, manifest.tokenizer), method)
@@ -191,29 +197,54 @@ class OnnxRuntime:
         finally:
             self._threads = before
 
-    def run(self, method: Method, batch: Batch) -> Outputs:
+    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
         arrays = {"attention_mask": np.ones_like(batch.arrays["input_ids"]), **batch.arrays}
-        if self.manifest.precision != "int8":
-            return self._outputs(method, arrays, self._threads)
-        # Activations are quantised by the largest of a forward: with other texts in it, a text would have many answers.
-        texts = [Batch((row,), text) for row, text in enumerate(alone(arrays))]
-        if len(texts) == 1 or self._threads == 1:
-            return gather([self._outputs(method, text.arrays, self._threads) for text in texts], texts)
-        with ThreadPoolExecutor(self._threads) as pool:
-            return gather(list(pool.map(lambda text: self._outputs(method, text.arrays, 1), texts)), texts)
+        plain = self._plain(arrays)
+        if tokens is None:
+            return replace(plain, given_variance=self._read(method, plain).given_variance)
+        chosen = chosen_tokens(plain.logits[0], tokens)
+        states = None if plain.representations is None else plain.representations[chosen]
+        variance = self._read(method, PassLogits(plain.logits[:, chosen], representations=states)).given_variance
+        if variance is None:
+            return plain
+        of_tokens = np.full((*chosen.shape, *variance.shape[1:]), np.nan)
+        of_tokens[chosen] = variance
+        return replace(plain, given_variance=of_tokens)
 
-    def _outputs(self, method: Method, arrays: Mapping[str, Integers], threads: int) -> Outputs:
-        """What the method says about texts that share their forwards."""
+    def _read(self, method: Method, plain: PassLogits) -> PassLogits:
+        """What the method says about rows whose plain pass is given."""
+        said = method.read_from(plain)
+        if said is None:
+            raise ModelError(
+                f"{self.directory} holds one plain pass, for the methods base and distilled once it is calibrated; "
+                f"{method.name} needs others. Run it with the PyTorch checkpoint."
+            )
+        return said
+
+    def _plain(self, arrays: Mapping[str, Integers]) -> Outputs:
+        """The plain pass over a batch.
+
+        Activations of int8 are quantised by the largest of a forward: with other texts in it, a text would have many
+        answers, so each text runs alone.
+        """
+        if self.manifest.precision != "int8":
+            return self._forward(arrays, self._threads)
+        texts = list(alone(arrays))
+        if len(texts) == 1 or self._threads == 1:
+            passes = [self._forward(text, self._threads) for text in texts]
+        else:
+            with ThreadPoolExecutor(self._threads) as pool:
+                passes = list(pool.map(lambda text: self._forward(text, 1), texts))
+        if self.kind == "entities":
+            passes = [in_place(text, real) for text, real in zip(passes, arrays["attention_mask"] > 0, strict=True)]
+        return gather(passes, [Batch((row,), text) for row, text in enumerate(texts)])
+
+    def _forward(self, arrays: Mapping[str, Integers], threads: int) -> Outputs:
+        """The plain pass over texts that share a forward."""
         session = self._session(threads)
-        found = session.run(None, {one.name: arrays[one.name] for one in session.get_inputs()})
-        logits, read = (values.astype(np.float64) for values in found)
-        said = method.read_from(Outputs(logits[None], representations=read))
-        if isinstance(said, Outputs):
-            return said
-        raise ModelError(
-            f"{self.directory} holds one plain pass, for the methods base and distilled once it is calibrated; "
-            f"{method.name} needs others. Run it with the PyTorch checkpoint."
-        )
+        results = session.run(None, {entry.name: arrays[entry.name] for entry in session.get_inputs()})
+        logits, read = (values.astype(np.float64) for values in results)
+        return Outputs(logits[None], representations=read)
 
     def save(self, directory: Path) -> None:
         for path in self._files():
@@ -237,6 +268,18 @@ def alone(encoded: Mapping[str, Integers]) -> Iterator[dict[str, Integers]]:
         mask = text["attention_mask"]
         columns = np.flatnonzero(mask.reshape(-1, mask.shape[-1]).any(axis=0))
         yield {name: np.ascontiguousarray(value[..., columns[0] : columns[-1] + 1]) for name, value in text.items()}
+
+
+def in_place(text: Outputs, real: Marks) -> Outputs:
+    """The outputs of one text's tokens among its padding, which has zeros; real (tokens,)."""
+    columns = np.flatnonzero(real)
+    place = slice(columns[0], columns[-1] + 1)
+    logits = np.zeros((1, 1, len(real), text.logits.shape[-1]))
+    logits[:, :, place] = text.logits
+    assert text.representations is not None
+    states = np.zeros((1, len(real), text.representations.shape[-1]))
+    states[:, place] = text.representations
+    return Outputs(logits, representations=states)
 
 
 def _session_of(path: Path, threads: int) -> InferenceSession:

@@ -115,6 +115,10 @@ class LabelPredictions(Predictions):
     def text_scores(self, name: str) -> Floats:
         return self.log_odds
 
+    @property
+    def outcomes(self) -> Sequence[object]:
+        return self.labels
+
     def _reported_by(self, rule: Rule | None) -> Marks:
         if rule is None:
             return self.sure > EVEN

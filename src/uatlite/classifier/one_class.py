@@ -97,6 +97,10 @@ class ClassPredictions(Predictions, Predictive):
         return trust(name, self)
 
     @property
+    def outcomes(self) -> Sequence[object]:
+        return self.predicted.tolist()  # type: ignore[no-any-return]
+
+    @property
     def passes_disagree(self) -> Marks:
         """(texts,): margin ≤ 2·sd, where sd is that of the predicted class's probability over the passes.
 

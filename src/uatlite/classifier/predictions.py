@@ -135,6 +135,11 @@ class Predictions:
         """(texts,): the score of each text that a shift is told by."""
         raise NotImplementedError
 
+    @property
+    def outcomes(self) -> Sequence[object]:
+        """(texts,): what is said of each, to compare with what another model says."""
+        raise NotImplementedError
+
     def _cases(self) -> dict[str, Marks]:
         """(texts,) each: for which reasons, the first that holds, texts are abstained on. There is a rule."""
         raise NotImplementedError

@@ -160,6 +160,13 @@ class Product(Generic[Said]):
         self.calibration_ = None
         return self
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of the class besides model, tokenizer and method."""
+        given = {name: getattr(self, name) for name in ("seed", "max_length", "windows", "indices")}
+        strategy = self.aggregation_strategy
+        return given if strategy is None else given | {"aggregation_strategy": strategy}
+
     def predictor(self) -> Predictor:
         """The product as it is now, ready to run: settings and calibration are built and checked once."""
         settings = self.checked_settings()

@@ -5,7 +5,7 @@ from typing import Any
 
 from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.exported import is_exported
+from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.errors import MissingDependency, ModelError
@@ -24,10 +24,8 @@ def load_product(name: str | Path, **options: Any) -> AnyProduct:
 
 
 def product_class(name: str | Path) -> type[AnyProduct]:
-    """The product that a model is for, by its configuration alone; an exported model answers one class a text."""
-    if is_exported(name):
-        return UncertaintyClassifier
-    kind = _answering(name)
+    """The product that a model is for, by its configuration alone."""
+    kind = read_manifest(name).kind if is_exported(name) else _answering(name)
     found = next((product for product in PRODUCTS if KINDS[kind] in product.kinds), None)
     if found is None:
         known = ", ".join(

@@ -6,7 +6,7 @@ PyTorch model runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +20,13 @@ from uatlite.methods.registry import method_of_weights
 from uatlite.model.architectures import answering, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch
 from uatlite.predictive import PassLogits
-from uatlite.values import Floats, Integers, Kind
+from uatlite.values import Floats, Integers, Kind, Marks
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from uatlite.attribution.first_order import Candidates
     from uatlite.model.tokens import Tokenizer
 
 
@@ -45,6 +46,11 @@ class Outputs(PassLogits):
         return np.full(self.logits.shape[1], len(self.logits))
 
     @property
+    def all_logits(self) -> Floats:
+        """(passes, rows, classes): those of every row."""
+        return self.logits
+
+    @property
     def lesson(self) -> PassLogits:
         """What a method's free settings are learned from."""
         return self
@@ -58,6 +64,18 @@ class Outputs(PassLogits):
         """(rows, classes): the logits that a scope reads; a single label is one against nothing."""
         logits = self.mean_logits
         return logits if logits.shape[1] > 1 else np.column_stack([logits, np.zeros(len(logits))])
+
+
+TokenChoice = Callable[[int, Floats], Sequence[int]]
+"""From the row of a batch and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
+
+
+def chosen_tokens(logits: Floats, tokens: TokenChoice, rows: Sequence[int] | None = None) -> Marks:
+    """The chosen tokens of some rows of a batch, (rows, tokens): logits (rows, tokens, tags)."""
+    mask = np.zeros(logits.shape[:2], dtype=np.bool_)
+    for i, row in enumerate(range(len(logits)) if rows is None else rows):
+        mask[i, list(tokens(row, logits[i]))] = True
+    return mask
 
 
 class Runtime(Protocol):
@@ -110,8 +128,12 @@ class Runtime(Protocol):
         """Inside the block every batch is computed by the thread that runs it."""
         ...
 
-    def run(self, method: Method, batch: Batch) -> Outputs:
-        """The method's passes over one batch."""
+    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
+        """The method's passes over one batch.
+
+        Of a token classifier rows are (batch, tokens) in every shape, and a method that knows variances without
+        sampling gives those of the chosen tokens, NaN elsewhere.
+        """
         ...
 
     def save(self, directory: Path) -> None:
@@ -189,8 +211,10 @@ class TorchRuntime:
         finally:
             torch.set_num_threads(before)
 
-    def run(self, method: Method, batch: Batch) -> Outputs:
-        return outputs_of(run_batch(self.model, method, batch.inputs))
+    def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
+        if tokens is None:
+            return outputs_of(run_batch(self.model, method, batch.inputs))
+        return outputs_of(method.run(self.model, batch.inputs, _candidates(tokens)))
 
     def save(self, directory: Path) -> None:
         from uatlite.model import weights
@@ -199,6 +223,16 @@ class TorchRuntime:
         model.save_pretrained(directory)
         weights.write(model, directory)
         self.tokenizer.save_pretrained(directory)
+
+
+def _candidates(tokens: TokenChoice) -> Candidates:
+    """The same choice on tensors."""
+    import torch
+
+    def find(rows: Tensor, logits: Tensor) -> Tensor:
+        return torch.from_numpy(chosen_tokens(logits.double().cpu().numpy(), tokens, rows.tolist()))
+
+    return find
 
 
 def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:

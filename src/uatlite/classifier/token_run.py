@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.runtime import Runtime, TokenChoice
 from uatlite.classifier.settings import Settings
 from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
-from uatlite.errors import ModelError
 from uatlite.methods.method import Method
 from uatlite.model.spans import LocatedText, LocatedTexts, TaggedText, locate
 from uatlite.model.tokens import Batch, Tokens
@@ -22,7 +21,7 @@ from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Integers, Text
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 Choose = Callable[[int, Floats], Sequence[int]]
 """From the number of a window and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
@@ -62,6 +61,11 @@ class TokenOutputs:
     def passes(self) -> Integers:
         """(texts,): passes run for each text."""
         return np.array([len(logits) for logits in self.logits], dtype=np.int64)
+
+    @property
+    def all_logits(self) -> Floats:
+        """(passes, tokens, tags): those of every token."""
+        return np.concatenate(self.logits, axis=1)
 
     @property
     def scope_logits(self) -> Floats:
@@ -143,27 +147,22 @@ def _run_windows(
 
     The windows of a group share batches. Those of no group have zeros.
     """
-    if not isinstance(runtime, TorchRuntime):
-        raise ModelError("an exported model cannot tag texts; use the checkpoint that it was exported from.")
     count = len(located.windows)
-    found: dict[str, list[Any]] = {name: [None] * count for name in ("logits", "variance", "representation")}
+    logits: list[Any] = [None] * count
+    variances: list[Any] = [None] * count
+    states: list[Any] = [None] * count
     for batch in (batch for group in groups for batch in located.tokens.batches(group)):
-        passes = method.run(runtime.model, batch.inputs, _candidates(located, batch, choose))
-        for name, values in found.items():
-            array = _array(getattr(passes, name))
-            for row, window in enumerate(batch.rows):
-                inner = located.inner(window)
-                if array is not None:
-                    values[window] = array[:, row, inner] if name == "logits" else array[row, inner]
-    for name, values in found.items():
-        _fill(located, values, axis=1 if name == "logits" else 0)
-    logits, variances, states = found.values()
-    as_double = [array.astype(np.float64) for array in logits]
-    return (
-        as_double,
-        None if variances[0] is None else [array[:, 0].astype(np.float64) for array in variances],
-        None if states[0] is None else states,
-    )
+        outputs = runtime.run(method, batch, _of_rows(located, batch, choose))
+        for row, window in enumerate(batch.rows):
+            inner = located.inner(window)
+            logits[window] = outputs.logits[:, row, inner]
+            if outputs.given_variance is not None:
+                variances[window] = outputs.given_variance[row, inner, 0]
+            if outputs.representations is not None:
+                states[window] = outputs.representations[row, inner].astype(np.float32)
+    for values, axis in ((logits, 1), (variances, 0), (states, 0)):
+        _fill(located, values, axis=axis)
+    return logits, None if variances[0] is None else variances, None if states[0] is None else states
 
 
 def _fill(located: LocatedTexts, values: list[Any], *, axis: int) -> None:
@@ -184,10 +183,6 @@ def _alike(located: LocatedTexts, choose: Choose) -> list[list[int]]:
     return [[place for place, count in enumerate(counts) if count == wanted] for wanted in sorted(set(counts) - {0})]
 
 
-def _array(value: Tensor | None) -> NDArray[np.float32] | None:
-    return None if value is None else value.detach().cpu().numpy()
-
-
 def _means(states: Sequence[NDArray[np.float32]]) -> Floats:
     """The mean over the tokens of each text, (texts, units); 0 of a text without tokens."""
     units = states[0].shape[1]
@@ -201,20 +196,14 @@ def _at(states: Sequence[NDArray[np.float32]], tokens: Sequence[Sequence[int]]) 
     return np.concatenate(chosen).astype(np.float64)
 
 
-def _candidates(located: LocatedTexts, batch: Batch, choose: Choose) -> Callable[[Tensor, Tensor], Tensor]:
-    """The chosen tokens of each window as a mask over a padded batch."""
-    import torch
+def _of_rows(located: LocatedTexts, batch: Batch, choose: Choose) -> TokenChoice:
+    """The chosen tokens of each row of a batch, a window with special tokens and padding around it."""
 
-    def find(rows: Tensor, logits: Tensor) -> Tensor:
-        mask = torch.zeros(logits.shape[:2], dtype=torch.bool)
-        for place, row in enumerate(rows.tolist()):
-            window = batch.rows[row]
-            inner = located.inner(window)
-            values = logits[place, inner].double().cpu().numpy()
-            mask[place, [inner.start + token for token in choose(window, values)]] = True
-        return mask
+    def tokens(row: int, logits: Floats) -> list[int]:
+        inner = located.inner(batch.rows[row])
+        return [inner.start + token for token in choose(batch.rows[row], logits[inner])]
 
-    return find
+    return tokens
 
 
 def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> Choose:

@@ -27,8 +27,8 @@ def export(
     format: shared.Format = None,
 ) -> None:
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.export import export as export_classifier
+    from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.blocks import read_texts
     from uatlite.text.schema import Layout
@@ -38,7 +38,7 @@ def export(
     layout = Layout(text=text, pair=text_pair, options=options, label=None)
     rows = None if texts is None else read_texts(texts, layout, format=format)
     with console.status(f"Exporting {model} …"):
-        classifier = UncertaintyClassifier.from_pretrained(model, method=method, calibrated=method is None)
+        classifier = load_product(model, method=method, calibrated=method is None)
         difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)
     console.print(difference.describe())
     if int8 or classifier.calibration_ is None:

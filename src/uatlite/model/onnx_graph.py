@@ -1,7 +1,8 @@
 """The plain pass of a classifier as an ONNX graph, with any batch size and length; quantised where asked for.
 
 The graph gives the logits (batch, classes) and the representation of each text (batch, units) of one pass without
-dropout: all that `base`, a calibrated `distilled`, scope and shift read.
+dropout: all that `base`, a calibrated `distilled`, scope and shift read. Those of a token classifier are of each token,
+(batch, tokens, classes) and (batch, tokens, units).
 """
 
 import warnings
@@ -41,7 +42,7 @@ class PlainGraph(nn.Module):
         self.model = model if self._narrow_layer is None else view.model
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (batch, classes) and representations (batch, units)."""
+        """Logits (batch, [tokens,] classes) and representations (batch, [tokens,] units)."""
         with nullcontext() if self._narrow_layer is None else intervene(PlainPass(self._narrow_layer)):
             given = dict(zip(self._names, inputs, strict=True))
             logits, read = forward_and_read(self.model, given, return_dict=True)
@@ -61,6 +62,7 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
     _check_size(model)
     head = head_of(model)
     axes, answers = dict(enumerate(head.inputs)), {i: axis for i, axis in enumerate(head.logits) if axis != "classes"}
+    rows = {i: axis for i, axis in answers.items() if axis != "choices"}
     graph = PlainGraph(model, tuple(inputs), padding_side=padding_side)
     with in_mode(model, training=False), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about values that tracing fixes; the check on texts covers them
@@ -70,7 +72,7 @@ def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Pat
             str(path),
             input_names=list(inputs),
             output_names=["logits", "representation"],
-            dynamic_axes={**dict.fromkeys(inputs, axes), "logits": answers, "representation": {0: "batch"}},
+            dynamic_axes={**dict.fromkeys(inputs, axes), "logits": answers, "representation": rows},
             opset_version=OPSET,
             dynamo=False,  # the other exporter takes half a minute where this one takes a second
         )

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import InputError, ModelError
+from uatlite.model.tokenizer import FastTokenizer
 from uatlite.model.tokens import OVERLAP, TOKENIZING, Features, Tokens
 from uatlite.values import Integers, Words
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from uatlite.model.tokens import Tokenizer
 
 TaggedText = str | Words
 
@@ -83,9 +84,7 @@ class LocatedTexts:
         return [one[0] if len(one) == 1 else np.concatenate(one, axis=axis) for one in parts]
 
 
-def locate(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[TaggedText], max_length: int, *, windows: bool
-) -> LocatedTexts:
+def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *, windows: bool) -> LocatedTexts:
     """Tokens of each text; one over `max_length` tokens is read in overlapping windows, or cut."""
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(
@@ -113,21 +112,12 @@ def locate(
     return LocatedTexts(tuple(found), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
 
 
-def _tokens(
-    tokenizer: PreTrainedTokenizerBase, text: TaggedText, number: int
-) -> tuple[Features, tuple[int, int], LocatedText]:
+def _tokens(tokenizer: Tokenizer, text: TaggedText, number: int) -> tuple[Features, tuple[int, int], LocatedText]:
     """The features of a whole text, its special tokens before and after, and the tokens between."""
-    given = isinstance(text, Words)
     whole = text.text if isinstance(text, Words) else text
     if not isinstance(whole, str):
         raise InputError(f"texts[{number}] is {text!r:.80}; allowed are a string, or Words(tokens).")
-    encoded = tokenizer(
-        list(text.tokens) if isinstance(text, Words) else whole,
-        is_split_into_words=given,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
+    encoded = _located(tokenizer, list(text.tokens) if isinstance(text, Words) else whole)
     mask = np.array(encoded.pop("special_tokens_mask"), dtype=bool)
     places = np.array(encoded.pop("offset_mapping"), dtype=np.int64).reshape(-1, 2)
     inner = np.flatnonzero(~mask)
@@ -145,9 +135,22 @@ def _tokens(
     return features, (before, after), LocatedText(whole, places, continues, words)
 
 
-def _continues(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str, places: Integers) -> NDArray[np.bool_]:
+def _located(tokenizer: Tokenizer, text: str | list[str]) -> Any:
+    """The features of a text, or of its words, with the places of its tokens."""
+    if isinstance(tokenizer, FastTokenizer):
+        return tokenizer.locate(text)
+    return tokenizer(
+        text,
+        is_split_into_words=not isinstance(text, str),
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+
+
+def _continues(tokenizer: Tokenizer, ids: list[int], text: str, places: Integers) -> NDArray[np.bool_]:
     """Where the pipeline takes a token for the continuation of a word, by its own rule."""
-    inner: Any = getattr(tokenizer, "_tokenizer", None)
+    inner: Any = getattr(tokenizer, "backend_tokenizer", None)
     marked = bool(inner is not None and getattr(inner.model, "continuing_subword_prefix", None))
     pieces = tokenizer.convert_ids_to_tokens(ids)
     found = np.zeros(len(ids), dtype=bool)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 FILE = "tokenizer.json"
+FIELDS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+"""What a model takes -> what the tokenizer's library calls it."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class TokenizerSettings:
     model_max_length: int | None
     """None where there is no limit"""
     split_special_tokens: bool
+    unk_token_id: int | None
     names: tuple[str, ...]
     """what the model takes: input_ids, attention_mask and, for some, token_type_ids"""
 
@@ -48,6 +51,7 @@ class TokenizerSettings:
             truncation_side=str(tokenizer.truncation_side),
             model_max_length=None if limit > 1 << 40 else int(limit),
             split_special_tokens=bool(tokenizer.split_special_tokens),
+            unk_token_id=None if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id),
             names=tuple(tokenizer("a", verbose=False)),
         )
 
@@ -59,6 +63,18 @@ class TokenizerSettings:
     def from_dict(cls, values: Mapping[str, Any]) -> TokenizerSettings:
         """The settings that `to_dict` described."""
         return cls(**{**values, "names": tuple(values["names"])})
+
+
+class Located(dict[str, Any]):
+    """The features of one text with the places of its tokens, and the word that each is of."""
+
+    def __init__(self, features: Mapping[str, Any], words: Sequence[int | None]) -> None:
+        super().__init__(features)
+        self._words = list(words)
+
+    def word_ids(self, sequence: int = 0) -> list[int | None]:
+        """The index of each token's word in the text; None of a special token."""
+        return self._words
 
 
 class FastTokenizer:
@@ -74,11 +90,12 @@ class FastTokenizer:
         path = directory / FILE
         if not path.is_file():
             raise ModelError(f"{directory} holds no {FILE}; copy the whole directory, or export again.")
-        self._inner = Tokenizer.from_file(str(path))
+        self.backend_tokenizer = self._inner = Tokenizer.from_file(str(path))
         self._inner.no_padding()
         self._inner.encode_special_tokens = settings.split_special_tokens
         self.settings = settings
         self.pad_token_id = settings.pad_token_id
+        self.unk_token_id = settings.unk_token_id
         self.pad_token_type_id = settings.pad_token_type_id
         self.padding_side = settings.padding_side
         self.model_max_length = 1 << 62 if settings.model_max_length is None else settings.model_max_length
@@ -86,6 +103,18 @@ class FastTokenizer:
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """The special tokens that a sequence gets."""
         return int(self._inner.num_special_tokens_to_add(pair))
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """The pieces of these ids."""
+        return [self._inner.id_to_token(token) for token in ids]
+
+    def locate(self, text: str | Sequence[str]) -> Located:
+        """The features of a whole text, or of its words, with the places and special tokens of a token classifier."""
+        self._inner.no_truncation()
+        encoding = self._inner.encode(text, is_pretokenized=not isinstance(text, str))
+        features = {name: getattr(encoding, FIELDS[name]) for name in self.settings.names}
+        places = {"offset_mapping": encoding.offsets, "special_tokens_mask": encoding.special_tokens_mask}
+        return Located({**features, **places}, encoding.word_ids)
 
     def __call__(
         self,
@@ -114,6 +143,5 @@ class FastTokenizer:
         encodings = self._inner.encode_batch_fast(pairs, add_special_tokens=add_special_tokens)
         if return_overflowing_tokens:
             encodings = [part for whole in encodings for part in (whole, *whole.overflowing)]
-        fields = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
-        found = {name: [getattr(encoding, fields[name]) for encoding in encodings] for name in self.settings.names}
+        found = {name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.settings.names}
         return {name: values[0] for name, values in found.items()} if one and not return_overflowing_tokens else found

@@ -1,0 +1,231 @@
+"""What one kind of answer can do, all can: the same tests over `KINDS`, on tiny models."""
+
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite.classifier.answer_kind import KINDS
+from uatlite.classifier.export import export
+from uatlite.classifier.product import Product
+from uatlite.classifier.products import PRODUCTS, load_product
+from uatlite.errors import InputError
+from uatlite.values import Choices, Kind, Text
+
+TAGS = dict(enumerate(("O", "B-person", "I-person", "B-place", "I-place")))
+LABELS = dict(enumerate(("anger", "joy", "fear")))
+ROWS = 240
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tiny model of a kind, and what to ask of its calibration."""
+
+    model: dict[str, Any]
+    asked: dict[str, Any]
+    refused: object
+    """no text of its model"""
+    said: str
+    """the attribute of predictions that is said of each text"""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+CASES: dict[Kind, Case] = {
+    "one": Case({"id2label": dict(enumerate(("bad", "fair", "good")))}, {"target_risk": 0.6}, 3, "labels"),
+    "choice": Case({"choices": True}, {"target_risk": 0.6}, "no options", "labels"),
+    "labels": Case(
+        {"problem_type": "multi_label_classification", "id2label": LABELS}, {"target_precision": 0.5}, 3, "labels"
+    ),
+    "entities": Case(
+        {"tokens": True, "num_labels": 5, "id2label": TAGS},
+        {"target_risk": 0.5, "target_recall": 0.3},
+        ("a", ""),
+        "entities",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """Products of one kind, and rows to calibrate them on."""
+
+    kind: Kind
+    case: Case
+    product: Callable[..., Product[Any]]
+    texts: list[Text]
+    gold: list[Any]
+
+    def calibrated(self, method: str = "base", **options: Any) -> Product[Any]:
+        product: Any = self.product(method)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calibrated: Product[Any] = product.calibrate(self.texts, self.gold, **(self.case.asked | options))
+        return calibrated
+
+    @property
+    def new(self) -> list[Text]:
+        return self.texts[:40]
+
+
+def gold_of(kind: Kind, predictions: Any) -> list[Any]:
+    """What predictions say, and of every third text something else."""
+    rng = np.random.default_rng(0)
+    if kind in ("one", "choice"):
+        columns = predictions.predicted.copy()
+        columns[::3] = (columns[::3] + 1) % len(predictions.classes)
+        return list(columns)
+    if kind == "labels":
+        return list((predictions.probabilities > 0.5) ^ (rng.random(predictions.probabilities.shape) < 0.2))
+    spans = [[(e.start, e.end, e.label) for e in entities] for entities in predictions.entities]
+    return [some[1:] if i % 3 == 0 else some for i, some in enumerate(spans)]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def made(
+    request: pytest.FixtureRequest,
+    tiny: Callable[..., PreTrainedModel],
+    tokenizer: BertTokenizer,
+    made_texts: Callable[..., list[str]],
+) -> Made:
+    kind: Kind = request.param
+    case = CASES[kind]
+    model = tiny("bert", **case.model)
+    classes = next(product for product in PRODUCTS if KINDS[kind] in product.kinds)
+
+    def product(config: object = None, **options: Any) -> Product[Any]:
+        return classes(model, tokenizer, config, **options)  # type: ignore[arg-type]
+
+    texts: list[Text] = list(made_texts(ROWS))
+    if kind == "choice":
+        texts = [Choices(text, ("a1 a2", "a3 a9 a4", "a5")) for text in made_texts(ROWS)]
+    return Made(kind, case, product, texts, gold_of(kind, product("base").predict(texts)))
+
+
+def same(found: Any, expected: Any) -> None:
+    """Rows whose numbers differ by rounding alone."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list | tuple):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-3)
+    else:
+        assert found == expected
+
+
+def test_every_kind_has_a_case_and_a_product() -> None:
+    assert CASES.keys() == KINDS.keys()
+    assert {kind.name for product in PRODUCTS for kind in product.kinds} == set(KINDS)
+    for name, kind in KINDS.items():
+        assert kind.name == name
+
+
+def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:
+    product = made.calibrated("distilled")
+    product.save_pretrained(tmp_path / "saved")
+    again = load_product(tmp_path / "saved")
+    assert type(again) is type(product)
+    assert again.kind is product.kind
+    assert list(again.predict(made.new).rows()) == list(product.predict(made.new).rows())
+    assert again.calibration_.describe() == product.calibration_.describe()
+    assert product.kind.words.task in (tmp_path / "saved" / "README.md").read_text()
+
+
+def test_slices_are_what_was_said_of_their_texts(made: Made) -> None:
+    pred = made.calibrated().predict(made.new)
+    rows = list(pred.rows())
+    json.dumps(rows)
+    assert [prediction.as_row() for prediction in pred] == rows
+    assert list(pred[5:9].rows()) == rows[5:9]
+    assert list(pred[np.array([7, 2])].rows()) == [rows[7], rows[2]]
+    assert list(pred[pred.abstain].rows()) == [row for row in rows if row["abstain"]]
+    assert pred[3].as_row() == rows[3]
+    assert pred[3].reason in pred[3].why or pred[3].why
+    assert {"abstain", "reason", "confidence", "passes", "cut_tokens", "scope", "out_of_scope"} <= rows[0].keys()
+    assert len(repr(pred).splitlines()) > 3
+    assert len(pred.to_pandas()) == len(pred)
+
+
+def test_no_texts_give_no_predictions(made: Made) -> None:
+    for product in (made.product("base"), made.calibrated()):
+        none = product.predict([])
+        assert (len(none), list(none), none.reasons) == (0, [], [])
+        assert repr(none).startswith("0 predictions")
+        assert none._repr_html_()
+        assert len(none.to_pandas()) == 0
+    assert made.calibrated().predict([]).abstain.tolist() == []
+
+
+def test_what_the_model_cannot_take_is_named(made: Made) -> None:
+    product: Any = made.product("base")
+    with pytest.raises(InputError, match=r"texts\[1\]"):
+        product.predict([made.texts[0], made.case.refused])
+    assert product.kind.fault(made.texts[0], product.class_names) is None
+    with pytest.raises(InputError, match=f"{ROWS} texts came with 3"):
+        product.calibrate(made.texts, made.gold[:3])
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["fp32", "int8"])
+def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8: bool, tmp_path: Path) -> None:
+    product: Any = made.calibrated()
+    texts: Any = made.texts[:12]
+    difference = export(product, tmp_path / "out", int8=int8, texts=texts)
+    assert difference.texts == 12
+    exported: Any = load_product(tmp_path / "out")
+    assert type(exported) is type(product)
+    if int8:
+        assert exported.calibration_ is None
+        alone = [exported.predict([text])[0].as_row() for text in texts]
+        assert alone == list(exported.predict(texts).rows())  # a text has one answer in any company
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported.calibrate(made.texts, made.gold, **made.case.asked)
+        exported.save_pretrained(tmp_path / "again")
+        again = load_product(tmp_path / "again")
+        assert list(again.predict(texts).rows()) == list(exported.predict(texts).rows())
+        return
+    assert difference.changed == 0
+    decided = {"scope", "out_of_scope", "abstain", "reason"}  # a rank among calibration rows may be another
+    for found, expected in zip(exported.predict(texts).rows(), product.predict(texts).rows(), strict=True):
+        assert found.keys() == expected.keys()
+        same(*({name: row[name] for name in row if name not in decided} for row in (found, expected)))
+
+
+BLOCKED = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "sklearn", "pandas", "datasets", "scipy", "pyarrow"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+
+
+def test_it_runs_and_is_served_without_torch_and_transformers(made: Made, tmp_path: Path) -> None:
+    export(made.calibrated(), tmp_path / "out", texts=made.texts[:5])
+    given = "[Choices('a1 a2', ('a3', 'a4', 'a5'))] * 3" if made.kind == "choice" else "['a1 a2 a3', 'a4', 'a5 a6']"
+    code = f"""{BLOCKED}
+from uatlite.classifier.products import load_product
+from uatlite.serve.service import Service
+from uatlite.values import Choices
+
+product = load_product({str(tmp_path / "out")!r})
+assert len(list(product.predict({given}).rows())) == 3
+Service(product).warm_up()
+assert not {{"torch", "transformers", "scipy", "sklearn"}} & set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
