@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,19 @@ def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
         yield made
 
 
+@pytest.fixture
+def product(request: pytest.FixtureRequest) -> Any:
+    """The product of a parametrised name."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def api(product: Any) -> Iterator[TestClient]:
+    """A client of the service of `product`."""
+    with TestClient(create_app(Service(product)), raise_server_exceptions=False) as client:
+        yield client
+
+
 Running = Callable[..., AbstractContextManager[str]]
 
 
@@ -136,3 +149,39 @@ def ask() -> Callable[..., httpx.Response]:
         return httpx.post(f"{address}/predict", json={"texts": texts}, timeout=30, trust_env=False, **options)
 
     return post
+
+
+@pytest.fixture(scope="session")
+def same() -> Callable[[dict[str, Any], Any], None]:
+    """`same(answer, prediction)`: the answer of the service is what the product says offline, of whatever kind.
+
+    A batch of one to three texts rounds otherwise than a larger one, in PyTorch; so says docs/guides/serve.md.
+    """
+
+    def check(answer: dict[str, Any], expected: Any) -> None:
+        row, names = expected.as_row(), expected.among.classes
+        assert answer["why"] == expected.why
+        _agree({name: answer[name] for name in answer if name in row and name != "entities"}, row)
+        if "uncertainty" in answer:
+            _agree(answer["uncertainty"], row)
+            _agree(answer["probabilities"], expected.probabilities)
+            rule = expected.among.rule
+            assert answer["score"] == pytest.approx(row["confidence" if rule is None else "logit_margin"], abs=1e-5)
+        for name, label in zip(names, answer.get("decisions", ()), strict="decisions" in answer):
+            _agree(label, {"label": name, "probability": row[f"p_{name}"], "variance": row.get(f"variance_{name}")})
+            doubted = name in row.get("withheld", ())
+            assert label["decision"] == ("reported" if name in row["labels"] else "withheld" if doubted else "no")
+        for entity, found in zip(answer.get("entities", ()), row.get("entities", ()), strict=True):
+            _agree(entity, found)
+            assert entity["decision"] == ("reported" if found["reported"] else "withheld")
+
+    return check
+
+
+def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """What stands in both is the same."""
+    shared = given.keys() & expected.keys()
+    assert shared
+    for name in shared:
+        close = isinstance(expected[name], float)
+        assert given[name] == (pytest.approx(expected[name], rel=1e-4, abs=1e-5) if close else expected[name]), name

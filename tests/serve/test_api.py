@@ -1,76 +1,104 @@
-"""The addresses: what they answer, that it is what the classifier says, and what they refuse."""
+"""The addresses: what they answer is what the product says offline, for each kind of model."""
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.predictions import MEASURES
-from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.labeler import UncertaintyLabeler
+from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.serve.app import create_app
-from uatlite.serve.limits import Limits
 from uatlite.serve.service import Service
 
-JSON = {"content-type": "application/json"}
+PRODUCTS = ("classifier", "labeler", "tagger")
+Same = Callable[[dict[str, Any], Any], None]
+Made = Callable[..., list[str]]
 
 
-def test_an_answer_is_what_the_classifier_says(
-    client: TestClient, classifier: UncertaintyClassifier, made_texts: Callable[..., list[str]]
+def of(*products: str) -> pytest.MarkDecorator:
+    """Run a test, which takes `product`, for each of these."""
+    return pytest.mark.parametrize("product", products or PRODUCTS, indirect=True)
+
+
+FURTHER: dict[str, list[Any]] = {
+    "classifier": [("a1 a2", "a3")],
+    "labeler": [("a1 a2", "a3"), "a1 " * 60],
+    "tagger": [["a1", "a2 a3", "a4"]],
+}
+"""Product -> texts of other forms than a short string."""
+
+
+@pytest.mark.parametrize(("product", "name"), [(name, name) for name in PRODUCTS], indirect=["product"])
+def test_an_answer_is_what_the_product_says(
+    api: TestClient, product: Any, name: str, same: Same, made_texts: Made
 ) -> None:
-    texts = [*made_texts(3, seed=5), ("a1 a2", "a3")]
-    reply = client.post("/predict", json={"texts": texts}).json()
-    assert reply["calibrated"] is True
-    assert reply["method"] == "fast:samples=4"
-    for answer, expected in zip(reply["predictions"], classifier.predict(texts), strict=True):
-        row = expected.as_row()
-        assert answer["label"] == expected.label
-        assert answer["probabilities"] == pytest.approx(expected.probabilities, abs=1e-6)
-        assert answer["confidence"] == pytest.approx(expected.confidence, abs=1e-6)
-        assert answer["score"] == pytest.approx(expected.logit_margin, abs=1e-5)  # the score of the rule
-        for name in MEASURES[1:]:
-            assert answer["uncertainty"][name] == pytest.approx(row[name], abs=1e-6), name
-        same = ("abstain", "reason", "label_set", "out_of_scope", "passes", "cut_tokens")
-        assert {name: answer[name] for name in same} == {name: row[name] for name in same}
-        assert answer["above_threshold"] == pytest.approx(row["above_threshold"], abs=1e-5)
-        assert answer["why"] == expected.why
+    texts = [*made_texts(20, seed=5), *FURTHER[name], " ".join(made_texts(8, seed=8))]
+    reply = api.post("/predict", json={"texts": texts}).json()
+    assert (reply["calibrated"], reply["method"]) == (True, product.method.name)
+    for answer, expected in zip(reply["predictions"], product.predict(texts, check_shift=False), strict=True):
+        same(answer, expected)
+    decisions = {entity["decision"] for answer in reply["predictions"] for entity in answer.get("entities", ())}
+    assert decisions == ({"reported", "withheld"} if name == "tagger" else set())
+
+
+@of()
+def test_one_string_is_a_list_of_one(api: TestClient) -> None:
+    alone = api.post("/predict", json={"texts": "a1 a2"}).json()["predictions"]
+    assert alone == api.post("/predict", json={"texts": ["a1 a2"]}).json()["predictions"]
 
 
 def test_a_text_alone_is_answered_to_the_bit(client: TestClient, classifier: UncertaintyClassifier) -> None:
-    reply = client.post("/predict", json={"texts": ["a1 a2 a3"]}).json()
-    assert reply["predictions"][0]["probabilities"] == classifier.predict(["a1 a2 a3"])[0].probabilities
+    reply = client.post("/predict", json={"texts": ["a1 a2 a3"]})
+    assert reply.json()["predictions"][0]["probabilities"] == classifier.predict(["a1 a2 a3"])[0].probabilities
 
 
-def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(
-    client: TestClient, made_texts: Callable[..., list[str]]
+def test_the_threshold_of_a_label_is_the_probability_that_it_is_reported_above(
+    labeler: UncertaintyLabeler, made_texts: Made
 ) -> None:
-    same = client.post("/predict", json={"texts": made_texts(60, seed=9)}).json()["shift"]
-    odd = client.post("/predict", json={"texts": ["a3 a3 a3"] * 60}).json()["shift"]
-    few = client.post("/predict", json={"texts": ["a3"]}).json()["shift"]
+    texts = made_texts(40, seed=6)
+    with TestClient(create_app(Service(labeler))) as client:
+        answers = client.post("/predict", json={"texts": texts}).json()["predictions"]
+    calibration, offline = labeler.calibration_, labeler.predict(texts, check_shift=False).answers
+    at_threshold = replace(offline, log_odds=np.full(len(offline), calibration.rule.threshold))
+    thresholds = calibration.calibrator.confidence(at_threshold).reshape(len(texts), -1)
+    for answer, expected in zip(answers, thresholds, strict=True):
+        assert [label["threshold"] for label in answer["decisions"]] == pytest.approx(expected.tolist(), abs=1e-6)
+        above = [label for label in answer["decisions"] if label["probability"] > label["threshold"]]
+        surest = sorted(above, key=lambda label: -label["log_odds"])[: calibration.rule.most]
+        reported = [] if answer["out_of_scope"] else [label["label"] for label in surest]
+        assert sorted(answer["labels"]) == sorted(reported)
+
+
+@of()
+def test_the_texts_of_a_request_are_compared_with_the_calibration_rows(api: TestClient, made_texts: Made) -> None:
+    same = api.post("/predict", json={"texts": made_texts(100, seed=9)}).json()["shift"]
+    odd = api.post("/predict", json={"texts": ["a3 a3 a3"] * 100}).json()["shift"]
+    few = api.post("/predict", json={"texts": ["a3"]}).json()["shift"]
     assert (same["shifted"], odd["shifted"], few["shifted"]) == (False, True, None)
     assert "the promises are off" in odd["verdict"]
+    assert api.get("/model").json()["watch"]["texts"] == 201
 
 
-def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(classifier: UncertaintyClassifier) -> None:
-    plain = UncertaintyClassifier(classifier.model, classifier.tokenizer, "base")
+@of("classifier", "labeler")
+def test_an_uncalibrated_model_says_nothing_that_it_does_not_know(product: Any) -> None:
+    plain = type(product)(product.model, product.tokenizer, "base")
     with TestClient(create_app(Service(plain))) as client:
-        reply = client.post("/predict", json={"texts": ["a1"]}).json()
-        explained = client.post("/explain", json={"text": "a1 a2"}).json()
-        about = client.get("/model").json()
-    answer = reply["predictions"][0]
+        reply = client.post("/predict", json={"texts": ["a1 a2"]}).json()
+        told = client.get("/model").json()
+    (answer,) = reply["predictions"]
     assert reply["shift"] is None
     unknown = ("abstain", "above_threshold", "label_set", "scope", "out_of_scope")
-    assert [answer[name] for name in unknown] == [None] * 5
-    assert answer["reason"] == "no rule"
-    assert [answer["uncertainty"][name] for name in ("mutual_information", "variance")] == [None] * 2
-    assert answer["passes"] == 1
-    assert about["calibration"] is None
-    assert explained["promised"] is False
-    assert explained["settings"]["method"] == "analytic"  # a model without dropout in use is explained by what has it
+    assert {answer.get(name) for name in unknown} == {None}
+    assert (answer["reason"], answer["passes"]) == ("no rule", 1)
+    uncertainty = answer.get("uncertainty", {})
+    assert {uncertainty.get(name) for name in ("mutual_information", "variance")} == {None}
+    decisions = {(label["threshold"], label["decision"] == "withheld") for label in answer.get("decisions", ())}
+    assert decisions <= {(0.5, False)}  # without a rule labels above one half are reported
+    assert {told[name] for name in ("calibration", "rule", "menu", "comparison", "watch")} == {None}
 
 
 def test_multiple_choice_questions_of_unlike_sizes_share_a_request(
@@ -83,10 +111,12 @@ def test_multiple_choice_questions_of_unlike_sizes_share_a_request(
         answers = client.post("/predict", json={"texts": [two, three, two]}).json()["predictions"]
         refused = client.post("/predict", json={"texts": ["a1"]})
         explained = client.post("/explain", json={"text": three}).json()
+        told = client.get("/model").json()
     assert [list(answer["probabilities"]) for answer in answers] == [["A", "B"], ["A", "B", "C"], ["A", "B"]]
     assert answers[0] == answers[2]
     assert refused.status_code == 422
     assert len(explained["attention"]["plain"][0]) == len(explained["attention"]["tokens"])
+    assert (told["kind"], told["multiple_choice"], told["classes"]) == ("choice", True, [])
 
 
 def test_an_explanation_shows_all_sides(client: TestClient, classifier: UncertaintyClassifier) -> None:
@@ -96,7 +126,7 @@ def test_an_explanation_shows_all_sides(client: TestClient, classifier: Uncertai
     assert reply["answer"]["probabilities"] == expected.prediction.probabilities
     assert reply["answer"]["probabilities"] != reply["before"]  # a temperature was fitted
     assert [len(reply["passes"]), len(reply["passes"][0])] == [4, 3]
-    words = reply["segments"][0]
+    (words,) = reply["segments"]
     assert [word["text"] for word in words] == ["a1", "a2", "a3"]
     assert [word["masked_confidence"] for word in words] == [word.masked_confidence for word in expected.words]
     assert reply["summary"] == asdict(expected.summary)
@@ -125,12 +155,15 @@ def test_an_explanation_runs_the_passes_once(
 
 
 def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestClient) -> None:
-    served = client.post("/explain", json={"text": "a1 a2 a3"}).json()
-    same = client.post("/explain", json={"text": "a1 a2 a3", "settings": {"samples": 4, "gate": "q"}}).json()
-    other = client.post(
-        "/explain", json={"text": "a1 a2 a3", "settings": {"samples": 9, "penalty": 3, "gate": "k"}}
-    ).json()
-    plain = client.post("/explain", json={"text": "a1 a2 a3", "settings": {"gate": "none"}}).json()
+    served, same, other, plain = (
+        client.post("/explain", json={"text": "a1 a2 a3", "settings": settings}).json()
+        for settings in (
+            {},
+            {"samples": 4, "gate": "q"},
+            {"samples": 9, "penalty": 3, "gate": "k"},
+            {"gate": "none"},
+        )
+    )
     assert same == served
     assert other["promised"] is False
     assert len(other["passes"]) == other["answer"]["passes"] == 9
@@ -139,121 +172,104 @@ def test_other_settings_change_what_is_shown_and_are_not_promised(client: TestCl
     assert client.post("/predict", json={"texts": ["a1 a2 a3"]}).json()["method"] == "fast:samples=4"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
-        ("/predict", {}, "texts"),
-        ("/predict", {"texts": []}, "texts"),
-        ("/predict", {"texts": 5}, "texts"),
-        ("/predict", {"texts": "  "}, "texts[0]"),
-        ("/predict", {"texts": ["a1"] * 129}, "texts"),
-        ("/predict", {"texts": ["a1", 5]}, "texts[1]"),
-        ("/predict", {"texts": ["a1", "  "]}, "texts[1]"),
-        ("/predict", {"texts": ["a1", ["a", 7]]}, "texts[1][1]"),
-        ("/predict", {"texts": [["a", "b", "c"]]}, "texts[0]"),
-        ("/predict", {"texts": ["x" * 20_001]}, "texts[0]"),
-        ("/predict", {"texts": ["\ud800"]}, "texts[0]"),
-        ("/predict", {"texts": [{"question": "a1", "options": ["a", "b"]}]}, "texts[0]"),
-        ("/predict", {"texts": [{"question": "a1"}]}, "texts[0].options"),
-        ("/predict", {"texts": ["a1"], "tetxs": 1}, "tetxs"),
-        ("/explain", {"text": ["a"]}, "text[1]"),
-        ("/explain", {"text": "x" * 2_001}, "text"),
-        ("/explain", {"text": "a1", "settings": {"penalty": -1}}, "settings.penalty"),
-        ("/explain", {"text": "a1", "settings": {"samples": 65}}, "settings.samples"),
-        ("/explain", {"text": "a1", "settings": {"gate": "x"}}, "settings.gate"),
-    ],
-)
-def test_a_refusal_names_the_field(client: TestClient, path: str, body: object, field: str) -> None:
-    reply = client.post(path, content=json.dumps(body), headers=JSON)
-    assert reply.status_code == 422
-    assert reply.json()["error"]["fields"][0]["field"] == field
+def check_origins(origins: dict[str, Any], expected: Any) -> None:
+    assert origins["variance"] == pytest.approx(expected.variance)
+    assert [word["text"] for word in origins["words"]] == [word.word.text for word in expected.words]
+    assert [word["share"] for word in origins["words"]] == pytest.approx([word.share for word in expected.words])
+    assert {layer["name"]: layer["share"] for layer in origins["layers"]} == pytest.approx(dict(expected.layers))
+
+
+@of("labeler")
+@pytest.mark.parametrize("label", [None, "fear"])
+def test_one_label_is_explained(api: TestClient, product: UncertaintyLabeler, label: str | None, same: Same) -> None:
+    reply = api.post("/explain", json={"text": "a1 a2 a3", "label": label}).json()
+    expected = product.explain("a1 a2 a3", label)
+    assert reply["label"] == expected.label
+    same(reply["answer"], expected.prediction)
+    check_origins(reply["origins"], expected)
+    assert expected.label in reply["origins"]["summary"]
+
+
+@of("tagger")
+def test_one_entity_is_explained(api: TestClient, product: UncertaintyTagger, same: Same, made_texts: Made) -> None:
+    predictions = product.predict(made_texts(30, seed=7), check_shift=False)
+    text = next(prediction.text for prediction in predictions if len(prediction.entities) > 1)
+    for entity in (None, 1):
+        reply = api.post("/explain", json={"text": text, "entity": entity}).json()
+        expected = product.explain(text, entity)
+        assert reply["entity"] == expected.number
+        same(reply["answer"], expected.prediction)
+        check_origins(reply["origins"], expected)
+        assert expected.weakest in reply["origins"]["summary"]
+    refused = api.post("/explain", json={"text": text, "entity": 99}).json()
+    assert "not one of the" in refused["error"]["fields"][0]["message"]
+    bare = next(prediction.text for prediction in predictions if not prediction.entities)
+    reply = api.post("/explain", json={"text": bare}).json()
+    assert (reply["entity"], reply["origins"], reply["answer"]["entities"]) == (None, None, [])
+
+
+@of("classifier", "labeler")
+def test_a_method_without_dropout_is_explained_by_the_standard_one(product: Any, same: Same) -> None:
+    plain, standard = (type(product)(product.model, product.tokenizer, method) for method in ("base", "analytic"))
+    with TestClient(create_app(Service(plain))) as client:
+        reply = client.post("/explain", json={"text": "a1 a2 a3"}).json()
+    expected = standard.explain("a1 a2 a3")
+    variance = getattr(expected, "variance", None) or float(expected.attribution.total[0])
+    assert reply.get("origins", reply)["variance"] == pytest.approx(variance)
+    if "promised" in reply:
+        assert (reply["promised"], reply["settings"]["method"]) == (False, "analytic")
+    else:  # the labels themselves are those of the method that is served
+        same(reply["answer"], plain.predict(["a1 a2 a3"])[0])
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("product", "kind", "classes"),
     [
-        b"",
-        b"{",
-        b"null",
-        b'"texts"',
-        b"\x00\xff\xfe\x80",
-        b'{"texts": ["\xff"]}',
-        b"[" * 100_000,
-        b'{"texts":' * 20_000,
-        b'{"texts": ' + b"9" * 10_000 + b"}",
-        b'{"texts": [NaN]}',
+        ("classifier", "one", ["bad", "fair", "good"]),
+        ("labeler", "labels", ["anger", "joy", "fear", "relief"]),
+        ("tagger", "entities", ["person", "place"]),
     ],
-    ids=["empty", "cut", "null", "string", "binary", "latin", "nested", "nested-objects", "digits", "nan"],
+    indirect=["product"],
 )
-@pytest.mark.parametrize("path", ["/predict", "/explain"])
-def test_bodies_that_are_no_requests(client: TestClient, path: str, body: bytes) -> None:
-    reply = client.post(path, content=body, headers=JSON)
-    assert reply.status_code == 422
-    assert reply.json()["error"]["code"] == "invalid"
-
-
-def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(classifier: UncertaintyClassifier) -> None:
-    limits = Limits(body=1000)
-    with TestClient(create_app(Service(classifier, limits))) as client:
-        whole = client.post("/predict", content=b"x" * 1001, headers=JSON)
-        pieces = client.post("/predict", content=(b"x" * 100 for _ in range(20)), headers=JSON)
-        lying = client.post("/predict", content=b"{}", headers={**JSON, "content-length": "ten"})
-        good = client.post("/predict", content=iter([b'{"texts": ', b'["a1"]}']), headers=JSON)
-    assert "content-length" not in pieces.request.headers
-    assert [whole.status_code, pieces.status_code, lying.status_code, good.status_code] == [413, 413, 413, 200]
-    assert "1,000 bytes" in pieces.json()["error"]["message"]
-
-
-def test_nothing_leaks_when_the_service_fails(
-    classifier: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_model_is_described_without_its_place(
+    api: TestClient, product: Any, saved: object, kind: str, classes: list[str]
 ) -> None:
-    def broken(*args: object, **options: object) -> None:
-        raise RuntimeError("/secret/path/model.safetensors")
-
-    service = Service(classifier)
-    monkeypatch.setattr(Predictor, "predict", broken)
-    with TestClient(create_app(service), raise_server_exceptions=False) as client:
-        reply = client.post("/predict", json={"texts": ["a1"]})
-        assert client.get("/health").status_code == 200
-    assert reply.status_code == 500
-    assert reply.json() == {
-        "error": {"code": "internal", "message": "The service failed on this request; its log says why."}
-    }
-    assert reply.headers["content-security-policy"]  # also what fails is sent with the headers
-
-
-def test_the_model_is_described_without_its_place(client: TestClient, saved: object) -> None:
-    reply = client.get("/model")
+    reply = api.get("/model")
     assert str(saved) not in reply.text
-    about = reply.json()
-    assert about["classes"] == ["bad", "fair", "good"]
-    assert about["rule"]["score"] == "logit-margin"
-    assert about["limits"]["texts"] == 128
+    told, (rule,) = reply.json(), product.calibration_.rules
+    assert (told["kind"], told["classes"], told["multiple_choice"]) == (kind, classes, False)
+    assert (told["rule"]["score"], told["rule"]["promise"]) == (rule.score, rule.describe())
+    assert told["rule"]["most"] == getattr(rule, "most", None)
+    assert told["limits"]["texts"] == 128
 
 
-def test_the_menu_is_that_of_the_calibration(one_pass: UncertaintyClassifier) -> None:
-    assert one_pass.calibration_ is not None
-    menu, comparison = one_pass.calibration_.menu, one_pass.calibration_.comparison
-    assert menu is not None
-    assert comparison is not None
-    with TestClient(create_app(Service(one_pass))) as client:
-        about = client.get("/model").json()
-    assert about["comparison"] == comparison.describe()
-    sent = about["menu"]
+@of("one_pass", "labeler", "tagger")
+def test_the_menu_is_that_of_the_calibration(api: TestClient, product: Any) -> None:
+    told, menu = api.get("/model").json(), product.calibration_.menu
+    comparison, curve = (
+        getattr(of, name, None) for of, name in ((product.calibration_, "comparison"), (menu, "curve"))
+    )
+    assert told["comparison"] == (None if comparison is None else comparison.describe())
+    sent = told["menu"]
     assert (sent["score"], sent["rows"]) == (menu.score, menu.rows)
-    for name, values in (("coverage", menu.curve.coverages), ("risk", menu.curve.risks), ("low", menu.curve.low)):
-        assert sent[name] == list(values)
-    for line, one in zip(menu.lines, sent["lines"], strict=True):
-        assert (one["target"], one["rows_needed"]) == (line.target, line.rows_needed)
-        assert one["coverage"] == (None if line.rule is None else line.rule.coverage)
+    for name, points in (("coverage", "coverages"), ("risk", "risks"), ("low", "low"), ("high", "high")):
+        assert sent[name] == list(getattr(curve, points, ()))
+    for line, expected in zip(sent["lines"], menu.lines, strict=True):
+        assert (line["target"], line["rows_needed"]) == (expected.target, expected.rows_needed)
+        assert line["coverage"] == (None if expected.rule is None else expected.rule.coverage)
 
 
-def test_without_calibration_nothing_is_on_the_menu(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> None:
-    with TestClient(create_app(Service(UncertaintyClassifier(tiny("bert"), tokenizer, "base")))) as client:
-        about = client.get("/model").json()
-    assert (about["menu"], about["comparison"]) == (None, None)
+def test_a_rule_for_recall_alone_is_told(tagger: UncertaintyTagger, made_texts: Made) -> None:
+    texts = made_texts(300, seed=6)
+    predictions = tagger.predict(texts, check_shift=False)
+    gold = [[(entity.start, entity.end, entity.label) for entity in entities] for entities in predictions.entities]
+    recall = UncertaintyTagger(tagger.model, tagger.tokenizer, "analytic").calibrate(texts, gold, target_recall=0.5)
+    with TestClient(create_app(Service(recall))) as client:
+        told = client.get("/model").json()["rule"]
+        answers = client.post("/predict", json={"texts": texts[:9]}).json()["predictions"]
+    (rule,) = recall.calibration_.rules
+    assert (told["score"], told["promise"], rule.kind) == (rule.score, rule.describe(), "recall")
+    assert None not in [answer["abstain"] for answer in answers]
 
 
 def test_probes_and_counters(client: TestClient) -> None:
@@ -265,18 +281,12 @@ def test_probes_and_counters(client: TestClient) -> None:
     reply = client.get("/metrics")
     lines = reply.text.splitlines()
     assert reply.headers["content-type"].startswith("text/plain")
-    assert 'uatlite_requests_total{path="/predict",status="200"} 1.0' in lines
-    assert 'uatlite_requests_total{path="/predict",status="422"} 1.0' in lines
-    assert 'uatlite_requests_total{path="other",status="404"} 1.0' in lines
-    assert "uatlite_passes_total 8.0" in lines
-    assert "uatlite_batch_texts_sum 2.0" in lines
-    assert "uatlite_waiting_texts 0.0" in lines
-
-
-def test_the_specification_states_the_limits_and_the_token(classifier: UncertaintyClassifier) -> None:
-    app = create_app(Service(classifier, Limits(texts=7)), token="0123456789abcdef")
-    with TestClient(app) as client:
-        specification = client.get("/openapi.json").json()
-    assert specification["components"]["schemas"]["PredictRequest"]["properties"]["texts"]["maxItems"] == 7
-    assert specification["paths"]["/predict"]["post"]["security"] == [{"token": []}]
-    assert "security" not in specification["paths"]["/health"]["get"]
+    for line in (
+        'uatlite_requests_total{path="/predict",status="200"} 1.0',
+        'uatlite_requests_total{path="/predict",status="422"} 1.0',
+        'uatlite_requests_total{path="other",status="404"} 1.0',
+        "uatlite_passes_total 8.0",
+        "uatlite_batch_texts_sum 2.0",
+        "uatlite_waiting_texts 0.0",
+    ):
+        assert line in lines

@@ -1,8 +1,11 @@
 """The served traffic: the monitor over texts that come one by one, in /metrics and /model."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,16 +21,9 @@ from uatlite.serve.traffic import SERVED, TrafficMonitor
 from uatlite.trust.monitor import Monitor
 
 
-@pytest.fixture
-def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
-    with TestClient(create_app(Service(classifier))) as made:
-        yield made
-
-
 def gauges(client: TestClient) -> dict[str, float]:
     lines = client.get("/metrics").text.splitlines()
-    found = [line.split() for line in lines if line.startswith("uatlite_watch")]
-    return {name: float(value) for name, value in found}
+    return {name: float(value) for name, value in (line.split() for line in lines if line.startswith("uatlite_watch"))}
 
 
 def test_an_uncalibrated_service_has_nothing_to_compare_with(classifier: UncertaintyClassifier) -> None:
@@ -38,55 +34,53 @@ def test_an_uncalibrated_service_has_nothing_to_compare_with(classifier: Uncerta
         assert gauges(client)["uatlite_watch_texts"] == 0
 
 
-def test_a_body_without_its_content_type_is_told_about_it(client: TestClient) -> None:
-    for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "text/plain"}):
-        reply = client.post("/predict", content=b'{"texts": ["a1"]}', headers=headers)
-        assert reply.status_code == 415
-        assert "Content-Type: application/json" in reply.json()["error"]["message"]
-    broken = client.post("/predict", content=b"{", headers={"Content-Type": "application/json"})
-    assert broken.status_code == 422
-
-
-def test_one_string_is_a_list_of_one(client: TestClient) -> None:
-    alone = client.post("/predict", json={"texts": "a1 a2"}).json()["predictions"]
-    assert alone == client.post("/predict", json={"texts": ["a1 a2"]}).json()["predictions"]
-    assert client.post("/predict", json={"texts": ""}).status_code == 422
-    assert client.post("/predict", json={"texts": 7}).status_code == 422
-
-
 def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClient) -> None:
     assert client.get("/model").json()["watch"]["verdict"] == "No rows yet."
     for _ in range(60):
         client.post("/predict", json={"texts": ["a3 a3 a3", "a3 a3"]})
-    known = client.get("/model").json()["watch"]
-    assert (known["texts"], known["limit"]) == (120, 100.0)
-    assert known["evidence"] >= known["limit"]
-    assert known["verdict"].startswith(f"ALARM: {known['alarm']}, since about row 1 ")
-    found = gauges(client)
-    assert (found["uatlite_watch_texts"], found["uatlite_watch_alarm"], found["uatlite_watch_limit"]) == (120, 1, 100)
-    assert found["uatlite_watch_evidence"] == pytest.approx(known["evidence"])
+    told = client.get("/model").json()["watch"]
+    assert (told["texts"], told["limit"]) == (120, 100.0)
+    assert told["evidence"] >= told["limit"]
+    assert told["verdict"].startswith(f"ALARM: {told['alarm']}, since about row 1 ")
+    shown = gauges(client)
+    assert (shown["uatlite_watch_texts"], shown["uatlite_watch_alarm"], shown["uatlite_watch_limit"]) == (120, 1, 100)
+    assert shown["uatlite_watch_evidence"] == pytest.approx(told["evidence"])
 
 
+@pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
 def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
-    classifier: UncertaintyClassifier, saved: Path, made_texts: Callable[..., list[str]], tmp_path: Path
+    product: Any, made_texts: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    path = tmp_path / "traffic.json"
-    texts = made_texts(30, seed=5)
+    path, texts = tmp_path / "traffic.json", made_texts(30, seed=5)
     for half in (texts[:12], texts[12:]):  # a restart between them
-        with TestClient(create_app(Service(classifier, watch=path))) as client:
+        with TestClient(create_app(Service(product, watch=path))) as client:
             for text in half:
                 client.post("/predict", json={"texts": text})
-    watch = Watch.of(saved, path)
-    state = watch.read()
-    predictions = classifier.predict(texts, check_shift=False)
-    assert classifier.calibration_ is not None
-    assert classifier.calibration_.shift is not None
-    scores = predictions.text_scores(classifier.calibration_.shift.score)
+    product.save_pretrained(tmp_path / "saved")
+    watch = Watch.of(tmp_path / "saved", path)
+    state, predictions = watch.read(), product.predict(texts, check_shift=False)
+    scores = predictions.text_scores(product.calibration_.shift.score)
     expected, _ = Monitor.begin(watch.reference).after(watch.reference, scores, predictions.scope)
     assert state.rows == 30
     assert state.monitor.log_martingale == pytest.approx(expected.log_martingale, abs=1e-6)
-    assert sum(tally.rows for tally in state.timeline.hours.values()) == 30
-    assert {one.file for one in state.stretches} == {SERVED}
+    assert state.timeline.total().labels == Counter(ScoredRow(row).counted_label for row in predictions.rows())
+    assert {stretch.file for stretch in state.stretches} == {SERVED}
+
+
+@pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
+def test_a_text_counts_under_the_label_that_watch_counts_it_under(
+    product: Any, made_texts: Callable[..., list[str]]
+) -> None:
+    texts = made_texts(60, seed=3)
+    rows = [ScoredRow(row) for row in product.predict(texts, check_shift=False).rows()]
+    with TestClient(create_app(Service(product))) as client:
+        client.post("/predict", json={"texts": texts})
+        lines = client.get("/metrics").text.splitlines()
+    texts_by, reported_by = Counter(row.counted_label for row in rows), Counter(chain(*(row.reported for row in rows)))
+    assert len(texts_by) > 1
+    for name, counted in (("texts", texts_by), ("reported", reported_by)):
+        expected = {f'uatlite_{name}_total{{label="{label}"}} {count:.1f}' for label, count in counted.items()}
+        assert {line for line in lines if line.startswith(f"uatlite_{name}_total")} == expected
 
 
 def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
@@ -96,8 +90,8 @@ def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
     first, second = (TestClient(create_app(Service(classifier, watch=path))) for _ in range(2))
     with first, second:
         for _ in range(60):
-            for one in (first, second):
-                one.post("/predict", json={"texts": "a3 a3 a3"})
+            for client in (first, second):
+                client.post("/predict", json={"texts": "a3 a3 a3"})
         first.get("/metrics")
         assert gauges(second)["uatlite_watch_texts"] == 120
         assert gauges(first)["uatlite_watch_alarm"] == 1

@@ -1,0 +1,196 @@
+"""What is refused and how, what of a body is read, what a fault of the service tells, and clients that leave."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from starlette.types import Message, Receive
+
+from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.predictor import Predictor
+from uatlite.serve.app import create_app
+from uatlite.serve.http import Refusal, until_disconnect
+from uatlite.serve.limits import Limits
+from uatlite.serve.service import Service
+
+JSON = {"content-type": "application/json"}
+QUESTION = {"question": "a1", "options": ["a2", "a3"]}
+
+
+@pytest.mark.parametrize(
+    ("product", "path", "body", "field"),
+    [
+        ("classifier", "/predict", {}, "texts"),
+        ("classifier", "/predict", {"texts": []}, "texts"),
+        ("classifier", "/predict", {"texts": 5}, "texts"),
+        ("classifier", "/predict", {"texts": ""}, "texts[0]"),
+        ("classifier", "/predict", {"texts": "  "}, "texts[0]"),
+        ("classifier", "/predict", {"texts": ["a1"] * 129}, "texts"),
+        ("classifier", "/predict", {"texts": ["a1", 5]}, "texts[1]"),
+        ("classifier", "/predict", {"texts": ["a1", "  "]}, "texts[1]"),
+        ("classifier", "/predict", {"texts": ["a1", ["a", 7]]}, "texts[1][1]"),
+        ("classifier", "/predict", {"texts": [["a", "b", "c"]]}, "texts[0]"),
+        ("classifier", "/predict", {"texts": ["x" * 20_001]}, "texts[0]"),
+        ("classifier", "/predict", {"texts": ["\ud800"]}, "texts[0]"),
+        ("classifier", "/predict", {"texts": [QUESTION]}, "texts[0]"),
+        ("classifier", "/predict", {"texts": [{"question": "a1"}]}, "texts[0].options"),
+        ("classifier", "/predict", {"texts": ["a1"], "tetxs": 1}, "tetxs"),
+        ("classifier", "/explain", {"text": ["a"]}, "text[1]"),
+        ("classifier", "/explain", {"text": "x" * 2_001}, "text"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"penalty": -1}}, "settings.penalty"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"samples": 65}}, "settings.samples"),
+        ("classifier", "/explain", {"text": "a1", "settings": {"gate": "x"}}, "settings.gate"),
+        ("labeler", "/predict", {"texts": [QUESTION]}, "texts[0]"),
+        ("labeler", "/explain", {"text": "a1", "label": "hope"}, "label"),
+        ("tagger", "/predict", {"texts": [QUESTION]}, "texts[0]"),
+        ("tagger", "/predict", {"texts": ["  "]}, "texts[0]"),
+        ("tagger", "/predict", {"texts": [["a1", ""]]}, "texts[0][1]"),
+        ("tagger", "/predict", {"texts": [[]]}, "texts[0]"),
+        ("tagger", "/predict", {"texts": [["a1", 3]]}, "texts[0][1]"),
+        ("tagger", "/explain", {"text": "a1", "entity": -1}, "entity"),
+    ],
+    indirect=["product"],
+)
+def test_a_refusal_names_the_field(api: TestClient, path: str, body: object, field: str) -> None:
+    reply = api.post(path, content=json.dumps(body), headers=JSON)
+    assert reply.status_code == 422
+    assert reply.json()["error"]["fields"][0]["field"] == field
+
+
+@pytest.mark.parametrize("product", ["labeler"], indirect=True)
+def test_a_refusal_says_what_is_allowed(api: TestClient) -> None:
+    for path, body, allowed in (
+        ("/explain", {"text": "a1", "label": "hope"}, "anger, joy, fear, relief"),
+        ("/predict", {"texts": [QUESTION]}, "not for multiple choice"),
+    ):
+        assert allowed in api.post(path, json=body).json()["error"]["fields"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"null",
+        b'"texts"',
+        b"\x00\xff\xfe\x80",
+        b'{"texts": ["\xff"]}',
+        b"[" * 100_000,
+        b'{"texts":' * 20_000,
+        b'{"texts": ' + b"9" * 10_000 + b"}",
+        b'{"texts": [NaN]}',
+    ],
+    ids=["empty", "cut", "null", "string", "binary", "latin", "nested", "nested-objects", "digits", "nan"],
+)
+@pytest.mark.parametrize("path", ["/predict", "/explain"])
+def test_bodies_that_are_no_requests(client: TestClient, path: str, body: bytes) -> None:
+    reply = client.post(path, content=body, headers=JSON)
+    assert reply.status_code == 422
+    assert reply.json()["error"]["code"] == "invalid"
+
+
+def test_a_body_without_its_content_type_is_told_about_it(client: TestClient) -> None:
+    for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": "text/plain"}):
+        reply = client.post("/predict", content=b'{"texts": ["a1"]}', headers=headers)
+        assert reply.status_code == 415
+        assert "Content-Type: application/json" in reply.json()["error"]["message"]
+
+
+def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(classifier: UncertaintyClassifier) -> None:
+    limits = Limits(body=1000)
+    with TestClient(create_app(Service(classifier, limits))) as client:
+        whole = client.post("/predict", content=b"x" * 1001, headers=JSON)
+        pieces = client.post("/predict", content=(b"x" * 100 for _ in range(20)), headers=JSON)
+        lying = client.post("/predict", content=b"{}", headers={**JSON, "content-length": "ten"})
+        good = client.post("/predict", content=iter([b'{"texts": ', b'["a1"]}']), headers=JSON)
+    assert "content-length" not in pieces.request.headers
+    assert [whole.status_code, pieces.status_code, lying.status_code, good.status_code] == [413, 413, 413, 200]
+    assert "1,000 bytes" in pieces.json()["error"]["message"]
+
+
+def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(
+    classifier: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(self: Predictor, texts: list[Any]) -> None:
+        raise ZeroDivisionError("/secret/path/model.safetensors")
+
+    monkeypatch.setattr(Predictor, "predict", fail)
+    with TestClient(create_app(Service(classifier)), raise_server_exceptions=False) as client:
+        reply = client.post("/predict", json={"texts": ["a1 a2 a3"]})
+        assert client.get("/health").status_code == 200
+    assert reply.status_code == 500
+    assert reply.json() == {
+        "error": {"code": "internal", "message": "The service failed on this request; its log says why."}
+    }
+    assert reply.headers["content-security-policy"]  # also what fails is sent with the headers
+    assert "POST /predict failed" in caplog.text
+    with TestClient(create_app(Service(classifier))) as client, pytest.raises(ZeroDivisionError):
+        client.post("/predict", json={"texts": ["a1 a2 a3"]})
+
+
+def leaving(*after: Callable[[], Any]) -> Receive:
+    """A client that leaves after these; with none it stays."""
+
+    async def receive() -> Message:
+        for event in after:
+            await event()
+            return {"type": "http.disconnect"}
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    return receive
+
+
+def test_the_work_for_a_client_that_leaves_is_cancelled() -> None:
+    async def check() -> None:
+        begun, ended = asyncio.Event(), []
+
+        async def work() -> None:
+            try:
+                begun.set()
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        with pytest.raises(Refusal) as refusal:
+            await until_disconnect(leaving(begun.wait), work())
+        assert refusal.value.status_code == 499
+        assert ended == [True]
+        current = asyncio.current_task()
+        assert current is not None
+        assert current.cancelling() == 0  # the task itself goes on
+        await asyncio.sleep(0)
+
+    asyncio.run(check())
+
+
+def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer() -> None:
+    async def check() -> None:
+        async def work() -> int:
+            await asyncio.sleep(0)
+            return 7
+
+        before = asyncio.all_tasks()
+        assert await until_disconnect(leaving(), work()) == 7
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+
+    asyncio.run(check())
+
+
+def test_a_request_that_is_cancelled_from_outside_stays_cancelled() -> None:
+    """As uvicorn does when its patience at a stop ends."""
+
+    async def check() -> None:
+        async def work() -> None:
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(until_disconnect(leaving(), work()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(check())
