@@ -34,7 +34,8 @@ from uatlite.classifier.export import export
 from uatlite.lab.bench_timing import take_turns
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
 from uatlite.methods.sampling import BASE
-from uatlite.metrics.bootstrap import paired_bootstrap
+from uatlite.metrics.intervals import intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.model.load import embedded_backbone
 from uatlite.model.tokens import Batch, tokenize
 from uatlite.text.tasks import load
@@ -153,7 +154,8 @@ def compare(found: dict[str, np.ndarray], labels: np.ndarray) -> None:
     for name, probabilities in found.items():
         accuracy = (probabilities.argmax(axis=1) == labels).mean()
         nll = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
-        gaps = paired_bootstrap(probabilities, base, labels, metrics=["accuracy", "nll"])
+        ours, theirs = (metric_estimates(Rows.of(p, labels), ["accuracy", "nll"]) for p in (probabilities, base))
+        gaps = intervals(ours - theirs)
         cells = [f"{gap.point:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]" for gap in gaps.values()]
         print(f"| {name} | {accuracy:.4f} | {nll:.4f} | {' | '.join(cells) if name != TORCH else '| '} |")
 

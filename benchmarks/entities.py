@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
-from uatlite.metrics.bootstrap import Estimate, Interval, intervals
+from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
 from uatlite.trust.answers import TextScores
 from uatlite.trust.grouped import GroupedRule, check_grouped, check_most, grouped_at
@@ -121,7 +121,7 @@ def over_seeds(seeds: list[Said], arm: str, less: str | None = None) -> dict[str
         return Estimate(statistic)
 
     texts = len(seeds[0].gold)
-    return intervals({name: mean(name) for name in METRICS}, (texts,), resamples=BOOTSTRAPS, confidence=0.95, seed=0)
+    return intervals(Estimates({name: mean(name) for name in METRICS}, (texts,)), Resampling(BOOTSTRAPS))
 
 
 def print_figures(found: dict[Setting, list[tuple[Said, Said]]]) -> None:

@@ -25,7 +25,8 @@ from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.methods.sampling import BASE
-from uatlite.metrics.bootstrap import METRICS, Interval, bootstrap
+from uatlite.metrics.intervals import Interval, intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import longest, tokenize
 from uatlite.predictive import predict
@@ -40,7 +41,7 @@ def accuracy(directory: Path, test: Dataset, max_length: int | None) -> Interval
     tokens = tokenize(checkpoint.tokenizer, test.texts, longest(checkpoint.model, checkpoint.tokenizer, max_length))
     probabilities = predict(run_tokens(checkpoint.model, BASE, tokens).logits).probabilities
     labels = np.array([example.label for example in test.examples])
-    return bootstrap(probabilities, labels, metrics={"accuracy": METRICS["accuracy"]})["accuracy"]
+    return intervals(metric_estimates(Rows.of(probabilities, labels), ["accuracy"]))["accuracy"]
 
 
 def place(models: Path, backbone: str, train: Dataset, recipe: Recipe, seed: int) -> Path:

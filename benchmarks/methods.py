@@ -30,7 +30,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from uatlite.lab.evaluate.comparison import Resampling, Score
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare
@@ -40,6 +40,7 @@ from uatlite.lab.train.methods import parse_training, train_method
 from uatlite.lab.train.recipe import DEMO, PLAIN
 from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.methods.method import Method
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
 from uatlite.text.labels import align_task
 from uatlite.text.schema import find_task

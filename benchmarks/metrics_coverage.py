@@ -13,7 +13,8 @@ import argparse
 
 import numpy as np
 
-from uatlite.metrics.bootstrap import METRICS, bootstrap
+from uatlite.metrics.intervals import METRICS, Resampling, intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.predictive import softmax
 
 SETTINGS = {"well calibrated": 1.0, "slightly overconfident": 1.2, "overconfident": 2.0}
@@ -51,7 +52,8 @@ def measure(temperature, *, sets, rows, resamples, truth):
     for seed in range(sets):
         # A stream of its own: from the same one, the resamples would depend on the rows.
         given, _, labels = simulate(rows, temperature, np.random.default_rng([round(10 * temperature), seed]))
-        for name, interval in bootstrap(given, labels, metrics=NAMES, resamples=resamples, seed=seed).items():
+        estimates = metric_estimates(Rows.of(given, labels), NAMES)
+        for name, interval in intervals(estimates, Resampling(resamples, seed=seed)).items():
             points[name].append(interval.point)
             # The true error of a calibrated classifier is 0 up to rounding, and so is the end of its interval.
             hits[name].append(not interval.excludes(truth[name] if truth[name] > 1e-9 else 0.0))

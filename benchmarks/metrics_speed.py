@@ -14,7 +14,8 @@ import time
 
 import numpy as np
 
-from uatlite.metrics.bootstrap import METRICS, bootstrap
+from uatlite.metrics.intervals import METRICS, Resampling, intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.predictive import softmax
 
 
@@ -42,10 +43,11 @@ def main():
                 metric(probabilities[drawn], labels[drawn])
 
     def compare(metrics):
-        counted = seconds(lambda: bootstrap(probabilities, labels, metrics=metrics, resamples=given.resamples))
+        counted = seconds(lambda: intervals(metric_estimates(rows, metrics), Resampling(given.resamples)))
         return counted, seconds(lambda: by_rows(metrics)) * given.resamples / given.loop
 
-    bootstrap(probabilities, labels, resamples=2)  # warm the BLAS threads and the cosines
+    rows = Rows.of(probabilities, labels)
+    intervals(metric_estimates(rows), Resampling(2))  # warm the BLAS threads and the cosines
     print("| metric | by counts, s | by rows, s | ratio |\n|---|---:|---:|---:|")
     for name, metric in {"all": None, **METRICS}.items():
         counted, looped = compare(METRICS if metric is None else {name: metric})

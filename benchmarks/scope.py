@@ -21,7 +21,7 @@ from uatlite import UncertaintyClassifier
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
 from uatlite.metrics.accuracy import aupr, auroc, fpr95
-from uatlite.metrics.ranking import Ranking
+from uatlite.metrics.rows import Ranking
 from uatlite.metrics.selective import risk_coverage
 from uatlite.model.plain import plain_pass
 from uatlite.predictive import softmax

@@ -18,8 +18,6 @@ from uatlite.metrics.accuracy import (
     aupr,
     auroc,
     brier,
-    brier_calibration,
-    brier_refinement,
     error_aupr,
     error_auroc,
     error_fpr95,
@@ -27,6 +25,7 @@ from uatlite.metrics.accuracy import (
     macro_f1,
     nll,
 )
+from uatlite.metrics.calibration import brier_calibration, brier_refinement
 
 
 def test_accuracy_and_macro_f1_are_those_of_scikit_learn(case) -> None:

@@ -17,15 +17,17 @@ from uatlite.metrics.answers import (
     answer_aurc,
     answer_ece,
     entity_f1,
-    paired_text_bootstrap,
-    text_bootstrap,
 )
-from uatlite.metrics.bootstrap import bootstrap
-from uatlite.metrics.metric import at_once
+from uatlite.metrics.intervals import Estimates, Interval, Resampling, intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.text.conll import spans_of_tags, tags_for
 from uatlite.values import Floats, Integers, Words
 
 TYPES = ("LOC", "ORG", "PER")
+
+
+def bootstrap(estimates: Estimates, resamples: int, seed: int = 0) -> dict[str, Interval]:
+    return intervals(estimates, Resampling(resamples, seed=seed))
 
 
 def random_tags(generator: random.Random, words: int) -> list[str]:
@@ -44,7 +46,7 @@ def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
     said = [tags if generator.random() < 0.5 else random_tags(generator, len(tags)) for tags in gold]
     words = [Words(tuple("xyz"[: 1 + place % 3] for place in range(length))) for length in lengths]
     spans = [[spans_of_tags(word, tags) for word, tags in zip(words, one, strict=True)] for one in (said, gold)]
-    scores = Found.of_entities(*spans).scores()
+    scores = Found.of_entities(*spans).estimates().points()
     assert scores["precision"] == pytest.approx(precision_score(gold, said))
     assert scores["recall"] == pytest.approx(recall_score(gold, said))
     assert scores["f1"] == pytest.approx(f1_score(gold, said))
@@ -55,7 +57,7 @@ def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
 def test_an_entity_is_right_as_a_whole_or_not_at_all() -> None:
     gold = [[(0, 12, "PER")], [(0, 3, "LOC")], []]
     said = [[(0, 3, "PER")], [(0, 3, "ORG"), (5, 9, "LOC")], []]
-    assert Found.of_entities(said, gold).scores() == {"precision": 0, "recall": 0, "f1": 0, "macro_f1": 0}
+    assert Found.of_entities(said, gold).estimates().points() == {"precision": 0, "recall": 0, "f1": 0, "macro_f1": 0}
     assert entity_f1(gold, gold) == 1
     assert entity_f1([[]], [[]]) == 0
     with pytest.raises(InputError, match="1 texts with reported entities, 3 with gold"):
@@ -72,7 +74,7 @@ def label_case(seed: int, texts: int = 80, labels: int = 5) -> tuple[Floats, Int
 @pytest.mark.parametrize("seed", range(4))
 def test_label_scores_are_those_of_scikit_learn(seed: int) -> None:
     probabilities, gold = label_case(seed)
-    scores = LabelRows.of(probabilities, gold).scores()
+    scores = LabelRows.of(probabilities, gold).estimates().points()
     decided = probabilities > 0.5
     assert scores["micro_f1"] == pytest.approx(sklearn.f1_score(gold, decided, average="micro"))
     assert scores["macro_f1"] == pytest.approx(sklearn.f1_score(gold, decided, average="macro", zero_division=0))
@@ -118,7 +120,7 @@ def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> 
     assert answer_ece(confidence, right) == pytest.approx(slow_ece(confidence, right.astype(np.int64)))
     assert answer_aurc(confidence, right) == pytest.approx(slow_aurc(confidence, ~right))
     rows = AnswerRows.of(confidence, right)
-    found = {name: at_once(one.statistic, rows.texts) for name, one in rows.estimates().items()}
+    found = rows.estimates().points()
     assert found["wrong_auroc"] == pytest.approx(sklearn.roc_auc_score(~right, -confidence))
     assert found["wrong_aupr"] == pytest.approx(sklearn.average_precision_score(~right, -confidence))
     inside = np.clip(confidence, np.finfo(float).eps, 1 - np.finfo(float).eps)
@@ -145,11 +147,13 @@ def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
     places = np.concatenate([np.flatnonzero(rows.text == text) for text in range(40) for _ in range(counts[text])])
     again = AnswerRows.of(rows.confidence[places], rows.labels[places])
     for name, one in rows.estimates().items():
-        expected = at_once(again.estimates()[name].statistic, again.texts)
+        expected = again.estimates().points()[name]
         assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
     probabilities, gold = label_case(2, texts=30)
     counts = np.random.default_rng(2).integers(0, 3, size=30)
-    repeated = LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0)).scores()
+    repeated = (
+        LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0)).estimates().points()
+    )
     for name, one in LabelRows.of(probabilities, gold).estimates().items():
         assert one.statistic(counts[None].astype(float))[0] == pytest.approx(repeated[name]), name
 
@@ -157,17 +161,17 @@ def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
 def test_one_answer_a_text_is_the_bootstrap_of_rows() -> None:
     rows = answers(texts=60)
     alone = AnswerRows.of(rows.confidence, rows.labels)
-    of_rows = bootstrap(rows.probabilities, rows.labels, metrics=["nll"], resamples=200, seed=3)["nll"]
-    assert text_bootstrap(alone, resamples=200, seed=3)["answer_nll"] == of_rows
+    of_rows = bootstrap(metric_estimates(Rows.of(rows.probabilities, rows.labels), ["nll"]), 200, seed=3)["nll"]
+    assert bootstrap(alone.estimates(), 200, seed=3)["answer_nll"] == of_rows
 
 
 def test_copies_within_a_text_make_no_interval_narrower() -> None:
     generator = np.random.default_rng(4)
     confidence = generator.random(50)
     right = generator.random(50) < confidence
-    alone = text_bootstrap(AnswerRows.of(confidence, right), resamples=100)
+    alone = bootstrap(AnswerRows.of(confidence, right).estimates(), 100)
     four = AnswerRows.of(np.repeat(confidence, 4), np.repeat(right, 4), np.repeat(np.arange(50), 4))
-    for name, interval in text_bootstrap(four, resamples=100).items():
+    for name, interval in bootstrap(four.estimates(), 100).items():
         if name != "answer_debiased_ece":  # whose estimate of the noise takes rows as independent
             near = 0.02 if name == "answer_aurc" else 1e-9  # 1/k differs at the first ranks
             assert (interval.low, interval.high) == pytest.approx((alone[name].low, alone[name].high), abs=near), name
@@ -183,38 +187,34 @@ def test_an_interval_holds_the_truth_as_often_as_it_says() -> None:
         said = [
             [(start, end + (not good), kind) for start, end, kind in one] for one, good in zip(gold, right, strict=True)
         ]
-        interval = text_bootstrap(Found.of_entities(said, gold), resamples=200, seed=seed)["f1"]
+        interval = bootstrap(Found.of_entities(said, gold).estimates(), 200, seed)["f1"]
         held += interval.low <= 0.7 <= interval.high
     assert 0.90 <= held / 200 <= 0.99
 
 
 def test_differences_see_the_same_texts() -> None:
-    first, second = answers(0), answers(1)
-    same = paired_text_bootstrap(first, first, resamples=50)
+    first, second = answers(0).estimates(), answers(1).estimates()
+    same = bootstrap(first - first, 50)
     assert all((one.point, one.low, one.high) == (0, 0, 0) for one in same.values())
-    found = paired_text_bootstrap(first, second, resamples=50)
-    for name, one in found.items():
-        points = [at_once(rows.estimates()[name].statistic, 40) for rows in (first, second)]
-        assert one.point == pytest.approx(points[0] - points[1])
+    for name, one in bootstrap(first - second, 50).items():
+        assert one.point == pytest.approx(first.points()[name] - second.points()[name])
         assert one.low < one.high
-    with pytest.raises(InputError, match="the first has 40 texts and the second 30"):
-        paired_text_bootstrap(first, answers(0, texts=30))
+    with pytest.raises(InputError, match="the first is of 40 rows or texts and the second of 30"):
+        first - answers(0, texts=30).estimates()
 
 
 def test_some_metrics_can_be_named() -> None:
-    rows = answers()
-    whole, part = text_bootstrap(rows, resamples=20), text_bootstrap(rows, metrics=["answer_nll"], resamples=20)
-    assert part == {"answer_nll": whole["answer_nll"]}
-    assert list(paired_text_bootstrap(rows, rows, metrics=["answer_nll"], resamples=20)) == ["answer_nll"]
+    estimates = answers().estimates()
+    assert bootstrap(estimates.chosen("answer_nll"), 20) == {"answer_nll": bootstrap(estimates, 20)["answer_nll"]}
     with pytest.raises(ConfigurationError, match="metric='nll' is not one of: answer_ece"):
-        text_bootstrap(rows, metrics=["nll"])
+        estimates.chosen("nll")
 
 
 def test_texts_without_any_answer() -> None:
     none = AnswerRows.of([], np.array([], dtype=bool), np.array([], dtype=int), texts=5)
-    assert all(np.isnan(one.point) for one in text_bootstrap(none, resamples=10).values())
+    assert all(np.isnan(one.point) for one in bootstrap(none.estimates(), 10).values())
     few = AnswerRows.of([0.9], [True], [2], texts=3)
-    ece = text_bootstrap(few, resamples=50)["answer_ece"]
+    ece = bootstrap(few.estimates(), 50)["answer_ece"]
     assert ece.point == pytest.approx(0.1)
     assert 0 < ece.undefined < 1
 

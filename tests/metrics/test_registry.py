@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import uatlite.metrics
-from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import ece
+from uatlite.metrics.intervals import METRICS, SCALES
 from uatlite.metrics.selective import coverage_at
 
-FIXED = ["accuracy", "ece", "nll", "brier", "aurc", "coverage_at", "accuracy_at", "bootstrap", "paired_bootstrap"]
+FIXED = ["accuracy", "ece", "nll", "brier", "aurc", "coverage_at", "accuracy_at", "intervals", "metric_estimates"]
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -28,7 +28,7 @@ def test_everything_exported_exists() -> None:
 def test_a_metric_has_a_direction_a_docstring_and_gives_a_plain_number(name: str) -> None:
     metric = METRICS[name]
     at_a_threshold = name.startswith(("coverage@", "accuracy@", "count@"))  # these trade against each other
-    assert metric.better in ((None,) if at_a_threshold else ("higher", "lower"))
+    assert SCALES[name].better in ((None,) if at_a_threshold else ("higher", "lower"))
     assert metric.__doc__
     assert type(metric(np.array([[0.7, 0.3], [0.4, 0.6]]), np.array([0, 0]))) is float
 
@@ -40,8 +40,8 @@ def test_the_direction_is_right(name: str) -> None:
     probabilities = np.column_stack([confidence, 1 - confidence])
     right, wrong = np.zeros(20, dtype=int), np.where(np.arange(20) < 2, 0, 1)
     good, bad = METRICS[name](probabilities, right), METRICS[name](probabilities, wrong)
-    if METRICS[name].better is not None and not np.isnan(good):
-        assert good >= bad if METRICS[name].better == "higher" else good <= bad
+    if SCALES[name].better is not None and not np.isnan(good):
+        assert good >= bad if SCALES[name].better == "higher" else good <= bad
 
 
 def test_the_signature_is_the_one_that_users_call() -> None:

@@ -12,7 +12,8 @@ from uatlite.codec import dump
 from uatlite.errors import CalibrationError
 from uatlite.methods.registry import learned_arrays
 from uatlite.metrics.accuracy import nll
-from uatlite.metrics.bootstrap import Interval, bootstrap, paired_bootstrap
+from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.predictive import PassLogits, softmax
 from uatlite.trust.calibrators import Calibrator, Temperature, held_out, stratified_folds
 from uatlite.trust.scope import Scope
@@ -56,7 +57,7 @@ class Figures:
 def measure(logits: Floats, calibrated: Floats, labels: NDArray[np.int64], basis: str) -> Figures:
     """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
     before, after = (
-        bootstrap(probabilities, labels, metrics=SHOWN, confidence=CONFIDENCE)
+        intervals(metric_estimates(Rows.of(probabilities, labels), SHOWN), Resampling(confidence=CONFIDENCE))
         for probabilities in (softmax(logits), calibrated)
     )
     return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
@@ -209,6 +210,7 @@ def compare(
     """
     chosen = cross_validated(type(calibrator), outputs.mean_logits, labels, outputs.margin_variance, seed)
     scaled = cross_validated(Temperature, plain.mean_logits, labels, None, seed)
-    difference = paired_bootstrap(chosen, scaled, labels, metrics=("nll",), confidence=CONFIDENCE)["nll"]
+    losses, usual = (metric_estimates(Rows.of(values, labels), ["nll"]) for values in (chosen, scaled))
+    difference = intervals(losses - usual, Resampling(confidence=CONFIDENCE))["nll"]
     mean = nll(chosen, labels)
     return Comparison(len(labels), mean, mean - difference.point, difference)

@@ -15,7 +15,8 @@ from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.product import Product
 from uatlite.classifier.several import AnswerOptions, calibrate_answers
 from uatlite.errors import CalibrationError, InputError
-from uatlite.metrics.answers import LabelRows, text_bootstrap
+from uatlite.metrics.answers import LabelRows
+from uatlite.metrics.intervals import intervals
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import check_text, check_texts
 from uatlite.text.labels import label_matrix
@@ -137,7 +138,7 @@ def label_figures(answers: Answers, gold: NDArray[np.bool_], seed: int) -> Figur
         calibrator = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
         chances[out] = calibrator.confidence(answers.of_texts(out)).reshape(-1, gold.shape[1])
     before, after = (
-        text_bootstrap(LabelRows.of(values, gold.astype(np.int64)), metrics=SHOWN)
+        intervals(LabelRows.of(values, gold.astype(np.int64)).estimates().chosen(*SHOWN))
         for values in (sigmoid(answers.log_odds).reshape(gold.shape), chances)
     )
     basis = f"calibration data: {answers.texts} texts, cross-validated"

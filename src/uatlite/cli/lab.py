@@ -192,7 +192,6 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
-    from uatlite.lab.evaluate.comparison import Resampling
     from uatlite.lab.evaluate.plan import (
         Plan,
         as_sets,
@@ -203,6 +202,7 @@ def evaluate(
         parse_names,
         suggestion,
     )
+    from uatlite.metrics.intervals import Resampling
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     test = choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)

@@ -8,8 +8,6 @@ from uatlite.metrics.accuracy import (
     aupr,
     auroc,
     brier,
-    brier_calibration,
-    brier_refinement,
     error_aupr,
     error_auroc,
     error_fpr95,
@@ -17,26 +15,11 @@ from uatlite.metrics.accuracy import (
     macro_f1,
     nll,
 )
-from uatlite.metrics.answers import (
-    AnswerRows,
-    Found,
-    LabelRows,
-    answer_aurc,
-    answer_ece,
-    entity_f1,
-    paired_text_bootstrap,
-    text_bootstrap,
-)
-from uatlite.metrics.bootstrap import (
-    METRICS,
-    Interval,
-    bootstrap,
-    detection_bootstrap,
-    paired_bootstrap,
-    shift_bootstrap,
-)
+from uatlite.metrics.answers import AnswerRows, Found, LabelRows, answer_aurc, answer_ece, entity_f1
 from uatlite.metrics.calibration import (
     adaptive_ece,
+    brier_calibration,
+    brier_refinement,
     classwise_ece,
     debiased_ece,
     delta_ece,
@@ -45,24 +28,29 @@ from uatlite.metrics.calibration import (
     robustness_score,
     smooth_ece,
 )
-from uatlite.metrics.metric import Metric
-from uatlite.metrics.selective import (
-    accuracy_at,
-    augrc,
-    aurc,
-    count_at,
-    coverage_at,
-    e_aurc,
-    risk_at_coverage,
+from uatlite.metrics.intervals import (
+    METRICS,
+    SCALES,
+    Interval,
+    Resampling,
+    detection_estimates,
+    intervals,
+    metric_estimates,
+    shift_estimates,
 )
+from uatlite.metrics.rows import Metric, Rows
+from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
 
 __all__ = [
     "METRICS",
+    "SCALES",
     "AnswerRows",
     "Found",
     "Interval",
     "LabelRows",
     "Metric",
+    "Resampling",
+    "Rows",
     "accuracy",
     "accuracy_at",
     "adaptive_ece",
@@ -72,7 +60,6 @@ __all__ = [
     "aupr",
     "aurc",
     "auroc",
-    "bootstrap",
     "brier",
     "brier_calibration",
     "brier_refinement",
@@ -81,7 +68,7 @@ __all__ = [
     "coverage_at",
     "debiased_ece",
     "delta_ece",
-    "detection_bootstrap",
+    "detection_estimates",
     "e_aurc",
     "ece",
     "entity_f1",
@@ -89,14 +76,13 @@ __all__ = [
     "error_auroc",
     "error_fpr95",
     "fpr95",
+    "intervals",
     "macro_f1",
     "mce",
+    "metric_estimates",
     "nll",
-    "paired_bootstrap",
-    "paired_text_bootstrap",
     "risk_at_coverage",
     "robustness_score",
-    "shift_bootstrap",
+    "shift_estimates",
     "smooth_ece",
-    "text_bootstrap",
 ]

@@ -12,18 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.metrics.metric import Statistic, at_once, mean_of, metric, ratio
-from uatlite.metrics.ranking import BINS, Ranking, Rows, by_class, check_bins
+from uatlite.metrics.rows import Ranking, Rows, Statistic, at_once, mean_of, metric, ratio
 from uatlite.values import Floats, Integers, check_array
 
 
-@metric("higher")
+@metric()
 def accuracy(rows: Rows) -> Statistic:
     """The share of rows whose most probable class is the label."""
     return mean_of(rows.correct)
 
 
-@metric("higher")
+@metric()
 def macro_f1(rows: Rows) -> Statistic:
     """The mean over classes of F1_c = 2 TP_c / (predicted_c + labelled_c).
 
@@ -51,48 +50,16 @@ def log_losses(probabilities: Floats, labels: Integers) -> Floats:
     return np.asarray(-np.log(np.maximum(of_label, SMALLEST_PROBABILITY)))
 
 
-@metric("lower")
+@metric()
 def nll(rows: Rows) -> Statistic:
     """The mean of -log p(label), with probabilities below 2.2e-16 counted as 2.2e-16."""
     return mean_of(log_losses(rows.probabilities, rows.labels))
 
 
-@metric("lower")
+@metric()
 def brier(rows: Rows) -> Statistic:
     """The mean of sum_c (p_c - [label is c])², from 0 to 2."""
     return mean_of(np.square(rows.probabilities - rows.one_hot).sum(axis=1))
-
-
-@metric("lower", pivotal=True)
-def brier_calibration(rows: Rows, bins: int = BINS) -> Statistic:
-    """The part of the Brier score that recalibration could remove: sum_c sum_b n_cb/n g_cb².
-
-    g_cb is the mean gap (p_c - [label is c]) of the rows in bin b of p_c.
-    """
-    check_bins(bins)
-
-    def statistic(counts: Floats) -> Floats:
-        parts = [
-            ratio(binned.gaps(counts) ** 2, binned.sizes(counts), otherwise=0.0).sum(axis=1)
-            for binned in by_class(rows, bins)
-        ]
-        return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
-
-    return statistic
-
-
-@metric("lower", pivotal=True)
-def brier_refinement(rows: Rows, bins: int = BINS) -> Statistic:
-    """The rest, brier - brier_calibration = sum_c sum_b n_cb/n Var_cb(gap), the variance within bins.
-
-    It is what remains when the mean of every bin is right; it falls when classes are told apart better.
-    """
-    whole, part = brier.prepare(rows), brier_calibration.prepare(rows, bins)
-
-    def statistic(counts: Floats) -> Floats:
-        return whole(counts) - part(counts)
-
-    return statistic
 
 
 RECALL = 0.95
@@ -141,19 +108,19 @@ def detection_curve(ranking: Ranking, positives: Floats, counts: Floats) -> tupl
     return ranking.cumulate(counts, positives), ranking.cumulate(counts, 1 - positives)
 
 
-@metric("higher")
+@metric()
 def error_auroc(rows: Rows) -> Statistic:
     """AUROC of finding wrong predictions by low confidence."""
     return auroc_of(*errors_by_doubt(rows))
 
 
-@metric("higher")
+@metric()
 def error_aupr(rows: Rows) -> Statistic:
     """Average precision of finding wrong predictions by low confidence."""
     return aupr_of(*errors_by_doubt(rows))
 
 
-@metric("lower")
+@metric()
 def error_fpr95(rows: Rows) -> Statistic:
     """The share of correct predictions flagged when 95 % of the wrong ones are, by low confidence."""
     return fpr95_of(*errors_by_doubt(rows))

@@ -6,19 +6,19 @@ Three values hold what is scored, and each knows its metrics (`estimates`):
     AnswerRows  reported answers with their confidence, right or wrong: ECE, NLL, AURC, detection of wrong answers
     LabelRows   the probability of every label of every text: label-wise ECE and NLL, average precision, AURC of pairs
 
-    text_bootstrap(AnswerRows.of(confidence, right, text, texts=len(texts)))
-    paired_text_bootstrap(ours, theirs)       # differences on the same texts, which may have other answers
+    intervals(AnswerRows.of(confidence, right, text, texts=len(texts)).estimates())
+    intervals(ours.estimates() - theirs.estimates())    # differences on the same texts, which may have other answers
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.errors import InputError, check_choice
+from uatlite.errors import InputError
 from uatlite.metrics.accuracy import (
     SMALLEST_PROBABILITY,
     aupr_of,
@@ -26,10 +26,9 @@ from uatlite.metrics.accuracy import (
     error_auroc,
     nll,
 )
-from uatlite.metrics.bootstrap import CHUNK, Estimate, Interval, intervals, paired_estimates
-from uatlite.metrics.calibration import classwise_ece, debiased_ece, ece, smooth_ece
-from uatlite.metrics.metric import Metric, Statistic, at_once, mean_of, ratio
-from uatlite.metrics.ranking import Ranking, Rows
+from uatlite.metrics.calibration import column_ece, debiased_ece, ece, smooth_ece
+from uatlite.metrics.intervals import CHUNK, Estimate, Estimates
+from uatlite.metrics.rows import Judged, Metric, Ranking, Rows, Statistic, mean_of, precision_of, ratio
 from uatlite.metrics.selective import aurc
 from uatlite.values import Floats, Integers, check_array, check_labels
 
@@ -46,55 +45,6 @@ ANSWER_METRICS: dict[str, Metric[[]]] = {
     "wrong_aupr": error_aupr,
 }
 """The metrics of answers, each that of a row whose confidence is the answer's and whose prediction is 'right'."""
-
-
-class Scored(Protocol):
-    """What `text_bootstrap` resamples: some texts, and statistics of counts (resamples, texts)."""
-
-    @property
-    def texts(self) -> int: ...
-    def estimates(self) -> Mapping[str, Estimate]: ...
-
-
-def text_bootstrap(
-    scored: Scored,
-    *,
-    metrics: Iterable[str] | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """Each metric, or those named in `metrics`, with its interval; a resample draws texts."""
-    estimates = _chosen(scored, metrics)
-    return intervals(estimates, (scored.texts,), resamples=resamples, confidence=confidence, seed=seed)
-
-
-def paired_text_bootstrap(
-    first: Scored,
-    second: Scored,
-    *,
-    metrics: Iterable[str] | None = None,
-    resamples: int = 1000,
-    confidence: float = 0.95,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """Each metric's difference first - second on the same texts, with its interval; both see the same resamples."""
-    if first.texts != second.texts:
-        raise InputError(
-            f"the first has {first.texts} texts and the second {second.texts}; compare them on the same texts."
-        )
-    pairs = paired_estimates(_chosen(first, metrics), second.estimates())
-    return intervals(pairs, (first.texts,), resamples=resamples, confidence=confidence, seed=seed)
-
-
-def _chosen(scored: Scored, metrics: Iterable[str] | None) -> Mapping[str, Estimate]:
-    known = scored.estimates()
-    if metrics is None:
-        return known
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    for name in names:
-        check_choice("metric", name, known)
-    return {name: known[name] for name in names}
 
 
 def over_texts(statistic: Statistic, text: Integers) -> Statistic:
@@ -132,19 +82,16 @@ class AnswerRows(Rows):
     ) -> "AnswerRows":
         """Check the arrays and bind them; without `text` every answer is a text of its own."""
         given = np.asarray(confidence)
-        values = check_array("confidence", given, {"rows": 0})
-        if ((values < 0) | (values > 1)).any():
-            raise InputError("confidence goes below 0 or above 1; give the probability that an answer is right.")
+        values = _chances("confidence", given, {"rows": 0}, "goes", "give the probability that an answer is right")
         flags = np.asarray(right)
         labels = check_labels(flags.astype(np.int64) if flags.dtype.kind == "b" else flags, rows=len(values), classes=2)
         of_text = np.arange(len(values)) if text is None else np.asarray(text, dtype=np.int64)
-        known = int(of_text.max(initial=-1)) + 1 if texts is None else texts
-        if of_text.shape != values.shape or (len(of_text) and not 0 <= of_text.min() <= of_text.max() < known):
+        count = int(of_text.max(initial=-1)) + 1 if texts is None else texts
+        if of_text.shape != values.shape or (len(of_text) and not 0 <= of_text.min() <= of_text.max() < count):
             raise InputError(
-                f"text has shape {of_text.shape}; allowed is {values.shape}, a number from 0 to {known - 1} for each."
+                f"text has shape {of_text.shape}; allowed is {values.shape}, a number from 0 to {count - 1} for each."
             )
-        precision = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-        return cls(np.column_stack([1 - values, values]), labels, precision, of_text, known)
+        return cls(np.column_stack([1 - values, values]), labels, precision_of(given), of_text, count)
 
     @cached_property
     def confidence(self) -> Floats:
@@ -156,9 +103,9 @@ class AnswerRows(Rows):
         """Every answer is given as right (answers,)."""
         return np.ones(len(self), dtype=np.int64)
 
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> Estimates:
         """The metrics of answers, ready to resample texts."""
-        return {name: self._estimate(metric) for name, metric in ANSWER_METRICS.items()}
+        return Estimates({name: self._estimate(metric) for name, metric in ANSWER_METRICS.items()}, (self.texts,))
 
     def _estimate(self, metric: Metric[[]]) -> Estimate:
         truth = metric.truth and over_texts(metric.truth(self), self.text)
@@ -178,14 +125,15 @@ class Found:
         """From the entities (start, end, type) of each text; right are those with the same start, end and type."""
         if len(reported) != len(gold):
             raise InputError(f"{len(reported)} texts with reported entities, {len(gold)} with gold; give both of each.")
-        said, true = [set(map(tuple, one)) for one in reported], [set(map(tuple, one)) for one in gold]
-        kinds = {kind: place for place, kind in enumerate(sorted({one[2] for text in (*said, *true) for one in text}))}
+        said, true = ([set(map(tuple, text)) for text in texts] for texts in (reported, gold))
+        kinds = sorted({kind for text in (*said, *true) for _, _, kind in text})
+        columns = {kind: column for column, kind in enumerate(kinds)}
 
         def table(texts: Sequence[set[tuple[Any, ...]]]) -> Floats:
             counts = np.zeros((len(texts), len(kinds)))
             for row, text in zip(counts, texts, strict=True):
-                for entity in text:
-                    row[kinds[entity[2]]] += 1
+                for _, _, kind in text:
+                    row[columns[kind]] += 1
             return counts
 
         return cls(table([a & b for a, b in zip(said, true, strict=True)]), table(said), table(true))
@@ -197,11 +145,6 @@ class Found:
         if said.shape != true.shape:
             raise InputError(f"reported labels have shape {said.shape}, gold {true.shape}; allowed is the same.")
         return cls(said * true, said, true)
-
-    @property
-    def texts(self) -> int:
-        """How many texts there are."""
-        return len(self.gold)
 
     def precision(self, counts: Floats) -> Floats:
         """Hits of all kinds / reported; 0 where nothing is reported."""
@@ -222,18 +165,14 @@ class Found:
         f1 = ratio(2 * (counts @ self.hits), occurrences, otherwise=0.0)
         return ratio(f1.sum(axis=1), (occurrences > 0).sum(axis=1), otherwise=0.0)
 
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> Estimates:
         """The four metrics, ready to resample texts."""
         statistics = {"precision": self.precision, "recall": self.recall, "f1": self.f1, "macro_f1": self.macro_f1}
-        return {name: Estimate(statistic) for name, statistic in statistics.items()}
-
-    def scores(self) -> dict[str, float]:
-        """The four metrics of the texts themselves."""
-        return {name: at_once(one.statistic, self.texts) for name, one in self.estimates().items()}
+        return Estimates({name: Estimate(statistic) for name, statistic in statistics.items()}, (len(self.gold),))
 
 
 @dataclass(frozen=True, eq=False)
-class LabelRows(Rows):
+class LabelRows(Judged):
     """The probability of each label of each text, and whether it applies: (texts, labels) both.
 
     Labels do not exclude each other, so that probabilities of a text need not sum to 1.
@@ -243,19 +182,11 @@ class LabelRows(Rows):
     def of(cls, probabilities: ArrayLike, labels: ArrayLike) -> "LabelRows":
         """Check both arrays and bind them."""
         given = np.asarray(probabilities)
-        values = check_array("probabilities", given, {"rows": 1, "labels": 1})
-        if ((values < 0) | (values > 1)).any():
-            raise InputError("probabilities go below 0 or above 1; pass the sigmoid of the logits.")
+        values = _chances("probabilities", given, {"rows": 1, "labels": 1}, "go", "pass the sigmoid of the logits")
         gold = _flags("labels", labels)
         if gold.shape != values.shape:
             raise InputError(f"labels have shape {gold.shape}; allowed is that of the probabilities, {values.shape}.")
-        precision = given.dtype if given.dtype.kind == "f" else np.dtype(np.float64)
-        return cls(values, gold.astype(np.int64), precision)
-
-    @property
-    def texts(self) -> int:
-        """How many texts there are."""
-        return len(self.labels)
+        return cls(values, gold.astype(np.int64), precision_of(given))
 
     @cached_property
     def one_hot(self) -> Floats:
@@ -268,14 +199,14 @@ class LabelRows(Rows):
         flat = self.probabilities.ravel()
         return Rows(np.column_stack([1 - flat, flat]), self.labels.ravel(), self.precision)
 
-    def estimates(self) -> dict[str, Estimate]:
+    def estimates(self) -> Estimates:
         """The metrics of labels, ready to resample texts."""
-        text = np.repeat(np.arange(self.texts), self.labels.shape[1])
-        wise = classwise_ece.bind().prepare(self)
+        text = np.repeat(np.arange(len(self)), self.labels.shape[1])
+        wise = column_ece(self)
         losses = np.where(self.labels == 1, self.probabilities, 1 - self.probabilities)
         decided = Found.of_labels(self.probabilities > self.threshold(0.5), self.labels)
         flat = self.pairs
-        return {
+        of = {
             "label_ece": Estimate(wise, truth=wise, lowest=0.0),
             "label_nll": Estimate(mean_of(-np.log(np.maximum(losses, SMALLEST_PROBABILITY)).mean(axis=1))),
             "label_brier": Estimate(mean_of(np.square(self.probabilities - self.one_hot).mean(axis=1))),
@@ -287,6 +218,7 @@ class LabelRows(Rows):
             "micro_f1": Estimate(decided.f1),
             "macro_f1": Estimate(decided.macro_f1),
         }
+        return Estimates(of, (len(self),))
 
     def macro_average_precision(self) -> Statistic:
         """The mean over labels of their average precision; labels that apply to no text, or to all, are left out."""
@@ -297,34 +229,33 @@ class LabelRows(Rows):
 
         def statistic(counts: Floats) -> Floats:
             values = np.array([column(counts) for column in columns])
-            known = np.isfinite(values)
-            return ratio(np.where(known, values, 0.0).sum(axis=0), known.sum(axis=0))
+            defined = np.isfinite(values)
+            return ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0))
 
         return statistic
-
-    def scores(self) -> dict[str, float]:
-        """The metrics of the texts themselves."""
-        return {name: at_once(one.statistic, self.texts) for name, one in self.estimates().items()}
 
 
 def entity_f1(reported: Entities, gold: Entities) -> float:
     """Micro F1 of entities (start, end, type) against the gold ones, text by text."""
-    return Found.of_entities(reported, gold).scores()["f1"]
+    return Found.of_entities(reported, gold).estimates().points()["f1"]
 
 
 def answer_ece(confidence: ArrayLike, right: ArrayLike) -> float:
     """The ECE of answers: confidence (answers,) against right (answers,), 15 bins from 0 to 1."""
-    return _of_answers("answer_ece", confidence, right)
+    return AnswerRows.of(confidence, right).estimates().chosen("answer_ece").points()["answer_ece"]
 
 
 def answer_aurc(confidence: ArrayLike, right: ArrayLike) -> float:
     """The area under the risk–coverage curve of answers, surest first; ties share their errors."""
-    return _of_answers("answer_aurc", confidence, right)
+    return AnswerRows.of(confidence, right).estimates().chosen("answer_aurc").points()["answer_aurc"]
 
 
-def _of_answers(name: str, confidence: ArrayLike, right: ArrayLike) -> float:
-    rows = AnswerRows.of(confidence, right)
-    return at_once(rows.estimates()[name].statistic, rows.texts)
+def _chances(name: str, given: ArrayLike, axes: Mapping[str, int], goes: str, advice: str) -> Floats:
+    """Numbers from 0 to 1 as float64."""
+    values = check_array(name, given, axes)
+    if ((values < 0) | (values > 1)).any():
+        raise InputError(f"{name} {goes} below 0 or above 1; {advice}.")
+    return values
 
 
 def _flags(name: str, values: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
-"""How far confidence is from accuracy: the calibration errors, on one set and under a shift.
+"""How far confidence is from accuracy: bins, the calibration errors, and their change under a shift.
 
 With rows in bins b of n_b rows, g_b is the mean gap (confidence - correct) of a bin. All errors but the debiased one
 are biased upward, because noise in a bin has no sign once the absolute value is taken; their intervals are pivotal.
@@ -9,17 +9,72 @@ many resamples at many widths is a matrix product in which only the weights depe
 """
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from uatlite.metrics.metric import Statistic, at_once, metric, ratio
-from uatlite.metrics.ranking import BINS, Rows, by_class, by_confidence, check_bins
+from uatlite.errors import ConfigurationError
+from uatlite.metrics.accuracy import brier
+from uatlite.metrics.rows import Judged, Rows, Statistic, at_once, metric, ratio
 from uatlite.values import Floats
 
+BINS = 15
+"""The usual number of bins."""
 
-@metric("lower", pivotal=True)
+
+@dataclass(frozen=True, eq=False)
+class Binned:
+    """Rows in bins: the bin as an indicator (rows, bins), and the gap, probability - outcome (rows,)."""
+
+    member: Floats
+    gap: Floats
+
+    def sizes(self, counts: Floats) -> Floats:
+        """How many rows each bin has: (resamples, bins)."""
+        return counts @ self.member
+
+    def gaps(self, counts: Floats) -> Floats:
+        """The sum of the gaps in each bin: (resamples, bins)."""
+        return counts @ (self.member * self.gap[:, None])
+
+    def squared_gaps(self, counts: Floats) -> Floats:
+        """The sum of the squared gaps in each bin: (resamples, bins)."""
+        return counts @ (self.member * np.square(self.gap)[:, None])
+
+
+def bin_of(rows: Judged, values: Floats, bins: int) -> NDArray[np.intp]:
+    """The bin of each value: bin b holds (b/bins, (b+1)/bins], and the first one also 0.
+
+    Edges are quotients b/bins, each the float nearest to the exact edge: np.linspace misses some of them by
+    an ulp, and a confidence of 0.6 would then fall on either side of 9/15 by luck.
+    """
+    edges = rows.threshold(np.arange(1, bins) / bins)
+    return np.searchsorted(edges, values, side="left")
+
+
+def by_confidence(rows: Rows, bins: int) -> Binned:
+    """Rows binned by confidence, with gap = confidence - correct."""
+    check_bins(bins)
+    return Binned(np.eye(bins)[bin_of(rows, rows.confidence, bins)], rows.confidence - rows.correct)
+
+
+def by_class(rows: Judged, bins: int) -> Iterator[Binned]:
+    """For each class c in turn, rows binned by p_c, with gap = p_c - [label is c]."""
+    check_bins(bins)
+    for probability, label in zip(rows.probabilities.T, rows.one_hot.T, strict=True):
+        yield Binned(np.eye(bins)[bin_of(rows, probability, bins)], probability - label)
+
+
+def check_bins(bins: int) -> None:
+    """Raise unless there is at least one bin."""
+    if bins < 1:
+        raise ConfigurationError(f"bins={bins} is not allowed: at least 1. The convention is {BINS}.")
+
+
+@metric(pivotal=True)
 def ece(rows: Rows, bins: int = BINS) -> Statistic:
     """Expected calibration error, sum_b n_b/n |g_b|, over fixed-width right-closed bins of the confidence."""
     binned = by_confidence(rows, bins)
@@ -30,7 +85,7 @@ def ece(rows: Rows, bins: int = BINS) -> Statistic:
     return statistic
 
 
-@metric("lower", pivotal=True)
+@metric(pivotal=True)
 def mce(rows: Rows, bins: int = BINS) -> Statistic:
     """Maximum calibration error, max_b |g_b| over the bins that have rows."""
     binned = by_confidence(rows, bins)
@@ -42,7 +97,7 @@ def mce(rows: Rows, bins: int = BINS) -> Statistic:
     return statistic
 
 
-@metric("lower", truth=ece)
+@metric(truth=ece)
 def debiased_ece(rows: Rows, bins: int = BINS) -> Statistic:
     """ECE less the part that sampling noise alone would produce: max(0, sum_b n_b/n (|g_b| - noise_b)).
 
@@ -72,7 +127,7 @@ def folded_noise(gaps: Floats, error: Floats) -> Floats:
     return np.asarray(error * math.sqrt(2 / math.pi) * np.exp(-(signal**2) / 2) + true * (erf - 1))
 
 
-@metric("lower", pivotal=True)
+@metric(pivotal=True)
 def adaptive_ece(rows: Rows, bins: int = BINS) -> Statistic:
     """ECE over bins of equal mass, sum_b 1/bins |g_b|, in order of confidence.
 
@@ -91,14 +146,51 @@ def adaptive_ece(rows: Rows, bins: int = BINS) -> Statistic:
     return statistic
 
 
-@metric("lower", pivotal=True)
+@metric(pivotal=True)
 def classwise_ece(rows: Rows, bins: int = BINS) -> Statistic:
     """The mean over classes c of the ECE of p_c as the probability of "the label is c"."""
+    return column_ece(rows, bins)
+
+
+def column_ece(rows: Judged, bins: int = BINS) -> Statistic:
+    """The mean over columns, which need not exclude each other, of the ECE of their probabilities."""
     check_bins(bins)
 
     def statistic(counts: Floats) -> Floats:
         sums = [np.abs(binned.gaps(counts)).sum(axis=1) for binned in by_class(rows, bins)]
         return np.asarray(np.mean(sums, axis=0) / counts.sum(axis=1))
+
+    return statistic
+
+
+@metric(pivotal=True)
+def brier_calibration(rows: Rows, bins: int = BINS) -> Statistic:
+    """The part of the Brier score that recalibration could remove: sum_c sum_b n_cb/n g_cb².
+
+    g_cb is the mean gap (p_c - [label is c]) of the rows in bin b of p_c.
+    """
+    check_bins(bins)
+
+    def statistic(counts: Floats) -> Floats:
+        parts = [
+            ratio(binned.gaps(counts) ** 2, binned.sizes(counts), otherwise=0.0).sum(axis=1)
+            for binned in by_class(rows, bins)
+        ]
+        return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
+
+    return statistic
+
+
+@metric(pivotal=True)
+def brier_refinement(rows: Rows, bins: int = BINS) -> Statistic:
+    """The rest, brier - brier_calibration = sum_c sum_b n_cb/n Var_cb(gap), the variance within bins.
+
+    It is what remains when the mean of every bin is right; it falls when classes are told apart better.
+    """
+    both, calibration = brier.prepare(rows), brier_calibration.prepare(rows, bins)
+
+    def statistic(counts: Floats) -> Floats:
+        return both(counts) - calibration(counts)
 
     return statistic
 
@@ -109,7 +201,7 @@ NARROWEST = 1 / 256  # at this width the first cosine left out weighs exp(-19.7)
 STEPS = 12
 
 
-@metric("lower", pivotal=True)
+@metric(pivotal=True)
 def smooth_ece(rows: Rows) -> Statistic:
     """The fixed point w = E(w) of E(w) = integral_0^1 |1/n sum_i K_w(t, c_i) (c_i - correct_i)| dt.
 

@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics.metric import Statistic, mean_of, metric, ratio
-from uatlite.metrics.ranking import Ranking, Rows
+from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, metric, ratio
 from uatlite.values import Floats
 
 
-@metric("lower")
+@metric()
 def aurc(rows: Rows) -> Statistic:
     """Area under the risk-coverage curve: the mean over k = 1..n of the selective risk E_k / k.
 
@@ -39,7 +38,7 @@ def area_under_risk(ranking: Ranking, wrong: Floats) -> Statistic:
     return statistic
 
 
-@metric("lower")
+@metric()
 def e_aurc(rows: Rows) -> Statistic:
     """Excess AURC: AURC less that of the same rows with every error ranked below every correct row.
 
@@ -57,7 +56,7 @@ def e_aurc(rows: Rows) -> Statistic:
     return statistic
 
 
-@metric("lower")
+@metric()
 def augrc(rows: Rows) -> Statistic:
     """Area under the generalized risk-coverage curve E_k / n over k / n, by the trapezoid rule from (0, 0).
 
@@ -72,7 +71,7 @@ def augrc(rows: Rows) -> Statistic:
     return statistic
 
 
-@metric("lower")
+@metric()
 def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
     """The error rate E_k / k of the k = ceil(coverage n) most confident rows."""
     if not 0 < coverage <= 1:
@@ -88,13 +87,13 @@ def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
     return statistic
 
 
-@metric(None)
+@metric()
 def coverage_at(rows: Rows, tau: float) -> Statistic:
     """Cov@τ: the share of rows with confidence > τ."""
     return mean_of(admitted_at(rows, tau))
 
 
-@metric(None)
+@metric()
 def accuracy_at(rows: Rows, tau: float) -> Statistic:
     """Acc@τ: the accuracy of the rows with confidence > τ; NaN where there is none."""
     admitted = admitted_at(rows, tau)
@@ -105,7 +104,7 @@ def accuracy_at(rows: Rows, tau: float) -> Statistic:
     return statistic
 
 
-@metric(None)
+@metric()
 def count_at(rows: Rows, tau: float) -> Statistic:
     """N@τ: the number of rows with confidence > τ."""
     admitted = admitted_at(rows, tau)

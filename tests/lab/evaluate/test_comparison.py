@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from uatlite.lab.evaluate.comparison import (
     Measurement,
     ResampledRows,
-    Resampling,
     Sampled,
     Score,
     combine,
     compare,
+    counts_of,
     difference,
     mean,
     measured,
@@ -26,9 +26,8 @@ from uatlite.lab.evaluate.comparison import (
     relation,
 )
 from uatlite.lab.evaluate.verdict import COSTS, Verdict, verdict_metric, verdict_of
-from uatlite.metrics.bootstrap import METRICS, Estimate, Interval, bootstrap, metric_estimates, paired_bootstrap
-from uatlite.metrics.metric import Statistic, mean_of
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.intervals import METRICS, Estimate, Interval, Resampling, intervals, metric_estimates
+from uatlite.metrics.rows import Rows, Statistic, mean_of
 
 ROWS = 300
 Floats = NDArray[np.float64]
@@ -58,12 +57,14 @@ def test_one_seed_is_the_plain_and_the_paired_bootstrap(labels: NDArray[np.int64
     runs = {"a": estimates([a], labels, METRIC), "b": estimates([b], labels, METRIC)}
     scores = compare(runs, BETTER, (ROWS,), Resampling(200))  # type: ignore[arg-type]
     for name, probabilities in (("a", a), ("b", b)):
-        plain = bootstrap(probabilities, labels, metrics=METRIC, resamples=200)
+        plain = intervals(metric_estimates(Rows.of(probabilities, labels), METRIC), Resampling(200))
         for metric in METRIC:
             score = scores[name][metric]
             assert (score.mean, score.low, score.high) == (plain[metric].point, plain[metric].low, plain[metric].high)
             assert score.deviation is None
-    paired = paired_bootstrap(b, a, labels, metrics=METRIC, resamples=200)
+    paired = intervals(
+        metric_estimates(Rows.of(b, labels), METRIC) - metric_estimates(Rows.of(a, labels), METRIC), Resampling(200)
+    )
     assert {metric: scores["b"][metric].differences["a"] for metric in METRIC} == paired
     for metric in METRIC:
         assert list(scores["a"][metric].differences) == ["b"]
@@ -121,7 +122,7 @@ def test_an_undefined_metric_is_neither_marked_nor_an_error(labels: NDArray[np.i
 
 def test_progress_adds_up_to_one(labels: NDArray[np.int64], monkeypatch: pytest.MonkeyPatch) -> None:
     # by sys.modules: the package has a function of the same name
-    monkeypatch.setattr(sys.modules["uatlite.metrics.bootstrap"], "CHUNK", 7 * ROWS)
+    monkeypatch.setattr(sys.modules["uatlite.metrics.intervals"], "CHUNK", 7 * ROWS)
     runs = {name: estimates([simulate(1.0, 1, labels)], labels, ("nll",)) for name in "abc"}
     shares: list[float] = []
     compare(runs, {"nll": "lower"}, (ROWS,), Resampling(50), tick=shares.append)
@@ -141,8 +142,8 @@ def over(statistics: Sequence[Statistic], rows: int, name: str, resamples: int) 
 
 def test_two_sets_are_drawn_as_each_is_alone() -> None:
     one, two = ResampledRows((5,), "one"), ResampledRows((3, 4), "two")
-    (both,) = PAPER.counts([one, two])
-    alone = [np.concatenate(list(PAPER.counts([rows]))) for rows in (one, two)]
+    (both,) = counts_of([one, two], PAPER)
+    alone = [np.concatenate(list(counts_of([rows], PAPER))) for rows in (one, two)]
     assert both.tolist() == np.hstack(alone).tolist()
 
 
@@ -179,7 +180,7 @@ def test_a_resample_of_rows_and_seeds_is_the_one_that_a_loop_draws() -> None:
     found = over([mean_of(one) for one in values], 20, "rows", PAPER.resamples).resampled()
     chosen = np.random.default_rng(3).integers(3, size=(PAPER.resamples, 3))
     expected = []
-    for draw, counts in enumerate(np.concatenate(list(PAPER.counts([ResampledRows((20,), "rows")])))):
+    for draw, counts in enumerate(np.concatenate(list(counts_of([ResampledRows((20,), "rows")], PAPER)))):
         rows = [row for row, count in enumerate(counts) for _ in range(int(count))]
         of_seed = [sum(seed[row] for row in rows) / len(rows) for seed in values]
         middle = sum(of_seed) / 3

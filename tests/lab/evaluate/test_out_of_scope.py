@@ -13,7 +13,6 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 import uatlite.lab.evaluate.out_of_scope as room
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.out_of_scope import mixed_of, outside_texts, scope_texts
 from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import OutOfScope, Results
@@ -21,6 +20,7 @@ from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate
 from uatlite.lab.report.result_files import markdown, records
 from uatlite.lab.report.tables import tables_of
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import load, task_from_file

@@ -8,9 +8,7 @@ from numpy.typing import NDArray
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.outcomes import (
-    DIRECTIONS,
     HEADLINE,
     Outcome,
     fit_calibrator,
@@ -23,8 +21,16 @@ from uatlite.lab.evaluate.parquet import NO_LABEL
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
-from uatlite.metrics.bootstrap import METRICS, bootstrap, detection_bootstrap, shift_bootstrap
 from uatlite.metrics.calibration import SHIFT
+from uatlite.metrics.intervals import (
+    METRICS,
+    SCALES,
+    Resampling,
+    detection_estimates,
+    intervals,
+    metric_estimates,
+    shift_estimates,
+)
 from uatlite.predictive import margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
 
@@ -153,7 +159,6 @@ def test_too_few_rows_are_named_with_their_set(logits: NDArray[np.float32], labe
 
 
 HOW = Resampling(resamples=100, confidence=0.9, seed=3)
-OPTIONS = {"resamples": 100, "confidence": 0.9, "seed": 3}
 
 
 def make_outcome(seed: int, rows: int = 80, *, scope: bool = False) -> Outcome:
@@ -168,7 +173,7 @@ def make_outcome(seed: int, rows: int = 80, *, scope: bool = False) -> Outcome:
 def test_one_seed_of_one_contender_is_its_bootstrap() -> None:
     outcome = make_outcome(0)
     scores = score_set({"one": [outcome]}, HEADLINE, HOW)["one"]
-    plain = bootstrap(outcome.probabilities, outcome.labels, metrics=HEADLINE, **OPTIONS)  # type: ignore[arg-type]
+    plain = intervals(metric_estimates(outcome.rows, HEADLINE), HOW)
     for name in HEADLINE:
         assert (scores[name].mean, scores[name].low, scores[name].high) == pytest.approx(
             (plain[name].point, plain[name].low, plain[name].high), nan_ok=True
@@ -178,9 +183,7 @@ def test_one_seed_of_one_contender_is_its_bootstrap() -> None:
 def test_shift_is_its_bootstrap_over_both_sets() -> None:
     first, second = make_outcome(0), make_outcome(1, rows=50)
     scores = score_shift({"one": [first]}, {"one": [second]}, HOW)["one"]
-    plain = shift_bootstrap(
-        first.probabilities, first.labels, second.probabilities, second.labels, **OPTIONS  # type: ignore[arg-type]
-    )  # fmt: skip
+    plain = intervals(shift_estimates(first.rows, second.rows), HOW)
     assert set(scores) == set(SHIFT)
     for name, score in scores.items():
         assert (score.mean, score.low, score.high) == (plain[name].point, plain[name].low, plain[name].high)
@@ -191,7 +194,7 @@ def test_detection_is_its_bootstrap_and_needs_both_kinds_of_rows() -> None:
     scores = score_detection({"one": [outcome]}, HOW)["one"]
     assert outcome.doubt is not None
     assert outcome.out_of_scope is not None
-    plain = detection_bootstrap(outcome.doubt, outcome.out_of_scope, **OPTIONS)  # type: ignore[arg-type]
+    plain = intervals(detection_estimates(outcome.doubt, outcome.out_of_scope), HOW)
     assert set(scores) == set(DETECTION)
     for name, score in scores.items():
         assert (score.mean, score.low, score.high) == (plain[name].point, plain[name].low, plain[name].high)
@@ -201,16 +204,17 @@ def test_detection_is_its_bootstrap_and_needs_both_kinds_of_rows() -> None:
 
 
 SEVERAL = {
-    "answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1", "precision", "recall", "micro_f1", "label_nll",
-    "label_ece", "label_brier", "pair_aurc", "micro_average_precision", "macro_average_precision",
+    "answer_nll", "answer_ece", "answer_debiased_ece", "answer_smooth_ece", "answer_aurc", "wrong_auroc", "wrong_aupr",
+    "f1", "precision", "recall", "micro_f1", "label_nll", "label_ece", "label_brier", "pair_aurc",
+    "micro_average_precision", "macro_average_precision",
 }  # fmt: skip
 """The scores of several answers a text."""
 
 
 def test_every_score_has_a_direction() -> None:
     one = {*METRICS, *SHIFT, *DETECTION, "confidence_aurc", "scope_aurc", "scope_change"}
-    assert set(DIRECTIONS) == one | SEVERAL
-    neither = {name for name, better in DIRECTIONS.items() if better is None}
+    assert set(SCALES) == one | SEVERAL
+    neither = {name for name, scale in SCALES.items() if scale.better is None}
     assert neither == {"delta_ece", "scope_change"} | {
         f"{name}@{tau}" for name in ("coverage", "count", "accuracy") for tau in (0.9, 0.8, 0.7)
     }

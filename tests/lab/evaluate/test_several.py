@@ -12,7 +12,6 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
-from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.plan import SetChoice, parse_answer_contenders
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.lab.evaluate.results import Results
@@ -20,6 +19,7 @@ from uatlite.lab.evaluate.several import AnswerEvaluation, AnswerPlan, evaluate_
 from uatlite.lab.report.answer_files import FILE, answer_findings, read_answers, write_answers
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.result_files import promise_lines, read_results, write_results
+from uatlite.metrics.intervals import Resampling
 from uatlite.predictive import sigmoid
 from uatlite.text.tasks import load, task_from_file
 

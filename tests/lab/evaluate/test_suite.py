@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.plan import Plan, SetChoice, as_sets, choose_set, parse_contenders, parse_metrics, suggestion
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.evaluate.suite import evaluate
-from uatlite.metrics.bootstrap import METRICS
+from uatlite.metrics.intervals import METRICS, Resampling
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import task_from_file

@@ -22,7 +22,7 @@ from uatlite.lab.paper.claims import (
 from uatlite.lab.paper.declaration import Claim, Declaration, Line, Panel
 from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.scores import Learning, most_seeds
-from uatlite.metrics.bootstrap import Interval
+from uatlite.metrics.intervals import Interval
 
 LESS = Claim("less", "a/x", "<", "b/x")
 NEAR = Claim("alike", "a/x", "~", "b/x", tolerance=0.01)

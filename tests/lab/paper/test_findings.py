@@ -12,7 +12,7 @@ from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.measurement import resampled
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.scores import Learning
-from uatlite.metrics.metric import mean_of
+from uatlite.metrics.rows import mean_of
 
 GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
 WEAK = Learning("dir/small", "mnli", 1, 200, accuracy=0.36, chance=0.34)

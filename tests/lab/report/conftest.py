@@ -15,7 +15,7 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.comparison import Resampling, Score
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
@@ -27,7 +27,7 @@ from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
 from uatlite.methods.registry import method_to_dict
-from uatlite.metrics.bootstrap import Interval
+from uatlite.metrics.intervals import Interval, Resampling
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution

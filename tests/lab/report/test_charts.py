@@ -12,8 +12,8 @@ from uatlite.lab.report.charts import Intervals, Reliability, RiskBand, RiskCove
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.figures import SERIES
 from uatlite.metrics.accuracy import accuracy
-from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import ece
+from uatlite.metrics.intervals import METRICS
 from uatlite.metrics.selective import aurc
 
 

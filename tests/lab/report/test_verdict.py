@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.verdict import listed, shown_verdict
-from uatlite.metrics.bootstrap import Interval
+from uatlite.metrics.intervals import Interval
 
 
 def level(results: Results) -> Results:

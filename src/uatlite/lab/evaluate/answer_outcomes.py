@@ -14,8 +14,8 @@ from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
-from uatlite.metrics.bootstrap import Estimate
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.intervals import Estimate
+from uatlite.metrics.rows import Rows
 from uatlite.text.labels import fold, label_matrix
 from uatlite.values import Dataset, Floats, Integers, Span, Text
 

@@ -21,8 +21,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from uatlite.metrics.bootstrap import Estimate, Interval, draw_counts, interval_of
-from uatlite.metrics.metric import Better, Statistic, at_once
+from uatlite.metrics.intervals import Better, Estimate, Interval, Resampling, draw_counts, interval_of
+from uatlite.metrics.rows import Statistic, at_once
 from uatlite.values import Floats
 
 Key = TypeVar("Key", bound=Hashable)
@@ -34,25 +34,6 @@ SEED_DRAWS = 1000
 
 
 @dataclass(frozen=True)
-class Resampling:
-    """How intervals are computed."""
-
-    resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-    over_seeds: bool = field(default=False, metadata={"stored": False})
-    """whether seeds are drawn too, and the name of the rows and not `seed` decides their draws"""
-
-    def counts(self, rows: Sequence["ResampledRows"]) -> Iterator[Floats]:
-        """How often each row is drawn, (resamples, rows) in chunks; each group of rows is drawn by itself."""
-        every = (draw_counts(group.strata, self.resamples, self._seed_of(group)) for group in rows)
-        return next(every) if len(rows) == 1 else iter([np.hstack([np.concatenate(list(some)) for some in every])])
-
-    def _seed_of(self, rows: "ResampledRows") -> int:
-        return zlib.crc32(rows.name.encode()) if self.over_seeds else self.seed
-
-
-@dataclass(frozen=True)
 class ResampledRows:
     """Rows that are drawn together, each stratum by itself."""
 
@@ -60,6 +41,16 @@ class ResampledRows:
     """rows of each stratum"""
     name: str = ""
     """rows of one name have the same draws"""
+
+
+def counts_of(rows: Sequence[ResampledRows], how: Resampling) -> Iterator[Floats]:
+    """How often each row is drawn, (resamples, rows) in chunks; each group of rows is drawn by itself.
+
+    Where seeds are drawn too, the name of the rows and not `how.seed` decides their draws.
+    """
+    seeds = (zlib.crc32(group.name.encode()) if how.over_seeds else how.seed for group in rows)
+    every = (draw_counts(group.strata, how.resamples, seed) for group, seed in zip(rows, seeds, strict=True))
+    return next(every) if len(rows) == 1 else iter([np.hstack([np.concatenate(list(some)) for some in every])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +94,7 @@ class Measurement(SeedValues):
     truth: float | None = None
     """of a statistic that noise biases upward: its value without that bias; see `metrics.Metric`"""
     lowest: float = -np.inf
-    how: Resampling = Resampling(over_seeds=True)
+    how: Resampling = field(default_factory=lambda: Resampling(over_seeds=True))
 
     def resampled(self) -> Floats | None:
         """(resamples,): the number on resampled rows, and seeds; None where there is one seed and nothing else."""
@@ -159,7 +150,7 @@ def measured(
         groups.setdefault(number.rows, []).append(key)
     drawn: dict[Key, list[Floats]] = {key: [] for key in sampled}
     for rows, keys in groups.items():
-        for counts in how.counts(rows):
+        for counts in counts_of(rows, how):
             for key in keys:
                 drawn[key].append(np.stack([one.statistic(counts) for one in sampled[key].estimates]))
                 tick(len(counts) / how.resamples / len(sampled))

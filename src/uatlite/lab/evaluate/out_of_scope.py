@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import CalibrationError, DataError, MissingDependency
-from uatlite.lab.evaluate.comparison import Resampling, Scores, compare
+from uatlite.lab.evaluate.comparison import Scores, compare
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, class_indices, class_probabilities, doubt_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Plan
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.methods.sampling import BASE
-from uatlite.metrics.bootstrap import Estimate, detection_estimates, difference
-from uatlite.metrics.ranking import Ranking
+from uatlite.metrics.intervals import Estimate, Resampling, detection_estimates, difference
+from uatlite.metrics.rows import Ranking
 from uatlite.metrics.selective import area_under_risk
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import longest, tokenize

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.comparison import Resampling, Scores, Tick, compare
+from uatlite.lab.evaluate.comparison import Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.metrics.bootstrap import METRICS, detection_estimates, metric_estimates, shift_estimates
-from uatlite.metrics.metric import Better
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.intervals import SCALES, Better, Resampling, detection_estimates, metric_estimates, shift_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Floats
@@ -27,22 +26,7 @@ HEADLINE = (
 )  # fmt: skip
 """The metrics that are scored by default."""
 
-DIRECTIONS: dict[str, Better | None] = {
-    **{name: metric.better for name, metric in METRICS.items()},
-    "delta_ece": None,  # it is low for a model that is badly calibrated in domain already
-    "robustness_score": "lower",
-    "auroc": "higher",
-    "aupr": "higher",
-    "fpr95": "lower",
-    "confidence_aurc": "lower",
-    "scope_aurc": "lower",
-    "scope_change": None,
-    # of several answers a text (metrics/answers.py); macro_f1 is above
-    **dict.fromkeys(("answer_nll", "answer_ece", "answer_aurc", "label_nll", "label_ece"), "lower"),
-    **dict.fromkeys(("label_brier", "pair_aurc"), "lower"),
-    **dict.fromkeys(("wrong_auroc", "f1", "precision", "recall", "micro_f1"), "higher"),
-    **dict.fromkeys(("micro_average_precision", "macro_average_precision"), "higher"),
-}
+DIRECTIONS: dict[str, Better | None] = {name: scale.better for name, scale in SCALES.items()}
 """The better direction of every score; None where it has none."""
 
 

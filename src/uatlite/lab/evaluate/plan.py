@@ -10,11 +10,10 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.comparison import Resampling
 from uatlite.lab.evaluate.outcomes import HEADLINE
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
-from uatlite.metrics.bootstrap import METRICS
+from uatlite.metrics.intervals import METRICS, Resampling
 from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task, catalogue, find_task

@@ -7,9 +7,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.lab.evaluate.comparison import Resampling
-from uatlite.metrics.bootstrap import Estimate, Interval, intervals
-from uatlite.metrics.metric import Statistic, ratio
+from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
+from uatlite.metrics.rows import Statistic, ratio
 from uatlite.trust.grouped import GroupedRule
 from uatlite.values import Floats, Integers
 
@@ -87,17 +86,11 @@ def check_promise(
 ) -> PromiseCheck:
     """The rule on the answers of the set `name`; intervals resample texts."""
     reported, counted = answers.reported, answers.counted
-    found = intervals(
-        {
-            "risk": Estimate(_share(answers.sums(reported & ~answers.right), answers.sums(reported))),
-            "coverage": Estimate(_share(answers.sums(reported & counted), answers.sums(counted))),
-        },
-        (answers.texts,),
-        resamples=how.resamples,
-        confidence=how.confidence,
-        seed=how.seed,
-    )
-    risk, coverage = found["risk"], found["coverage"]
+    shares = {
+        "risk": Estimate(_share(answers.sums(reported & ~answers.right), answers.sums(reported))),
+        "coverage": Estimate(_share(answers.sums(reported & counted), answers.sums(counted))),
+    }
+    risk, coverage = intervals(Estimates(shares, (answers.texts,)), how).values()
     none = not reported.any()
     return PromiseCheck(
         contender=contender,

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Any
 
 from uatlite.codec import dump
-from uatlite.lab.evaluate.comparison import Resampling, Score, Scores
+from uatlite.lab.evaluate.comparison import Score, Scores
 from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
-from uatlite.metrics.bootstrap import Interval
+from uatlite.metrics.intervals import Interval, Resampling
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from uatlite.lab.evaluate.answer_outcomes import (
     outcome_of,
     reported_of,
 )
-from uatlite.lab.evaluate.comparison import Resampling, compare
+from uatlite.lab.evaluate.comparison import compare
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import ANSWERS, CALIBRATION, AnswerContender, SetChoice
 from uatlite.lab.evaluate.predict import PACKAGES
@@ -35,6 +35,7 @@ from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.suite import NoDisplay, ProgressDisplay
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
+from uatlite.metrics.intervals import Resampling
 from uatlite.text.tasks import load
 from uatlite.trust.grouped import GroupedRule
 from uatlite.values import check_share

@@ -16,8 +16,7 @@ from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.declaration import Claim, Declaration, find_cell
 from uatlite.lab.paper.grid import Grid
 from uatlite.lab.paper.scores import Learning, most_seeds
-from uatlite.metrics.bootstrap import Interval
-from uatlite.metrics.metric import Better
+from uatlite.metrics.intervals import Better, Interval
 
 HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
     "held",

@@ -10,8 +10,8 @@ from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts
 from uatlite.lab.paper.declaration import CellSpec, Declaration, Line, Panel
 from uatlite.lab.paper.measurement import Measure, no_jobs
 from uatlite.lab.paper.scores import Learning, learning_of
-from uatlite.metrics.bootstrap import METRICS, Interval
 from uatlite.metrics.calibration import SHIFT
+from uatlite.metrics.intervals import METRICS, Interval
 
 MEASURES: dict[str, Measure] = {
     **{name: Measure(scores.score, decimals=0 if name.startswith("count@") else 3) for name in METRICS},

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Resampling, Sampled, measured
+from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, measured
 from uatlite.lab.paper.artifacts import Artifacts, PredictionJob
 from uatlite.lab.paper.declaration import CellSpec
-from uatlite.metrics.bootstrap import Estimate
-from uatlite.metrics.metric import Statistic, mean_of
+from uatlite.metrics.intervals import Estimate, Resampling
+from uatlite.metrics.rows import Statistic, mean_of
 from uatlite.values import Floats
 
 

@@ -28,7 +28,7 @@ from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.measurement import mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
 from uatlite.methods.registry import method_to_dict
-from uatlite.metrics.metric import Statistic
+from uatlite.metrics.rows import Statistic
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
 from uatlite.model.view import view_of

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Resampling, Sampled, measured
+from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, measured
 from uatlite.lab.evaluate.out_of_scope import (
     REFERENCE,
     Mixed,
@@ -39,9 +39,8 @@ from uatlite.lab.paper.datasets import draw
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.measurement import cell_jobs, mean_over_rows, resampled
 from uatlite.lab.paper.models import FineTuning
-from uatlite.metrics.bootstrap import METRICS, detection_estimates, shift_estimates
-from uatlite.metrics.metric import Statistic, mean_of, ratio
-from uatlite.metrics.ranking import Ranking, Rows
+from uatlite.metrics.intervals import METRICS, Resampling, detection_estimates, shift_estimates
+from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
 from uatlite.trust.promise import target_risk

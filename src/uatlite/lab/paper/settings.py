@@ -7,6 +7,7 @@ from typing import Any
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.train.recipe import CHANGES, RECIPES, Recipe, recipe_for
+from uatlite.metrics.intervals import RESAMPLES
 from uatlite.text.schema import catalogue
 
 BACKBONE = "bert-base-uncased"
@@ -33,7 +34,7 @@ class ReproductionSettings:
     recipe: Recipe = RECIPES["paper"]
     by_task: Mapping[str, Recipe] = field(default_factory=dict)
     """task -> its recipe, where that is another one"""
-    resamples: int = 1000
+    resamples: int = RESAMPLES
     tasks: tuple[str, ...] = ()
     """only models of these tasks; cells of others stay empty. All tasks by default"""
     learned_only: bool = False

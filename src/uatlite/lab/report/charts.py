@@ -31,8 +31,9 @@ from uatlite.lab.report.figures import (
     strokes,
 )
 from uatlite.lab.report.tables import heading
-from uatlite.metrics.metric import Statistic, at_once
-from uatlite.metrics.ranking import BINS, Rows, by_confidence
+from uatlite.metrics.calibration import BINS, by_confidence
+from uatlite.metrics.intervals import SCALES
+from uatlite.metrics.rows import Rows, Statistic, at_once
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
 from uatlite.trust.menu import Menu
 from uatlite.trust.rule import risk_upper_bound
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 Strokes = Mapping[str, Stroke]
 """contender -> how it is drawn"""
 
-SCORES = ("ece", "nll", "aurc", "answer_ece", "answer_nll", "answer_aurc", "label_ece", "label_nll", "pair_aurc")
 UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 AnyOutcome = Outcome | AnswerOutcome
@@ -303,9 +303,10 @@ def figures_of(evaluation: Evaluation | StoredAnswers, one: SetScores) -> SetFig
     outcomes: Mapping[str, AnyOutcome] = evaluation.outcomes(one.name)
     how, unit = strokes(evaluation.contenders), UNITS.get(evaluation.results.kind, "texts")
     level = evaluation.results.resampling.confidence
+    charted = [name for name, scale in SCALES.items() if scale.charted and name in evaluation.results.metrics]
     return SetFigures(
         name=one.name,
-        scores=tuple(_scores(one, metric, how) for metric in SCORES if metric in evaluation.results.metrics),
+        scores=tuple(_scores(one, metric, how) for metric in charted),
         risk_coverage=_risk_coverage(one, outcomes, how, unit),
         thresholds=_thresholds(one, outcomes, how, unit),
         reliability=tuple(_reliability(one, name, outcome, how[name], level) for name, outcome in outcomes.items()),

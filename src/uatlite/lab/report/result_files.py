@@ -13,15 +13,17 @@ from uatlite.errors import StoreError
 from uatlite.lab.evaluate.comparison import Scores
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.figures import records_csv
-from uatlite.lab.report.tables import NARROW, Cell, Table, legend, tables_of
+from uatlite.lab.report.tables import Cell, Table, legend, tables_of
 from uatlite.lab.report.verdict import TITLE, ShownVerdict, shown_verdict
+from uatlite.metrics.intervals import SCALES
 from uatlite.text.write import write_text
 
 
 def render(results: Results) -> RenderableType:
     """The tables of an evaluation for a terminal, with the metrics that fit, and how to read them."""
     parts: list[RenderableType] = []
-    narrow = [name for name in NARROW if name in results.metrics] or list(results.metrics)
+    narrow = [name for name, scale in SCALES.items() if scale.narrow and name in results.metrics]
+    narrow = narrow or list(results.metrics)
     for table in tables_of(results, narrow):
         parts += [Text(table.title, style="bold"), render_table(table)]
         parts += [*(Text(note, style="dim") for note in table.notes), Text()]

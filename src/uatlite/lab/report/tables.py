@@ -6,56 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.results import Results, SetScores
+from uatlite.metrics.intervals import SCALES
 
-# metric -> heading; other metrics have their own name as heading
-HEADINGS: dict[str, str] = {
-    "accuracy": "Accuracy",
-    "macro_f1": "Macro F1",
-    "ece": "ECE",
-    "debiased_ece": "ECE debiased",
-    "adaptive_ece": "ECE adaptive",
-    "classwise_ece": "ECE classwise",
-    "smooth_ece": "ECE smooth",
-    "mce": "MCE",
-    "nll": "NLL",
-    "brier": "Brier",
-    "aurc": "AURC",
-    "augrc": "AUGRC",
-    "e_aurc": "E-AURC",
-    "error_auroc": "Error AUROC",
-    "delta_ece": "ΔECE",
-    "robustness_score": "Robustness",
-    "auroc": "AUROC",
-    "aupr": "AUPR",
-    "fpr95": "FPR95",
-    "confidence_aurc": "By confidence",
-    "scope_aurc": "× in scope",
-    "scope_change": "Change",
-    "answer_nll": "NLL",
-    "answer_ece": "ECE",
-    "answer_aurc": "AURC",
-    "wrong_auroc": "Wrong AUROC",
-    "f1": "F1",
-    "precision": "Precision",
-    "recall": "Recall",
-    "label_nll": "NLL",
-    "label_ece": "ECE",
-    "label_brier": "Brier",
-    "pair_aurc": "AURC",
-    "micro_average_precision": "AP micro",
-    "macro_average_precision": "AP macro",
-    "micro_f1": "Micro F1",
-}
-FINE = ("confidence_aurc", "scope_aurc", "scope_change", "label_ece", "label_nll", "label_brier", "pair_aurc")
-"""Metrics of four decimals."""
-NARROW = (
-    "accuracy", "ece", "nll", "brier", "aurc",
-    "answer_ece", "answer_nll", "answer_aurc", "f1",
-    "label_ece", "label_nll", "pair_aurc", "micro_average_precision",
-)  # fmt: skip
-"""The metrics that fit a terminal of 80 columns side by side."""
 MISSING = "–"
 
 
@@ -170,21 +123,15 @@ def passes(method: Mapping[str, Any]) -> str:
     return f"{method['cost']:.3g} pass{'' if method['cost'] == 1 else 'es'}"
 
 
-def name_of(metric: str) -> str:
-    """A metric's name in a table."""
-    name, at, threshold = metric.partition("@")
-    names = {"coverage": "Cov", "accuracy": "Acc", "count": "N", "risk": "Risk"}
-    return f"{names[name]}@{threshold}" if at else HEADINGS.get(metric, metric)
-
-
 def heading(metric: str) -> str:
     """A metric's name with an arrow towards better."""
-    return name_of(metric) + {"higher": " ↑", "lower": " ↓", None: ""}[DIRECTIONS[metric]]
+    scale = SCALES[metric]
+    return scale.heading + {"higher": " ↑", "lower": " ↓", None: ""}[scale.better]
 
 
 def cell(score: Score, metric: str) -> Cell:
-    """A score as text; a count has no decimals, an AURC beside another four, everything else three."""
-    decimals = 0 if metric.startswith("count@") else 4 if metric in FINE else 3
+    """A score as text, with the decimals of its metric."""
+    decimals = SCALES[metric].decimals
     deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation, decimals)
     return Cell(number(score.mean, decimals), deviation, interval(score.low, score.high, decimals), score.best)
 

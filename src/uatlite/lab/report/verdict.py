@@ -8,8 +8,8 @@ from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import suggestion
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.verdict import Choice, Verdict
-from uatlite.lab.report.tables import Cell, Table, name_of, number, passes
-from uatlite.metrics.bootstrap import Interval
+from uatlite.lab.report.tables import Cell, Table, number, passes
+from uatlite.metrics.intervals import SCALES, Interval
 
 TITLE = "Which method to use"
 DECIMALS = 4
@@ -44,15 +44,16 @@ def shown_verdict(results: Results, *, brief: bool = False) -> ShownVerdict | No
         differences=_differences(results, verdict, verdict.distinct if brief else results.contenders),
         note=(
             f"Better and worse: the {results.resampling.confidence:.0%} interval of the paired difference in "
-            f"{name_of(verdict.metric)} excludes 0; level: it does not. Each pair is tested by itself. To use at a "
-            "cost is the cheapest method that none within that cost beats; a backward pass counts as one more pass."
+            f"{SCALES[verdict.metric].heading} excludes 0; level: it does not. Each pair is tested by itself. To use "
+            "at a cost is the cheapest method that none within that cost beats; a backward pass counts as one more "
+            "pass."
         ),
     )
 
 
 def headline(results: Results, verdict: Verdict) -> str:
     """What to use, in a sentence."""
-    by = f"by {name_of(verdict.metric)} on {verdict.set}"
+    by = f"by {SCALES[verdict.metric].heading} on {verdict.set}"
     if len(verdict.distinct) == 1:
         return f"Use {verdict.recommended}: {by} no method here beats it, and none that is level with it is cheaper."
     scores = results.sets[0].scores
@@ -101,7 +102,7 @@ def _differences(results: Results, verdict: Verdict, columns: Sequence[str]) -> 
         return Cell(f"{signed(apart)} {how}", "", _bounds(apart), how == "better")
 
     return Table(
-        title=f"{verdict.set}: {name_of(verdict.metric)} of the row less that of the column",
+        title=f"{verdict.set}: {SCALES[verdict.metric].heading} of the row less that of the column",
         headings=tuple(columns),
         rows=tuple(
             (name, passes(results.methods[name]), tuple(shown(name, other) for other in columns))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from uatlite.errors import InputError
-from uatlite.metrics.bootstrap import METRICS
 from uatlite.metrics.calibration import ece
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.intervals import METRICS
+from uatlite.metrics.rows import Rows
 from uatlite.metrics.selective import coverage_at
 from uatlite.values import SUM_TOLERANCE
 

@@ -10,17 +10,28 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.metrics.accuracy import DETECTION, accuracy, check_detection, fpr95, nll
-from uatlite.metrics.bootstrap import (
+from uatlite.metrics.calibration import debiased_ece, delta_ece, ece
+from uatlite.metrics.intervals import (
     METRICS,
     Interval,
-    bootstrap,
-    detection_bootstrap,
+    Resampling,
+    detection_estimates,
     draw_counts,
-    paired_bootstrap,
-    shift_bootstrap,
+    intervals,
+    metric_estimates,
+    shift_estimates,
 )
-from uatlite.metrics.calibration import debiased_ece, delta_ece, ece
-from uatlite.metrics.ranking import Rows
+from uatlite.metrics.rows import Rows
+
+
+def bootstrap(probabilities, labels, *, metrics=METRICS, **how) -> dict[str, Interval]:
+    return intervals(metric_estimates(Rows.of(probabilities, labels), metrics), Resampling(**how))
+
+
+def paired_bootstrap(a, b, labels, *, metrics=METRICS, **how) -> dict[str, Interval]:
+    first, second = (metric_estimates(Rows.of(probabilities, labels), metrics) for probabilities in (a, b))
+    return intervals(first - second, Resampling(**how))
+
 
 CONFIDENCES = [0.4, 0.5, 0.6, 2 / 3, 0.8, 1.0]
 
@@ -128,7 +139,7 @@ def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
 
 
 def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> None:
-    found = shift_bootstrap(*smooth_case, *tied_case, resamples=100, seed=3)
+    found = intervals(shift_estimates(Rows.of(*smooth_case), Rows.of(*tied_case)), Resampling(100, seed=3))
     assert set(found) == {"delta_ece", "robustness_score"}
     point = delta_ece(*smooth_case, *tied_case)
     assert found["delta_ece"].point == pytest.approx(point)
@@ -149,7 +160,7 @@ def test_detection_has_intervals() -> None:
     generator = np.random.default_rng(0)
     positives = generator.random(200) < 0.3
     scores = generator.normal(size=200) + 2 * positives
-    found = detection_bootstrap(scores, positives, resamples=200)
+    found = intervals(detection_estimates(scores, positives), Resampling(200))
     assert set(found) == set(DETECTION)
     assert found["fpr95"].point == fpr95(scores, positives)
     assert all(0 <= i.low <= i.point <= i.high <= 1 for i in found.values())
@@ -162,7 +173,7 @@ def test_the_seed_decides_and_the_chunk_does_not(smooth_case, monkeypatch) -> No
     whole = found(0)
     assert found(0) == whole
     assert found(1) != whole
-    monkeypatch.setattr(sys.modules[bootstrap.__module__], "CHUNK", 7 * len(smooth_case[1]))
+    monkeypatch.setattr(sys.modules[draw_counts.__module__], "CHUNK", 7 * len(smooth_case[1]))
     for name, interval in found(0).items():
         assert (interval.low, interval.high) == pytest.approx((whole[name].low, whole[name].high), abs=1e-12)
 
@@ -211,9 +222,10 @@ def test_bad_settings_are_refused(setting, message) -> None:
         bootstrap([[0.5, 0.5]], [0], **setting)
 
 
-def test_a_pair_must_have_the_same_shape() -> None:
-    with pytest.raises(InputError, match=r"shapes \(1, 2\) and \(1, 3\)"):
-        paired_bootstrap([[0.5, 0.5]], [[0.5, 0.5, 0.0]], [0])
+def test_differences_are_of_the_same_rows() -> None:
+    rows = Rows.of([[0.5, 0.5], [0.2, 0.8]], [0, 1])
+    with pytest.raises(InputError, match="the first is of 1 rows or texts and the second of 2"):
+        metric_estimates(Rows.of([[0.5, 0.5]], [0])) - metric_estimates(rows)
 
 
 def test_metrics_of_ones_own_can_be_given(smooth_case) -> None:
