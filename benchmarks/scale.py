@@ -171,14 +171,14 @@ def reading(place: Path) -> None:
     """Rows a second that the one reader cuts into blocks, pickled and with their digests: what it can feed at most."""
     import pickle
 
-    from uatlite.scoring.blocks import TextShape, blocks, open_rows, read_items
-    from uatlite.scoring.job import Job
+    from uatlite.classifier.answer_kind import KINDS
+    from uatlite.scoring.source import Source, blocks
+    from uatlite.text.schema import Layout
 
     rows = 100_000
     make_rows(place / "rows.jsonl", rows)
-    job = Job(str(place / "rows.jsonl"), place / "out.jsonl")
     begun = time.process_time()
-    items = read_items(open_rows(job), TextShape(False, None), job)
+    items = Source(str(place / "rows.jsonl")).items(Layout(label=None), kind=KINDS["one"])
     held = sum(len(pickle.dumps(block)) for block in blocks(items))
     seconds = time.process_time() - begun
     characters = sum(map(len, made_texts(10_000))) / 10_000

@@ -93,7 +93,7 @@ def test_a_resumed_run_gives_the_same_bytes(
     calibrated: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from uatlite.scoring import run as scoring_run
-    from uatlite.scoring.blocks import blocks
+    from uatlite.scoring.source import blocks
 
     monkeypatch.setattr(scoring_run, "blocks", lambda items: blocks(items, rows=64))
     whole, killed = tmp_path / "whole.jsonl", tmp_path / "killed.jsonl"

@@ -19,6 +19,7 @@ from uatlite.classifier.reasons import ABSTAINING, REASONS
 from uatlite.cli import main
 from uatlite.cli.bars import ScoringBar, describe
 from uatlite.scoring.job import Tally
+from uatlite.text.files import open_bytes
 
 
 def run(*arguments: object) -> int:
@@ -100,6 +101,20 @@ def test_the_columns_of_calibration_are_remembered(
     neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
     assert run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl") == 2
     assert "There is no column 'text'; the columns are: words" in capsys.readouterr().err
+
+
+def test_the_input_is_opened_once(
+    calibrated: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def counting(source: str) -> object:
+        opened.append(Path(source).name)
+        return open_bytes(source)
+
+    monkeypatch.setattr("uatlite.text.rows.open_bytes", counting)
+    assert run("predict", calibrated, data, "-o", tmp_path / "out.jsonl") == 0
+    assert opened == [data.name]
 
 
 @pytest.mark.parametrize("state", ["[]", '{"columns": 3}', "{"])

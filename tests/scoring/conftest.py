@@ -14,7 +14,7 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.settings import Settings
 from uatlite.classifier.tagger import UncertaintyTagger
-from uatlite.scoring import blocks
+from uatlite.scoring import source
 
 BLOCK = 16
 """Rows of a block in these tests, so that a few dozen rows are several of them."""
@@ -73,7 +73,7 @@ def several_rows(made_texts: Callable[..., list[str]], tmp_path: Path) -> Callab
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
     """Blocks of `BLOCK` rows."""
-    monkeypatch.setattr(blocks.blocks, "__defaults__", (BLOCK, blocks.BLOCK_CHARACTERS))
+    monkeypatch.setattr(source.blocks, "__defaults__", (BLOCK, source.BLOCK_CHARACTERS))
     return BLOCK
 
 

@@ -14,9 +14,9 @@ import pytest
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
-from uatlite.scoring.blocks import Block
 from uatlite.scoring.job import Job
 from uatlite.scoring.run import ScoringRun
+from uatlite.scoring.source import Block
 from uatlite.values import Example
 
 REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip install 'uatlite[ray]'"

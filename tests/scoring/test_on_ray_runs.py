@@ -16,7 +16,7 @@ import pytest
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.products import load_product
 from uatlite.errors import DataError
-from uatlite.scoring import blocks
+from uatlite.scoring import source as sources
 from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import score_file as score_locally
 from uatlite.text.schema import Layout
@@ -40,7 +40,7 @@ def load(saved: Path) -> Callable[[], UncertaintyClassifier]:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The local engine's blocks; Ray's reader is told, being in another process."""
-    monkeypatch.setattr(blocks.blocks, "__defaults__", (BLOCK, blocks.BLOCK_CHARACTERS))
+    monkeypatch.setattr(sources.blocks, "__defaults__", (BLOCK, sources.BLOCK_CHARACTERS))
 
 
 def by_ray(load: Callable[[], UncertaintyClassifier], job: Job, workers: int, **options: object) -> object:

@@ -24,7 +24,6 @@ from uatlite.scoring.pick import (
     write_picked,
 )
 from uatlite.text.rows import Row, read_rows
-from uatlite.text.schema import Layout
 from uatlite.text.write import row_writer
 from uatlite.values import Choices
 
@@ -118,14 +117,14 @@ def test_scored_files_of_every_format_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(columns) + "\n")
     names = ",".join(columns)
     (tmp_path / "b.csv").write_text(f"{names}\n7,a film,good,true,0.6,1.5,0.001,true\n")
-    read = [read_candidates(str(tmp_path / name), Layout(label=None)) for name in ("a.jsonl", "b.csv")]
+    read = [read_candidates(str(tmp_path / name), {}) for name in ("a.jsonl", "b.csv")]
     assert read[0] == read[1] == [Candidate("7", "a film", "good", 0.6, False, True, 0.001)]
     (tmp_path / "c.jsonl").write_text(json.dumps({"id": "7", "label": "good", "confidence": 0.6}) + "\n")
     with pytest.raises(DataError, match=r"no column 'text'.*--keep-text"):
-        read_candidates(str(tmp_path / "c.jsonl"), Layout(label=None))
+        read_candidates(str(tmp_path / "c.jsonl"), {})
     (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a", "label": "b"}) + "\n")
     with pytest.raises(DataError, match="no column 'confidence'"):
-        read_candidates(str(tmp_path / "d.jsonl"), Layout(label=None))
+        read_candidates(str(tmp_path / "d.jsonl"), {})
     (tmp_path / "e.jsonl").write_text(json.dumps(columns | {"out_of_scope": False}) + "\n")
     assert current_scores(str(tmp_path / "e.jsonl"), "logit-margin").tolist() == [1.5]
     with pytest.raises(DataError, match="no column 'entropy'"):
@@ -150,7 +149,7 @@ def test_what_is_said_about_labels_and_entities_is_picked_too(
     scored, picked = tmp_path / f"scored.{suffix}", tmp_path / f"picked.{suffix}"
     with row_writer(scored) as write:
         write({"id": "1", **text, **answer, "abstain": False, "confidence": 0.8, "scope": 0.5, "out_of_scope": False})
-    write_picked(picked, pick(read_candidates(str(scored), Layout(label=None)), 1))
+    write_picked(picked, pick(read_candidates(str(scored), {}), 1))
     (row,) = (row.values for row in read_rows(picked) if isinstance(row, Row))
     for name, value in {**text, "predicted": predicted}.items():
         assert (row[name] if suffix != "csv" or isinstance(value, str) else json.loads(str(row[name]))) == value

@@ -20,9 +20,9 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.settings import Settings, tokenizer_fingerprint
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.model.load import model_hash
-from uatlite.scoring.blocks import open_rows
 from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import ShiftMonitor, hashed, score_file
+from uatlite.scoring.source import Source
 from uatlite.text.examples import text_fault
 from uatlite.text.rows import Row, read_rows
 from uatlite.text.schema import Layout
@@ -101,9 +101,11 @@ def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -
 def test_a_column_that_is_named_and_not_there_is_an_error(tmp_path: Path, made_texts: Texts) -> None:
     source = write_jsonl(tmp_path / "in.jsonl", made_texts(3), stars=[1, 2, 3])
     for layout in (Layout(label=None, meta=("strs",)), Layout(label=None, id="strs")):
+        job = Job(str(source), tmp_path / "out.csv", layout)
         with pytest.raises(DataError, match=r"There is no column 'strs'; the columns are: id, text, stars\. Did you"):
-            open_rows(Job(str(source), tmp_path / "out.csv", layout))
-    assert len(list(open_rows(Job(str(source), tmp_path / "out.csv", Layout(label=None, meta=("stars",)))))) == 3
+            Source(job.input).check(job.layout, also=job.named)
+    job = Job(str(source), tmp_path / "out.csv", Layout(label=None, meta=("stars",)))
+    Source(job.input).check(job.layout, also=job.named)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl.gz"])
@@ -249,7 +251,7 @@ def test_rows_of_an_input_that_the_caller_opened(
     score_file(classifier, Job(str(source), tmp_path / "file.jsonl"))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(source.read_bytes()))))
     job = Job("-", tmp_path / "piped.jsonl")
-    score_file(classifier, job, rows=open_rows(job))
+    score_file(classifier, job, source=Source(job.input))
     assert (tmp_path / "piped.jsonl").read_bytes() == (tmp_path / "file.jsonl").read_bytes()
 
 
@@ -321,8 +323,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.scoring import Job, blocks, score_file
-blocks.blocks.__defaults__ = (int(sys.argv[4]), blocks.BLOCK_CHARACTERS)
+from uatlite.scoring import Job, score_file, source
+source.blocks.__defaults__ = (int(sys.argv[4]), source.BLOCK_CHARACTERS)
 classifier = UncertaintyClassifier.from_pretrained(sys.argv[1])
 def show(progress):
     print(progress.rows, flush=True)

@@ -30,13 +30,13 @@ def export(
     from uatlite.classifier.export import export as export_classifier
     from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
-    from uatlite.scoring.blocks import read_texts
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
 
     check_target(output, overwrite=overwrite)
     console = shared.messages()
     layout = Layout(text=text, pair=text_pair, options=options, label=None)
-    rows = None if texts is None else read_texts(texts, layout, format=format)
+    rows = None if texts is None else Source(texts, format=format).texts(layout)
     with console.status(f"Exporting {model} …"):
         classifier = load_product(model, method=method, calibrated=method is None)
         difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)

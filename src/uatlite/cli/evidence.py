@@ -86,8 +86,8 @@ def bench(
 def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
     from itertools import islice
 
-    from uatlite.scoring.blocks import TextShape, open_rows, read_items
-    from uatlite.scoring.job import Job
+    from uatlite.classifier.answer_kind import KINDS
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
     from uatlite.text.tasks import load
     from uatlite.values import Example
@@ -95,8 +95,9 @@ def _texts(source: str | None, rows: int, text: str, pair: str | None, options: 
     if source is None:
         return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
     layout = Layout(text=text, pair=pair, options=options, label=None)
-    job = Job(source, Path(), layout)
-    items = read_items(open_rows(job), TextShape(options is not None, None), job)
+    read = Source(source)
+    read.check(layout)
+    items = read.items(layout, kind=KINDS["one" if options is None else "choice"])
     return list(islice((item.text for item in items if isinstance(item, Example)), rows))
 
 

@@ -180,10 +180,7 @@ def pick(
 ) -> None:
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
-    from uatlite.scoring.blocks import remembered_layout
     from uatlite.scoring.mislabelled import suspects
-    from uatlite.scoring.scored_rows import columns_of_input
-    from uatlite.text.schema import Layout
     from uatlite.text.write import row_writer
 
     console = shared.messages()
@@ -195,8 +192,7 @@ def pick(
         console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
         return
     asked = {"text": text, "pair": text_pair, "options": options}
-    layout = remembered_layout(scored, Layout(label=None, id=id), asked, columns_of_input(scored), format=format)
-    rows = picking.read_candidates(scored, layout, format=format)
+    rows = picking.read_candidates(scored, asked, id=id, format=format)
     picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
     picking.write_picked(output, picked)
     for line in picking.describe(picked, len(rows)):
@@ -228,18 +224,18 @@ def recheck(
     from uatlite.classifier import recheck as checking
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.saving import write_version
-    from uatlite.scoring.blocks import read_labelled, remembered_layout
     from uatlite.scoring.pick import current_scores, inclusion_of
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
 
     console = shared.messages()
     classifier = UncertaintyClassifier.from_pretrained(directory)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
-    layout = Layout(codes=classifier.class_names, meta=("inclusion",))
-    layout = remembered_layout(labelled, layout, asked, classifier.columns, format=format)
-    rows = read_labelled(labelled, layout, classifier.class_names, format=format, strict=strict)
+    source = Source(labelled, format=format)
+    layout = source.layout(Layout(codes=classifier.class_names, meta=("inclusion",)), asked, classifier.columns)
+    rows = source.labelled(layout, classifier.class_names, strict=strict)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
-        now = checking.read_now(classifier, rows.texts, rows.labels, inclusion_of(rows.meta))
+        now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_
     assert calibration is not None
     assert calibration.rule is not None

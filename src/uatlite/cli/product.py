@@ -1,8 +1,8 @@
 """The commands of the product: calibrate, predict, explain and serve a classifier, and list its dropout sites."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,34 +57,28 @@ def predict(
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
     from uatlite.classifier.products import load_product, product_class
     from uatlite.classifier.saving import remembered_columns
-    from uatlite.scoring.blocks import estimate_rows, open_rows, remembered_layout, tagged_layout
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
     from uatlite.scoring.run import check_output, score_file
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     if review is not None and keep_text is False:
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
+    source = Source(input, format=format)
     asked = {"text": text, "pair": text_pair, "options": options}
-    layout = Layout(label=None, id=id, meta=shared.names(keep))
-    layout = remembered_layout(input, layout, asked, remembered_columns(model), format=format)
+    layout = source.layout(Layout(label=None, id=id, meta=shared.names(keep)), asked, remembered_columns(model))
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
-    tagged, rows = tagged_layout(input, layout, format=format), None
-    if cluster is None:
-        check_output(job)
-        if tagged.text == layout.text:  # words are for token classifiers
-            rows = open_rows(job)  # an unreadable input or a missing column is an error before the model is looked at
-    if any(kind.name == "entities" for kind in product_class(model).kinds):
-        job = replace(job, layout=tagged)
+    check_output(job)
+    job = source.fitted(job, lambda: product_class(model).kinds[0].name)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
     load = partial(load_product, shared.absolute_model(model), method=method, **changes)
-    total = estimate_rows(job) if console.is_terminal else None
+    total = source.estimate() if console.is_terminal else None
     if cluster is None:
-        rows = open_rows(job) if rows is None else rows
-        score: Callable[..., Summary] = partial(score_file, load(), job, rows=rows)
+        score: Callable[..., Summary] = partial(score_file, load(), job, source=source)
     else:
         from uatlite.scoring import on_ray
 
@@ -175,51 +169,46 @@ def calibrate(
     format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
-    from uatlite.classifier.tagger import UncertaintyTagger
-    from uatlite.scoring.blocks import entity_layout, read_labelled, read_texts
+    from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
+    from uatlite.text.write import write_rejects
 
     if output is None and not menu:
         raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
     if output is not None:
         check_target(output, overwrite=overwrite)
     console = shared.messages()
-    asked = shared.given(max_length=max_length, windows=windows or None)
-    classifier = load_product(model, method=method, calibrated=False, seed=seed, **asked)
+    changes = shared.given(max_length=max_length, windows=windows or None)
+    classifier = load_product(model, method=method, calibrated=False, seed=seed, **changes)
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
+    asked = _asked(
+        classifier,
+        menu=menu,
+        target_risk=target_risk,
+        target_coverage=target_coverage,
+        target_precision=target_precision,
+        target_wrong=target_wrong,
+        target_recall=target_recall,
+        threshold=threshold,
+        per_class=per_class or None,
+        label_sets=label_sets,
+        calibrator=calibrator,
+        second_look=second_look,
+        score=score,
+        confidence=confidence,
+        false_alarm=false_alarm,
+        seed=seed,
+    )
     classes = classifier.class_names or tuple(ascii_uppercase)
-    of_one = {
-        "target_coverage": target_coverage,
-        "threshold": threshold,
-        "calibrator": calibrator,
-        "label_sets": label_sets,
-        "second_look": second_look,
-    }
-    of_labels = {"target_precision": target_precision, "target_wrong": target_wrong}
-    risk, recall = {"target_risk": target_risk}, {"target_recall": target_recall}
-    classwise = {"per_class": per_class or None}
-    layout = Layout(text=text, pair=text_pair, options=options, label=label or "label", codes=classes)
-    arguments: dict[str, Any] = shared.given(score=score)
-    if isinstance(classifier, UncertaintyClassifier):
-        shared.refuse({**of_labels, **recall}, "a model of one class a text; use --target-risk")
-        arguments |= {**of_one, **risk, "per_class": per_class}
-    elif isinstance(classifier, UncertaintyTagger):
-        shared.refuse({**of_one, **of_labels, **classwise}, "a model of entities; use --target-risk or --target-recall")
-        layout = entity_layout(data, layout, format=format)
-        arguments |= {**risk, **recall, "menu": menu}
-    else:
-        several = {**risk, **recall, **of_one, **classwise}
-        shared.refuse(several, "a model of many labels; use --target-precision or --target-wrong")
-        layout = replace(layout, label=label or "labels", gold="labels")
-        arguments |= {**of_labels, "menu": menu}
-    rows = read_labelled(data, layout, classes, format=format, strict=strict)
+    source = Source(data, format=format)
+    layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
+    layout = source.gold_layout(layout, classifier.kind.name)
+    rows = source.labelled(layout, classes, strict=strict)
     classifier.columns = layout.columns
-    gold: Any = rows.labels or rows.label_sets or rows.entities
-    others = None if reference is None else read_texts(reference, layout, format=format, strict=strict)
+    others = None if reference is None else Source(reference, format=format).texts(layout, strict=strict)
     more = "" if others is None else f" and {len(others):,} reference texts"
     with shared.said_by_the_command(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
         read: list[int] = []
@@ -228,33 +217,29 @@ def calibrate(
             read.append(texts)
             status.update(f"Scoring {len(rows.texts):,} rows{more}: {sum(read):,} texts read …")
 
-        classifier.calibrate(
-            rows.texts,
-            gold,
-            confidence=confidence,
-            reference=others,
-            false_alarm=false_alarm,
-            seed=seed,
-            report=report,
-            **arguments,
-        )
+        classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
     if menu:
         _print_menu(console, classifier)
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
-    rows.write_rejects(output / "rejects.jsonl")
+    write_rejects(output / "rejects.jsonl", rows.rejects)
     _print_calibration(console, classifier, len(rows.rejects), output)
+
+
+def _asked(product: "Product[Any]", *, menu: bool, **options: Any) -> dict[str, Any]:
+    """The options as arguments of `calibrate`; what the kind of the model does not take is refused by its name."""
+    takes, words = signature(product.calibrate).parameters, product.kind.words  # type: ignore[attr-defined]
+    others = {name: value for name, value in options.items() if name not in takes}
+    shared.refuse(others, f"a model of {words.model}; use {words.options}")
+    return shared.given(**options) | ({"menu": menu} if "menu" in takes else {})
 
 
 def _print_menu(console: Console, classifier: "Product[Any]") -> None:
     calibration = classifier.calibration_
     assert calibration is not None
     if calibration.menu is None:
-        needed = "scores and predictions that their labels did not fit"
-        if classifier.kind.name in ("labels", "entities"):
-            needed = "answers in them"
-        console.print(f"No menu: it takes 50 rows, and {needed}.")
+        console.print("No menu: it takes 50 rows, and answers in them.")
         return
     for line in calibration.menu.describe():
         console.print(line)
@@ -264,15 +249,15 @@ def _print_calibration(console: Console, classifier: "Product[Any]", rejected: i
     calibration = classifier.calibration_
     assert calibration is not None
     lines = calibration.describe()
-    if calibration.rule is not None and not calibration.rule.promised:
-        lines.remove(calibration.rule.describe())
-        console.print(f"No row will be answered. {calibration.rule.describe()}", style=shared.WARNING)
-    menu = getattr(calibration, "menu", None)
+    broken = [rule for rule in calibration.rules if not rule.promised]
+    for rule in broken:
+        lines.remove(rule.describe())
+        console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
     words = classifier.kind.words
     if not calibration.rules:
         lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
-    elif calibration.rule is not None and not calibration.rule.promised and menu is not None:
-        lines += menu.describe()
+    elif broken and calibration.menu is not None:
+        lines += calibration.menu.describe()
     if rejected:
         lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
     if calibration.figures is not None:

@@ -22,12 +22,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
-from uatlite.scoring.blocks import BLOCK_ROWS, Block, TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Summary
 from uatlite.scoring.parts import Parts
-from uatlite.scoring.run import OnProgress, ScoredBlock, ScoringRun, check_output, score_block
+from uatlite.scoring.run import OnProgress, ScoredBlock, ScoringRun, check_output, score_block, scored_items
+from uatlite.scoring.source import BLOCK_ROWS, Block, Source, blocks
 from uatlite.text.files import STDIN
 
 try:
@@ -91,23 +92,22 @@ def score_file(
     if job.input == STDIN:
         raise ConfigurationError("Standard input cannot be read by other machines; give a file, or use --engine local.")
     check_output(job)
-    open_rows(job)  # an unreadable input or a missing column is an error before the model is loaded
-    classifier = load(device="cpu")
-    predictor = classifier.predictor()
+    Source(job.input, format=job.format).check(job.layout, also=job.named)  # an error before the model is loaded
+    predictor = load(device="cpu").predictor()
     run = ScoringRun(job, predictor)
     if (summary := run.finished()) is not None:
         return summary
     with connected(cluster) as workers:
         run.begin()
         everywhere = replace(job, input=job.source, output=job.output.absolute())
-        read = partial(_read_blocks, everywhere, TextShape.of(classifier), block_rows)
+        read = partial(_read_blocks, everywhere, predictor.kind, predictor.class_names, block_rows)
         for scored in worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers):
             on_progress(run.add(scored))
     return run.finish()
 
 
-def _read_blocks(job: Job, shape: TextShape, block_rows: int) -> Iterator[Block]:
-    return blocks(read_items(open_rows(job), shape, job), block_rows)
+def _read_blocks(job: Job, kind: AnswerKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
+    return blocks(scored_items(job, Source(job.input, format=job.format), kind, classes), block_rows)
 
 
 class Worker(ABC):

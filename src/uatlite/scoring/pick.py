@@ -14,10 +14,9 @@ import numpy as np
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from uatlite.errors import ConfigurationError, DataError, check_choice
-from uatlite.scoring.blocks import tagged_layout
-from uatlite.scoring.scored_rows import ScoredRow, column_of_score, read_scored, scored_rows
-from uatlite.text.examples import example_of, require_columns
-from uatlite.text.rows import Row, read_rows
+from uatlite.scoring.scored_rows import ScoredRow, column_of_score, columns_of_input, read_scored, scored_rows
+from uatlite.scoring.source import Source
+from uatlite.text.examples import example_of
 from uatlite.text.schema import Layout
 from uatlite.text.write import row_writer
 from uatlite.values import Choices, Floats, Text, Words, check_share, strings
@@ -86,15 +85,21 @@ class Picked:
         return columns | {"label": "", "predicted": self.row.predicted, "confidence": self.row.confidence} | design
 
 
-def read_candidates(source: str, layout: Layout, *, format: str | None = None) -> list[Candidate]:
-    """The rows of a file that `uatlite predict` wrote, with the column of the text."""
-    rows = list(scored_rows(read_rows(source, format=format), ("confidence",)))
+def read_candidates(
+    scored: str, asked: Mapping[str, str | None], *, id: str = "id", format: str | None = None
+) -> list[Candidate]:
+    """The rows of a file that `uatlite predict` wrote.
+
+    The columns of the texts are those asked for, by their roles, or else those of the file that was scored.
+    """
+    source = Source(scored, format=format)
+    layout = source.layout(Layout(label=None, id=id), asked, columns_of_input(scored))
+    rows = list(scored_rows(source, ("confidence",)))
     if not rows:
-        raise DataError(f"{source} has no row to pick from.")
-    if rows[0].answer_column == "entities":
-        layout = tagged_layout(source, layout, format=format)
+        raise DataError(f"{scored} has no row to pick from.")
+    layout = source.text_layout(layout, "entities" if rows[0].answer_column == "entities" else "one")
     try:
-        require_columns((Row(row.file, row.line, row.values) for row in rows), layout, with_label=False)
+        source.check(layout)
     except DataError as error:
         way = f"Score the file again and keep the text: uatlite predict … --text {layout.text} --keep-text"
         raise DataError(f"{error} {way}") from error

@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.errors import StoreError, check_choice
-from uatlite.scoring.blocks import Block, TextShape, blocks, open_rows, read_items
 from uatlite.scoring.job import Job, Summary, Tally
-from uatlite.scoring.parts import Part, Parts
-from uatlite.scoring.parts import Row as OutputRow
+from uatlite.scoring.parts import Part, Parts, Row
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
+from uatlite.scoring.source import Block, Item, Source, blocks
 from uatlite.text.files import format_of
 from uatlite.text.pieces import read_record, write_record
-from uatlite.text.rows import Reject, Row
 from uatlite.text.write import WRITERS, row_writer
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Example, Floats, Integers
@@ -47,22 +46,28 @@ def score_file(
     job: Job,
     on_progress: OnProgress = lambda tally: None,
     *,
-    rows: Iterator[Row | Reject] | None = None,
+    source: Source | None = None,
 ) -> Summary:
     """Score every row of a file; the output holds each row once, in the order of the input.
 
-    `rows` is `open_rows(job)`, from a caller that opened the input before it loaded the model.
+    `source` is the input, from a caller that opened it before the model was loaded.
     """
     check_output(job)
     predictor = classifier.predictor()
     run = ScoringRun(job, predictor)
     if (summary := run.finished()) is not None:
         return summary
-    rows = open_rows(job) if rows is None else rows
+    items = scored_items(job, source or Source(job.input, format=job.format), predictor.kind, predictor.class_names)
     run.begin()
-    for block in blocks(read_items(rows, TextShape.of(classifier), job)):
+    for block in blocks(items):
         on_progress(run.add(score_block(predictor, block, run.parts, job)))
     return run.finish()
+
+
+def scored_items(job: Job, source: Source, kind: AnswerKind, classes: Sequence[str]) -> Iterator[Item]:
+    """The rows of a job's input for a model of this kind; raises at once where a column is missing."""
+    source.check(job.layout, also=job.named)
+    return source.items(replace(job.layout, meta=job.kept), kind=kind, classes=classes, strict=job.strict)
 
 
 def check_output(job: Job) -> None:
@@ -112,9 +117,9 @@ def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> S
     return _scored_block(predictor, block, tally, rows)
 
 
-def _row(example: Example, prediction: OutputRow, job: Job) -> OutputRow:
+def _row(example: Example, prediction: Row, job: Job) -> Row:
     """A row of output: the id, the kept columns, the prediction."""
-    row: OutputRow = {"id": example.id}
+    row: Row = {"id": example.id}
     for column in job.kept:
         value = example.meta.get(column)
         if isinstance(value, float) and not math.isfinite(value):
@@ -125,7 +130,7 @@ def _row(example: Example, prediction: OutputRow, job: Job) -> OutputRow:
     return row | prediction
 
 
-def _scored_block(predictor: Predictor, block: Block, tally: Tally, rows: Sequence[OutputRow]) -> ScoredBlock:
+def _scored_block(predictor: Predictor, block: Block, tally: Tally, rows: Sequence[Row]) -> ScoredBlock:
     shift = None if predictor.calibration is None else predictor.calibration.shift
     positions = [block.first + i for i, item in enumerate(block.items) if isinstance(item, Example)]
     scores = None if shift is None else np.array([ScoredRow(row).score(shift.score) for row in rows])

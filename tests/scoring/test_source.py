@@ -1,18 +1,21 @@
-"""Labelled rows with several answers a text: what a file holds is found, and what cannot be used is rejected."""
+"""The input: what it holds is found from its first rows, and what cannot be used is rejected."""
 
+import io
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from uatlite.classifier.answer_kind import KINDS
 from uatlite.errors import DataError
-from uatlite.scoring.blocks import read_labelled
+from uatlite.scoring.source import LabelledRows, Source
 from uatlite.text.examples import find_layout
 from uatlite.text.rows import read_rows
 from uatlite.text.schema import Gold, Layout
 from uatlite.text.tasks import load, task_from_file
-from uatlite.values import Span, Words
+from uatlite.values import Example, Span, Words
 
 
 def write(path: Path, rows: Sequence[object]) -> Path:
@@ -22,6 +25,10 @@ def write(path: Path, rows: Sequence[object]) -> Path:
 
 def layout_of(path: Path, layout: Layout | None = None) -> Layout:
     return find_layout(read_rows(path), layout or Layout())
+
+
+def labelled(path: Path, classes: Sequence[str], layout: Layout | None = None, *, strict: bool = False) -> LabelledRows:
+    return Source(str(path)).labelled(layout or layout_of(path), classes, strict=strict)
 
 
 @pytest.mark.parametrize(
@@ -59,10 +66,9 @@ def test_words_with_tags(tmp_path: Path) -> None:
             {"tokens": ["nobody"], "tags": ["O"]},
         ],
     )
-    rows = read_labelled(str(path), layout_of(path), ("LOC", "PER"))
+    rows = labelled(path, ("LOC", "PER"))
     assert rows.texts == [Words(("Ada", "Lovelace")), Words(("nobody",))]
-    assert rows.entities == [(Span(0, 12, "PER"),), ()]
-    assert (rows.labels, rows.label_sets) == ([], [])
+    assert rows.gold == [(Span(0, 12, "PER"),), ()]
     assert [(reject.line, reject.reason.split(";")[0]) for reject in rows.rejects] == [
         (2, "2 tags for 1 words"),
         (3, "word 2 of 2 in column 'tokens' is empty"),
@@ -70,30 +76,27 @@ def test_words_with_tags(tmp_path: Path) -> None:
         (5, "unknown label 'ship' in column 'tags'"),
     ]
     with pytest.raises(DataError, match=r"line 2: 2 tags for 1 words\. Without --strict such rows are listed"):
-        read_labelled(str(path), layout_of(path), ("LOC", "PER"), strict=True)
+        labelled(path, ("LOC", "PER"), strict=True)
 
 
 def test_a_conll_file_and_the_same_rows_as_jsonl_are_one(tmp_path: Path) -> None:
     (tmp_path / "rows.conll").write_text("Ada B-PER\nof O\nRome B-LOC\n\nnobody O\n")
     same = [{"tokens": ["Ada", "of", "Rome"], "tags": ["B-PER", "O", "B-LOC"]}, {"tokens": ["nobody"], "tags": ["O"]}]
     write(tmp_path / "rows.jsonl", same)
-    one, other = (
-        read_labelled(str(path), layout_of(path), ("LOC", "PER"))
-        for path in (tmp_path / "rows.conll", tmp_path / "rows.jsonl")
-    )
-    assert (one.texts, one.entities) == (other.texts, other.entities)
+    one, other = (labelled(path, ("LOC", "PER")) for path in (tmp_path / "rows.conll", tmp_path / "rows.jsonl"))
+    assert (one.texts, one.gold) == (other.texts, other.gold)
     test = load(task_from_file(tmp_path / "rows.conll"), "all")
-    assert (test.labels, [example.entities for example in test.examples]) == (("LOC", "PER"), one.entities)
+    assert (test.labels, [example.entities for example in test.examples]) == (("LOC", "PER"), one.gold)
 
 
 def test_texts_with_entities_and_with_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "entities.jsonl", [{"text": " Ada ", "entities": [{"start": 1, "end": 4, "label": "per"}]}])
-    rows = read_labelled(str(path), layout_of(path), ("PER",))
-    assert (rows.texts, rows.entities) == ([" Ada "], [(Span(1, 4, "PER"),)])
+    rows = labelled(path, ("PER",))
+    assert (rows.texts, rows.gold) == ([" Ada "], [(Span(1, 4, "PER"),)])
     table = tmp_path / "labels.csv"
     table.write_text('text,labels\noh,"joy,anger"\nwell,\nhm,grief\n')
-    several = read_labelled(str(table), layout_of(table), ("anger", "joy"))
-    assert (several.texts, several.label_sets, several.entities) == (["oh", "well"], [(0, 1), ()], [])
+    several = labelled(table, ("anger", "joy"))
+    assert (several.texts, several.gold) == (["oh", "well"], [(0, 1), ()])
     assert [reject.reason for reject in several.rejects] == ["unknown label 'grief' in column 'labels'"]
 
 
@@ -101,7 +104,51 @@ def test_files_without_a_usable_row(tmp_path: Path) -> None:
     empty = tmp_path / "empty.conll"
     empty.write_text("\n\n")
     with pytest.raises(DataError, match="has no usable row"):
-        read_labelled(str(empty), Layout(text="tokens", label="tags", gold="tags"), ("PER",))
+        labelled(empty, ("PER",), Layout(text="tokens", label="tags", gold="tags"))
     path = write(tmp_path / "rows.jsonl", [{"tokens": ["Ada"], "tags": ["B-PER", "O"]}])
     with pytest.raises(DataError, match=r"no usable row \(1 rejected; the first: line 1, 2 tags for 1 words\)"):
-        read_labelled(str(path), layout_of(path), ("PER",))
+        labelled(path, ("PER",))
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "label"),
+    [
+        (["body", "stars", "text"], "body", "stars"),
+        (["text", "stars"], "text", "stars"),
+        (["text", "label"], "text", "label"),
+    ],
+)
+def test_the_first_rows_say_which_remembered_columns_there_are(
+    columns: list[str], text: str, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file and of standard input alike, without losing a row."""
+    path = write(tmp_path / "rows.jsonl", [{"other": 1}, *[dict.fromkeys(columns, f"a{n}") for n in range(150)]])
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(path.read_bytes())))  # type: ignore[arg-type]
+    monkeypatch.setattr(sys, "stdin", stdin)
+    for source in (Source(str(path)), Source("-")):
+        layout = source.layout(Layout(), {"text": None, "label": None}, {"text": "body", "label": "stars"})
+        assert (layout.text, layout.label) == (text, label)
+        assert source.layout(Layout(), {"text": "other"}, {"text": "body"}).text == "other"
+        assert len(list(source.items(layout))) == 151
+
+
+def test_words_are_for_models_of_entities(tmp_path: Path) -> None:
+    source = Source(str(write(tmp_path / "rows.jsonl", [{"tokens": ["Ada"]}])))
+    assert source.text_layout(Layout(), "labels") == Layout()
+    found = source.text_layout(Layout(), "entities")
+    assert (found.text, found.gold) == ("tokens", "tags")
+    assert source.text_layout(Layout(text="body"), "entities").text == "body"
+    with pytest.raises(DataError, match=r"has no gold entities; give rows with tokens and tags, or text and entities"):
+        source.gold_layout(Layout(), "entities")
+    assert source.gold_layout(Layout(label=None), "labels").label == "labels"
+
+
+def test_the_first_question_says_how_many_options_there_are(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "rows.jsonl", [{"q": "a", "o": options} for options in (["x"], ["x", "y"], ["x", "y", "z"])]
+    )
+    layout = Layout(text="q", options="o", label=None)
+    rejected, read, other = Source(str(path)).items(layout, kind=KINDS["choice"])
+    assert isinstance(read, Example)
+    assert "does not hold two or more options" in rejected.reason  # type: ignore[union-attr]
+    assert "3 options, where the other questions have 2" in other.reason  # type: ignore[union-attr]

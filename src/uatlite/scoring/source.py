@@ -1,0 +1,246 @@
+"""The input of a command, opened once: its first rows are kept, and decide which column is what.
+
+    Source  →  layout  →  items, examples or rejects  →  blocks of bounded size     to score
+                       →  labelled rows, or texts alone                             to calibrate, recheck, export
+
+A block is what is in memory at once. Its digest tells a resumed run whether its rows are still the same.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from uatlite.classifier.answer_kind import AnswerKind
+from uatlite.errors import DataError, InputError
+from uatlite.scoring.job import Job
+from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns
+from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
+from uatlite.text.gold import GOLD
+from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.schema import TAGS, Layout
+from uatlite.values import Choices, Example, Kind, Text, Words, strings
+
+BLOCK_ROWS = 512
+"""Enough texts for batches of similar length, which need little padding. A killed run loses at most one block."""
+BLOCK_CHARACTERS = 4_000_000
+READ_BYTES = 1 << 20
+
+Item = Example | Reject
+
+
+class Source:
+    """A file, a directory, an address, or '-' for standard input. Its rows can be taken once."""
+
+    def __init__(self, name: str, *, format: str | None = None) -> None:
+        self.name = name
+        self.format = format
+        rows = read_rows(name, format=format)
+        self._first = list(islice(rows, LOOK_AHEAD))
+        self._rows = chain(self._first, rows)
+
+    def __iter__(self) -> Iterator[Row | Reject]:
+        return self._rows
+
+    def layout(self, layout: Layout, asked: Mapping[str, str | None], remembered: Mapping[str, str]) -> Layout:
+        """The layout with the columns that a user asked for, or else with those of the calibration rows.
+
+        Roles are those of `Layout.columns`. A remembered column that the input does not have is left aside: the usual
+        one of the layout stands.
+        """
+        there = {role: column for role, column in remembered.items() if self._has(column)}
+        chosen: dict[str, Any] = {role: column or there.get(role) for role, column in asked.items()}
+        return replace(layout, **{role: column for role, column in chosen.items() if column is not None})
+
+    def text_layout(self, layout: Layout, kind: Kind) -> Layout:
+        """The layout of texts for a model of this kind: those with entities may be words, in the column `tokens`.
+
+        Where the column of the text was not named, the first row decides.
+        """
+        if not GOLD[kind].in_place:
+            return layout
+        words = layout.text == TAGS.text
+        if layout.text == Layout().text:
+            first = next((row.values for row in self._first if isinstance(row, Row)), {})
+            words = layout.text not in first and TAGS.text in first
+        return replace(layout, text=TAGS.text if words else layout.text, gold=TAGS.gold if words else "entities")
+
+    def gold_layout(self, layout: Layout, kind: Kind) -> Layout:
+        """The layout of rows with gold of this kind; where that stands in several forms, the first rows tell which."""
+        gold = GOLD[kind]
+        if not gold.in_place:
+            label = layout.label or gold.field
+            return replace(layout, label=label, gold="class" if gold.field == "label" else gold.field)
+        found = find_layout(self._first, replace(layout, label=layout.label or Layout().label))
+        if found.kind != kind:
+            raise DataError(
+                f"{self.name} has no gold {kind}; give rows with tokens and tags, or text and entities, or name the "
+                "columns: --text tokens --label tags."
+            )
+        return replace(found, codes=())
+
+    def fitted(self, job: Job, kind_of: Callable[[], Kind]) -> Job:
+        """The job with the columns that a model of its kind reads; `kind_of` tells it, and is asked last.
+
+        A missing column is an error before the model is looked at, unless there are words instead of texts.
+        """
+        if self.text_layout(job.layout, "entities").text == job.layout.text:
+            self.check(job.layout, also=job.named)
+        return replace(job, layout=self.text_layout(job.layout, kind_of()))
+
+    def check(self, layout: Layout, *, with_label: bool = False, also: Iterable[str] = ()) -> None:
+        """Raise where the first rows lack a column of the layout, or one of `also`."""
+        require_columns(self._first, layout, with_label=with_label, also=also)
+
+    def items(
+        self,
+        layout: Layout,
+        labels: Sequence[str] | None = None,
+        *,
+        kind: AnswerKind | None = None,
+        classes: Sequence[str] = (),
+        strict: bool = False,
+    ) -> Iterator[Item]:
+        """Each row as an example or a reject; with `strict` a reject is an error. Without `labels` no gold is read.
+
+        With a `kind`, a text that a model of it with these classes does not take is a reject too. Where the classes are
+        options and not known, the first question says how many there are.
+        """
+        for row in self._rows:
+            item = example_or_reject(row, layout, labels, unnamed=f"{row.file}:{row.line}")
+            if kind is not None and isinstance(row, Row) and isinstance(item, Example):
+                if fault := kind.fault(item.text, classes):
+                    item = row.rejected(InputError(fault))
+                elif not classes and isinstance(item.text, Choices):
+                    classes = ascii_uppercase[: len(item.text.options)]
+            if isinstance(item, Reject) and strict:
+                raise DataError(
+                    f"{item.file}, line {item.line}: {item.reason}. Without --strict such rows are listed and skipped."
+                )
+            yield item
+
+    def labelled(self, layout: Layout, classes: Sequence[str], *, strict: bool = False) -> "LabelledRows":
+        """Every row with a text and gold of the model's classes; the others are rejects.
+
+        `classes` are labels, or types of entities. With `strict` the first reject is an error. An input without any
+        usable row always is.
+        """
+        self.check(layout, with_label=True)
+        items = list(self.items(layout, classes, strict=strict))
+        rejects = [item for item in items if isinstance(item, Reject)]
+        examples = [item for item in items if isinstance(item, Example)]
+        if not examples:
+            first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
+            names = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
+            raise DataError(
+                f"{self.name} has no usable row ({len(rejects)} rejected{first}). A label is one of the model's "
+                f"classes, {names}, or its number from 0; if the data use other names, give these in the model's "
+                "order to 'uatlite calibrate': --label-order a,b"
+            )
+        field = GOLD[layout.kind].field
+        return LabelledRows(
+            texts=[example.text for example in examples],
+            gold=[getattr(example, field) for example in examples],
+            meta=[example.meta for example in examples],
+            rejects=rejects,
+        )
+
+    def texts(self, layout: Layout, *, strict: bool = False) -> list[Text]:
+        """The texts of every usable row; labels are not read. With `strict` the first unusable row is an error."""
+        self.check(layout)
+        items = list(self.items(layout, strict=strict))
+        texts = [item.text for item in items if isinstance(item, Example)]
+        if not texts:
+            raise DataError(
+                f"{self.name} has no usable text ({len(items)} rows rejected); is the column {layout.text!r} right?"
+            )
+        return texts
+
+    def estimate(self) -> int | None:
+        """About how many rows there are: line ends, or the number in a Parquet file.
+
+        None for standard input, which can be read only once, and for remote files, which would have to be fetched.
+        """
+        if self.name == STDIN or is_remote(self.name):
+            return None
+        return sum(_file_rows(Path(str(path)), name) for path, name in row_files(self.name, self.format))
+
+    def _has(self, column: str) -> bool:
+        return any(isinstance(row, Row) and has_column(row.values, column) for row in self._first)
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """Texts and their gold, (rows,) each, and the rejected rows."""
+
+    texts: list[Text]
+    gold: list[Any]
+    """a class, the labels, or the entities of each text: the field of an `Example` that its layout has gold in"""
+    meta: list[Mapping[str, object]]
+    """the layout's `meta` columns of each row"""
+    rejects: list[Reject]
+
+
+def _file_rows(path: Path, name: str) -> int:
+    if name == "parquet":
+        import pyarrow.parquet as pq
+
+        return int(pq.read_metadata(path).num_rows)
+    lines, end = 0, b"\n\n" if name == "conll" else b"\n"
+    with suppress(OSError, EOFError, DataError), open_bytes(path) as file:  # reading the rows reports what is wrong
+        while read := file.read(READ_BYTES):
+            lines += read.count(end)
+    return lines - (name not in ("jsonl", "conll"))
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of the input, numbered from 0."""
+
+    number: int
+    first: int
+    """rows of the input before this block"""
+    items: tuple[Item, ...]
+
+    @property
+    def examples(self) -> list[Example]:
+        """The rows that can be scored."""
+        return [item for item in self.items if isinstance(item, Example)]
+
+    @property
+    def rejects(self) -> list[Reject]:
+        """The rows that cannot be scored."""
+        return [item for item in self.items if isinstance(item, Reject)]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that its output depends on: ids, texts, kept columns, rejects."""
+        digest = hashlib.sha256()
+        for item in self.items:
+            read = [item.id, _parts(item.text), dict(item.meta)] if isinstance(item, Example) else item.as_row()
+            digest.update(json.dumps(read, default=str).encode() + b"\n")
+        return digest.hexdigest()
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    """All that decides what a model reads of a text: the same words, cut in another way, are another text."""
+    return ("", *text.tokens) if isinstance(text, Words) else strings(text)
+
+
+def blocks(items: Iterable[Item], rows: int = BLOCK_ROWS, characters: int = BLOCK_CHARACTERS) -> Iterator[Block]:
+    """Cut a stream into blocks of at most `rows` rows; a block ends early once its texts reach `characters`."""
+    number = first = length = 0
+    held: list[Item] = []
+    for item in items:
+        held.append(item)
+        length += sum(map(len, strings(item.text))) if isinstance(item, Example) else len(item.raw)
+        if len(held) == rows or length >= characters:
+            yield Block(number, first, tuple(held))
+            number, first, length, held = number + 1, first + len(held), 0, []
+    if held:
+        yield Block(number, first, tuple(held))
