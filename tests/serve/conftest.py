@@ -185,3 +185,35 @@ def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     for name in shared:
         close = isinstance(expected[name], float)
         assert given[name] == (pytest.approx(expected[name], rel=1e-4, abs=1e-5) if close else expected[name]), name
+
+
+SHOT = {"width": 1280, "height": 900}
+PATIENCE = 120_000
+"""Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
+Tab = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture(scope="module")
+def tab_of(browser: Any) -> Tab:
+    """`with tab_of(address, path="", ready="#served strong", **options) as tab`: a page of the service, open.
+
+    Whatever the browser complains about, or asks of another host, fails the test, unless `complains` is set.
+    """
+
+    @contextmanager
+    def opened(
+        address: str, path: str = "", ready: str = "#served strong", *, complains: bool = False, **options: Any
+    ) -> Iterator[Any]:
+        tab = browser.new_page(**{"viewport": SHOT, "color_scheme": "light"} | options)
+        tab.set_default_timeout(PATIENCE)
+        said: list[str] = []
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.on("request", lambda sent: None if sent.url.startswith((address, "blob:")) else said.append(sent.url))
+        tab.goto(address + path)
+        tab.wait_for_selector(ready)
+        yield tab
+        tab.close()
+        assert complains or said == []
+
+    return opened

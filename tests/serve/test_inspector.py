@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from uatlite.classifier.classifier import UncertaintyClassifier
 
-SHOT = {"width": 1280, "height": 900}
 PATIENCE = 120_000
 """Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
 
@@ -30,37 +28,17 @@ def one_pass_address(running: Any, one_pass: UncertaintyClassifier) -> Iterator[
 
 
 @pytest.fixture
-def tab(browser: Any, address: str) -> Iterator[Any]:
-    """The page, open; whatever the browser complains about, or asks of another host, fails the test."""
-    with watched(browser, address) as made:
-        yield made
+def tab(tab_of: Any, address: str) -> Iterator[Any]:
+    """The page, open."""
+    with tab_of(address) as tab:
+        yield tab
 
 
 @pytest.fixture
-def one_pass_tab(browser: Any, one_pass_address: str) -> Iterator[Any]:
+def one_pass_tab(tab_of: Any, one_pass_address: str) -> Iterator[Any]:
     """The page of a method without sampling."""
-    with watched(browser, one_pass_address) as made:
-        yield made
-
-
-@contextmanager
-def watched(browser: Any, address: str) -> Iterator[Any]:
-    made = opened(browser, SHOT)
-    said: list[str] = []
-    made.on("console", lambda message: said.append(message.text))
-    made.on("pageerror", lambda error: said.append(str(error)))
-    made.on("request", lambda request: None if request.url.startswith((address, "blob:")) else said.append(request.url))
-    made.goto(address)
-    made.wait_for_selector("#served strong")
-    yield made
-    made.close()
-    assert said == []
-
-
-def opened(browser: Any, viewport: dict[str, int], scheme: str = "light") -> Any:
-    page = browser.new_page(viewport=viewport, color_scheme=scheme)
-    page.set_default_timeout(PATIENCE)
-    return page
+    with tab_of(one_pass_address) as tab:
+        yield tab
 
 
 def type_text(tab: Any, text: str) -> None:
@@ -338,37 +316,27 @@ def test_the_menu_of_risks(one_pass_tab: Any, one_pass: UncertaintyClassifier) -
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_it_fits_a_phone(browser: Any, one_pass_address: str, width: int, scheme: str) -> None:
-    made = opened(browser, {"width": width, "height": 800}, scheme)
-    made.goto(one_pass_address)
-    made.wait_for_selector("#served strong")
-    made.click("#about summary")
-    type_text(made, "a1 a2 a3 " * 5)
-    assert made.evaluate("document.documentElement.scrollWidth") <= width
-    ground = made.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (sum(int(part) for part in ground[4:-1].split(",")) > 3 * 128) is (scheme == "light")
-    made.close()
+def test_it_fits_a_phone(tab_of: Any, one_pass_address: str, width: int, scheme: str) -> None:
+    with tab_of(one_pass_address, viewport={"width": width, "height": 800}, color_scheme=scheme) as tab:
+        tab.click("#about summary")
+        type_text(tab, "a1 a2 a3 " * 5)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        ground = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(int(part) for part in ground[4:-1].split(",")) > 3 * 128) is (scheme == "light")
 
 
-def test_the_page_of_the_api_loads_nothing_from_elsewhere(browser: Any, address: str) -> None:
-    made = opened(browser, SHOT)
-    asked: list[str] = []
-    made.on("request", lambda request: asked.append(request.url))
-    made.goto(f"{address}/docs")
-    made.wait_for_selector("main[aria-busy=false]")
-    assert "/predict" in made.inner_text("main")
-    assert "at most 128 items" in made.inner_text("main")
-    assert all(url.startswith(address) for url in asked)
-    made.close()
+def test_the_page_of_the_api_loads_nothing_from_elsewhere(tab_of: Any, address: str) -> None:
+    with tab_of(address, "/docs", "main[aria-busy=false]") as tab:
+        assert "/predict" in tab.inner_text("main")
+        assert "at most 128 items" in tab.inner_text("main")
 
 
-def test_the_token_is_asked_for(browser: Any, running: Any, classifier: UncertaintyClassifier) -> None:
-    with running(classifier, token="correct-horse-battery") as locked:
-        made = opened(browser, SHOT)
-        made.goto(locked)
-        made.wait_for_selector("#access:visible")
-        made.fill("#token", "correct-horse-battery")
-        made.keyboard.press("Enter")
-        made.wait_for_selector("#served strong")
-        type_text(made, "a1 a2")
-        made.close()
+def test_the_token_is_asked_for(tab_of: Any, running: Any, classifier: UncertaintyClassifier) -> None:
+    with (
+        running(classifier, token="correct-horse-battery") as address,
+        tab_of(address, ready="#access:visible", complains=True) as tab,
+    ):
+        tab.fill("#token", "correct-horse-battery")
+        tab.keyboard.press("Enter")
+        tab.wait_for_selector("#served strong")
+        type_text(tab, "a1 a2")

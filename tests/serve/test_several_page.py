@@ -1,7 +1,6 @@
 """The page of a model with several answers a text, in a real browser: what is sure, and where doubt is from."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -9,25 +8,21 @@ import pytest
 from uatlite.classifier.labeler import UncertaintyLabeler
 from uatlite.classifier.tagger import UncertaintyTagger
 
-SHOT = {"width": 1280, "height": 900}
-PATIENCE = 120_000
-"""Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
+READY = "#several:not([hidden])"
 
 
-@contextmanager
-def watched(browser: Any, address: str, viewport: dict[str, int] = SHOT) -> Iterator[Any]:
-    """The page, open; whatever the browser complains about, or asks of another host, fails the test."""
-    made = browser.new_page(viewport=viewport)
-    made.set_default_timeout(PATIENCE)
-    said: list[str] = []
-    made.on("console", lambda message: said.append(message.text))
-    made.on("pageerror", lambda error: said.append(str(error)))
-    made.on("request", lambda request: None if request.url.startswith(address) else said.append(request.url))
-    made.goto(address)
-    made.wait_for_selector("#several:not([hidden])")
-    yield made
-    made.close()
-    assert said == []
+@pytest.fixture(scope="module")
+def labels(running: Any, labeler: UncertaintyLabeler) -> Iterator[str]:
+    """The address of a service of many labels."""
+    with running(labeler) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def entities(running: Any, tagger: UncertaintyTagger) -> Iterator[str]:
+    """The address of a service of entities."""
+    with running(tagger) as address:
+        yield address
 
 
 def type_text(tab: Any, text: str) -> Any:
@@ -37,112 +32,119 @@ def type_text(tab: Any, text: str) -> Any:
     return caught.value.json()
 
 
+def click(tab: Any, answer: Any) -> Any:
+    """Click one answer; the JSON that is sent to explain it."""
+    with tab.expect_response("**/explain") as caught:
+        answer.click()
+    settle(tab)
+    return caught.value.request.post_data_json
+
+
 def settle(tab: Any) -> None:
     tab.wait_for_selector("#answers[aria-busy=false] .verdict")
 
 
-@pytest.fixture(scope="module")
-def labels_address(running: Any, labeler: UncertaintyLabeler) -> Iterator[str]:
-    with running(labeler) as found:
-        yield found
+def strengths(grounds: Any) -> list[float]:
+    """The per cent of colour behind each element."""
+    values: list[float] = grounds.evaluate_all(
+        "all => all.map((one) => Number(one.style.background.match(/(\\d+)%/)[1]))"
+    )
+    return values
+
+
+def check_origins(tab: Any, expected: Any) -> None:
+    """The words and layers that the uncertainty of one answer comes from are drawn."""
+    words = tab.locator("#origin-words .word")
+    assert words.all_inner_texts() == [word.word.text for word in expected.words]
+    shares, grounds = [word.share for word in expected.words], strengths(words)
+    assert grounds.index(max(grounds)) == shares.index(max(shares))
+    assert tab.locator("#origin-layers rect").count() == len(expected.layers)
 
 
 def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
-    browser: Any, labels_address: str, labeler: UncertaintyLabeler
+    tab_of: Any, labels: str, labeler: UncertaintyLabeler
 ) -> None:
-    with watched(browser, labels_address) as tab:
+    with tab_of(labels, ready=READY) as tab:
         assert "4 labels: anger, joy, fear, relief" in tab.inner_text("#served")
         assert tab.inner_text("#several-promise") == labeler.calibration_.rule.describe()
         assert tab.is_hidden("#tabs")
         reply = type_text(tab, "a1 a2 a3 <b>")
-        sorted_labels = sorted(reply["answer"]["decisions"], key=lambda one: -one["probability"])
+        by_probability = sorted(reply["answer"]["decisions"], key=lambda label: -label["probability"])
         rows = tab.locator("#labels .label-row")
-        assert rows.locator(".name").all_inner_texts() == [one["label"] for one in sorted_labels]
-        for place, one in enumerate(sorted_labels):
-            assert f"{100 * one['probability']:.1f} %" in rows.nth(place).inner_text()
-            assert one["decision"] in rows.nth(place).get_attribute("class")
-            across = rows.nth(place).locator(".track").bounding_box()
-            tick = rows.nth(place).locator(".tick").bounding_box()
-            at = (tick["x"] + tick["width"] / 2 - across["x"]) / across["width"]
-            assert at == pytest.approx(one["threshold"], abs=0.01)
+        assert rows.locator(".name").all_inner_texts() == [label["label"] for label in by_probability]
+        for i, label in enumerate(by_probability):
+            assert f"{100 * label['probability']:.1f} %" in rows.nth(i).inner_text()
+            assert label["decision"] in rows.nth(i).get_attribute("class")
+            track, tick = (rows.nth(i).locator(part).bounding_box() for part in (".track", ".tick"))
+            at = (tick["x"] + tick["width"] / 2 - track["x"]) / track["width"]
+            assert at == pytest.approx(label["threshold"], abs=0.01)
         assert tab.inner_text("#several-decision b") == ", ".join(reply["answer"]["labels"] or ["no label reported"])
         assert reply["label"] in tab.inner_text("#origins-title")
-        other = next(one["label"] for one in sorted_labels if one["label"] != reply["label"])
-        with tab.expect_response("**/explain") as caught:
-            tab.locator(f".label-row[aria-label^='{other}']").click()
-        settle(tab)
-        assert caught.value.request.post_data_json["label"] == other
+        other = next(label["label"] for label in by_probability if label["label"] != reply["label"])
+        row = tab.locator(f".label-row[aria-label^='{other}']")
+        assert click(tab, row)["label"] == other
         assert other in tab.inner_text("#origins-title")
-        assert tab.get_attribute(f".label-row[aria-label^='{other}']", "aria-pressed") == "true"
-        expected = labeler.explain("a1 a2 a3 <b>", other)
-        words = tab.locator("#origin-words .word")
-        assert words.all_inner_texts() == [word.word.text for word in expected.words]
-        strengths = words.evaluate_all("all => all.map(word => Number(word.style.background.match(/(\\d+)%/)[1]))")
-        shares = [word.share for word in expected.words]
-        assert strengths.index(max(strengths)) == shares.index(max(shares))
-        assert tab.locator("#origin-layers rect").count() == len(expected.layers)
-
-
-@pytest.fixture(scope="module")
-def entities_address(running: Any, tagger: UncertaintyTagger) -> Iterator[str]:
-    with running(tagger) as found:
-        yield found
+        assert row.get_attribute("aria-pressed") == "true"
+        check_origins(tab, labeler.explain("a1 a2 a3 <b>", other))
 
 
 def test_entities_are_shaded_and_a_click_explains_one(
-    browser: Any, entities_address: str, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+    tab_of: Any, entities: str, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
 ) -> None:
-    found = tagger.predict(made_texts(40, seed=7), check_shift=False)
-    one = next(one for one in found if len({entity.reported for entity in one.entities}) == 2)
-    text = f"{one.text} <b>"
-    with watched(browser, entities_address) as tab:
+    predictions = tagger.predict(made_texts(40, seed=7), check_shift=False)
+    mixed = next(said for said in predictions if len({entity.reported for entity in said.entities}) == 2)
+    text = f"{mixed.text} <b>"
+    with tab_of(entities, ready=READY) as tab:
         assert "2 types of entities: person, place" in tab.inner_text("#served")
         reply = type_text(tab, text)
-        entities = reply["answer"]["entities"]
-        buttons = tab.locator("#entities .entity")
-        assert buttons.count() == len(entities)
+        found, buttons = reply["answer"]["entities"], tab.locator("#entities .entity")
+        assert buttons.count() == len(found)
         shown = tab.evaluate(
             "() => { const copy = document.getElementById('entities').cloneNode(true);"
             " copy.querySelectorAll('small').forEach((note) => note.remove()); return copy.textContent; }"
         )
         assert shown == text  # not a character is lost, and nothing typed is markup
-        strengths = buttons.evaluate_all("all => all.map(one => Number(one.style.background.match(/(\\d+)%/)[1]))")
-        assert strengths == [pytest.approx(6 + 44 * entity["confidence"], abs=0.51) for entity in entities]
-        for place, entity in enumerate(entities):
-            assert f"{entity['label']} {100 * entity['confidence']:.0f} %" in buttons.nth(place).inner_text()
-            assert entity["decision"] in buttons.nth(place).get_attribute("class")
+        assert strengths(buttons) == [pytest.approx(6 + 44 * entity["confidence"], abs=0.51) for entity in found]
+        for i, entity in enumerate(found):
+            assert f"{entity['label']} {100 * entity['confidence']:.0f} %" in buttons.nth(i).inner_text()
+            assert entity["decision"] in buttons.nth(i).get_attribute("class")
         assert buttons.nth(reply["entity"]).get_attribute("aria-pressed") == "true"
-        other = next(place for place in range(len(entities)) if place != reply["entity"])
-        with tab.expect_response("**/explain") as caught:
-            buttons.nth(other).click()
-        settle(tab)
-        assert caught.value.request.post_data_json["entity"] == other
-        assert f"“{entities[other]['text']}”" in tab.inner_text("#origins-title")
-        expected = tagger.explain(text, other)
-        assert tab.locator("#origin-words .word").all_inner_texts() == [word.word.text for word in expected.words]
-        assert tab.locator("#origin-layers rect").count() == len(expected.layers)
-        bare = next(one for one in found if not one.entities)
-        type_text(tab, bare.text)
+        other = next(i for i in range(len(found)) if i != reply["entity"])
+        assert click(tab, buttons.nth(other))["entity"] == other
+        assert f"“{found[other]['text']}”" in tab.inner_text("#origins-title")
+        check_origins(tab, tagger.explain(text, other))
+        type_text(tab, next(said.text for said in predictions if not said.entities))
         assert tab.is_hidden("#origins-card")
         assert tab.inner_text("#several-decision b") == "no entity reported"
 
 
-def test_a_text_too_long_to_explain_is_answered(browser: Any, labels_address: str) -> None:
-    made = browser.new_page()  # the browser itself complains of the refusal
-    made.set_default_timeout(PATIENCE)
-    made.goto(labels_address)
-    made.wait_for_selector("#several:not([hidden])")
-    with made.expect_response("**/predict"):
-        made.fill("#several-text", "a1 a2 " * 400)
-    settle(made)
-    assert made.locator("#labels .label-row").count() == 4
-    assert made.is_hidden("#origins-card")
-    assert "at most 2000" in made.inner_text("#alert")
-    made.close()
+@pytest.mark.parametrize(("served", "product"), [("labels", "labeler"), ("entities", "tagger")])
+def test_the_menu_is_shown_without_a_curve(
+    tab_of: Any, served: str, product: str, request: pytest.FixtureRequest
+) -> None:
+    menu = request.getfixturevalue(product).calibration_.menu
+    with tab_of(request.getfixturevalue(served), ready=READY) as tab:
+        tab.click("#about summary")
+        assert f"{menu.rows:,} labelled texts" in tab.inner_text("#menu-hint")
+        rows = tab.locator("#menu-lines tbody tr").all_inner_texts()
+        for line, row in zip(menu.lines, rows, strict=True):
+            assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
+            assert ("no promise" in row) is (line.rule is None)
+        assert tab.locator("#menu-curve svg").count() == 0
 
 
-def test_nothing_typed_shows_nothing(browser: Any, labels_address: str) -> None:
-    with watched(browser, labels_address, {"width": 360, "height": 800}) as tab:
+def test_a_text_too_long_to_explain_is_answered(tab_of: Any, labels: str) -> None:
+    with tab_of(labels, ready=READY, complains=True) as tab:  # the browser itself complains of the refusal
+        with tab.expect_response("**/predict"):
+            tab.fill("#several-text", "a1 a2 " * 400)
+        settle(tab)
+        assert tab.locator("#labels .label-row").count() == 4
+        assert tab.is_hidden("#origins-card")
+        assert "at most 2000" in tab.inner_text("#alert")
+
+
+def test_nothing_typed_shows_nothing(tab_of: Any, labels: str) -> None:
+    with tab_of(labels, ready=READY, viewport={"width": 360, "height": 800}) as tab:
         type_text(tab, "a1 a2")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
         tab.fill("#several-text", "  ")
