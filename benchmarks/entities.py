@@ -26,8 +26,9 @@ from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
-from uatlite.trust.answers import TextScores
-from uatlite.trust.grouped import GroupedRule, check_grouped, check_most, grouped_at
+from uatlite.trust.promise import Labelled, Wanted, texts_planner
+from uatlite.trust.rule import Rule
+from uatlite.trust.search import TextScores, searched
 from uatlite.values import Example, Floats, Integers, Span
 
 LENGTH = 96
@@ -156,13 +157,10 @@ def drawn_texts(pool: TextScores, wrong: NDArray[np.bool_], rows: Integers) -> t
     return TextScores(pool.scores[places], np.repeat(np.arange(len(rows)), last - first), len(rows)), wrong[places]
 
 
-def promise(sample: TextScores, wrong: NDArray[np.bool_], target: float, seed: int) -> GroupedRule:
-    """`grouped_risk` without the sentence that says why not."""
-    deciding, bad, others = check_grouped(sample.scores, wrong, sample.text, sample.texts, 0.95, None, seed)
-    most = check_most(None, others)
-    return grouped_at(
-        deciding, bad, target, others, kind="precision", score="log-odds", confidence=0.95, most=most, seed=seed
-    )
+def promise(sample: TextScores, wrong: NDArray[np.bool_], target: float, seed: int) -> Rule:
+    """The rule for a precision, without the sentence that says why not."""
+    rows = Labelled({"log-odds": sample.scores}, wrong, sample.text, sample.texts)
+    return searched(texts_planner(rows, Wanted(kind="precision", target=target, score="log-odds", seed=seed)), target)
 
 
 def print_promises(found: dict[Setting, list[tuple[Said, Said]]], resamples: int) -> None:

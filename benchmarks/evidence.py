@@ -37,7 +37,8 @@ from uatlite.text.schema import find_task
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import InputTemperature, Temperature
 from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.promise import target_risk
+from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.rule import RAW_SCORE
 from uatlite.trust.scope import fit_scope
 from uatlite.values import Dataset
 
@@ -253,7 +254,8 @@ def scored(bench: Bench, setting: Setting, seed: int, contender: str) -> Scored:
     wrong = {which: said(which).passes.mean_logits.argmax(axis=1) != said(which).labels for which in margins}
     coverages = {}
     for target in (0.05, 0.10):
-        rule = target_risk(margins["calibration"], wrong["calibration"], target)
+        rows = Labelled({RAW_SCORE: margins["calibration"]}, wrong["calibration"])
+        rule = decide(rows, Wanted(kind="risk", target=target, score=RAW_SCORE)).rule
         answered = margins["test"] > rule.threshold
         coverages[target] = float(answered.mean()), float(wrong["test"][answered].mean()) if answered.any() else 0.0
     is_outside = np.repeat([False, True], [len(probabilities["test"]), len(probabilities["outside"])])

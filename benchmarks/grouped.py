@@ -4,22 +4,21 @@
 
 Prints Markdown tables from simulated worlds in which the truth is known. "tests": how often each test of
 E[wrong] < r·E[answers] succeeds at the level 0.05 on texts that all have answers. "coverage": the share of answers that
-`grouped_risk` reports, beside the best possible for one who knows the truth, and how often its promise is broken.
+a rule reports, beside the best possible for one who knows the truth, and how often its promise is broken.
 """
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from uatlite.trust.answers import TextScores
-from uatlite.trust.grouped import check_most, grouped_at
-from uatlite.trust.grouped_search import clumping
-from uatlite.trust.text_bets import won
+from uatlite.trust.bets import clumping, won
+from uatlite.trust.planners import TextsPlanner, most_answers
+from uatlite.trust.search import TextScores, searched
 
 STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
 """Shares of the largest stake that a mixture bets."""
@@ -159,8 +158,9 @@ class World:
     def at(self, threshold: float, most: int) -> tuple[float, float]:
         """The true risk and the share of answers reported."""
         answers, wrong = self.truth
-        shown = answers.tally(threshold, most).sum()
-        risk = answers.tally(threshold, most, wrong).sum() / shown if shown else 0.0
+        reported = answers.shown(threshold, most)
+        shown = reported.sum()
+        risk = (reported & wrong).sum() / shown if shown else 0.0
         return float(risk), float(shown / len(answers.scores))
 
     def best(self, target: float) -> float:
@@ -199,16 +199,10 @@ def coverage(world: World, texts: int, target: float, most: int | None, repetiti
     for repetition in range(repetitions):
         rng = np.random.default_rng(repetition)
         (sample, wrong), (others, _) = world.draw(texts, rng), world.draw(1000, rng)
-        rule = grouped_at(
-            sample,
-            wrong,
-            target,
-            others,
-            kind="precision",
-            score="confidence",
-            confidence=1 - LEVEL,
-            most=check_most(most, others),
-            seed=repetition,
+        most_reported = most or most_answers(others)
+        labelled = replace(sample, wrong=wrong)
+        rule = searched(
+            TextsPlanner(labelled, others, "precision", most_reported, "confidence", 1 - LEVEL, repetition), target
         )
         risk, share = world.at(rule.threshold, rule.most)
         shares.append(share)

@@ -10,6 +10,7 @@ Intervals resample texts with all of their labels, the same ones for every seed;
 The promise is made again and again from texts drawn from dev and test together, whose own precision is the truth.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,14 +22,13 @@ from entities import options_of_seeds
 from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.run import run
-from uatlite.classifier.several import lowest_score
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
 from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load
 from uatlite.trust.answers import AnswerCalibrator
-from uatlite.trust.grouped import grouped_risk
+from uatlite.trust.promise import Labelled, Wanted, decide
 from uatlite.values import Floats, Text
 
 TASK, LENGTH, BINS = "goemotions", 64, 15
@@ -208,7 +208,7 @@ def print_promises(seeds: list[Seed], resamples: int) -> None:
         f"\n| precision promised | kept in | gold labels reported | best possible | nothing promised | {DRAWN} texts |"
     )
     print("|--:|--:|--:|--:|--:|---|")
-    lowest = lowest_score(LOG_ODDS, LEAST)
+    lowest = math.log(LEAST / (1.0 - LEAST))
     for precision in PRECISIONS:
         kept, shares, silent, best = [], [], [], []
         for number, seed in enumerate(seeds):
@@ -217,9 +217,12 @@ def print_promises(seeds: list[Seed], resamples: int) -> None:
             for _ in range(resamples // len(seeds)):
                 drawn = rng.integers(0, len(seed.pool), size=DRAWN)
                 answers = label_answers(PassLogits(seed.logits[None, drawn]))
-                likely, order = answers.log_odds > lowest, int(rng.integers(2**31))
-                scores, wrong = answers.log_odds[likely], ~seed.pool[drawn].ravel()[likely]
-                rule = grouped_risk(scores, wrong, answers.text[likely], DRAWN, 1 - precision, seed=order)
+                rows = Labelled(
+                    {LOG_ODDS: answers.log_odds}, ~seed.pool[drawn].ravel(), answers.text, DRAWN, least=LEAST
+                )
+                order = int(rng.integers(2**31))
+                wanted = Wanted(kind="precision", target=1 - precision, score=LOG_ODDS, seed=order)
+                rule = decide(rows, wanted).rule
                 truth, share = reported(seed.logits, seed.pool, max(rule.threshold, lowest), rule.most)
                 kept.append(truth >= precision)
                 shares.append(share)

@@ -23,21 +23,12 @@ from scipy.special import softmax
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from uatlite.text.tasks import load
+from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.label_sets import label_sets
-from uatlite.trust.per_class import target_risk_per_class
-from uatlite.trust.promise import (
-    STARTS,
-    Start,
-    fitting_rows,
-    lowest_in_sequence,
-    needed_share,
-    plan_starts,
-    promise_at,
-    starting_scores,
-    upper_quantile,
-)
-from uatlite.trust.rule import allowed_errors
+from uatlite.trust.planners import RowsPlanner
+from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows, rows_planner
 from uatlite.trust.scope import fit_scope
+from uatlite.trust.search import Plan, search, searched
 from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95
@@ -129,22 +120,24 @@ def bonferroni(scores: np.ndarray, wrong: np.ndarray, target: float, reference: 
 
 
 def with_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
-    """`target_risk` with reference scores, without the sentence that says why not."""
-    s, w, others = starting_scores(scores, wrong, reference, seed)
-    return promise_at(s, w, target, others, score="confidence", confidence=CONFIDENCE).threshold
+    """The rule with reference scores, without the sentence that says why not."""
+    return searched(RowsPlanner(scores, wrong, reference, "confidence", CONFIDENCE), target).threshold
 
 
 def no_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
-    """`target_risk` without reference scores: a few rows are set aside."""
-    s, w, others = starting_scores(scores, wrong, None, seed)
-    return promise_at(s, w, target, others, score="confidence", confidence=CONFIDENCE).threshold
+    """The rule without reference scores: a few rows are set aside."""
+    wanted = Wanted(kind="risk", target=target, confidence=CONFIDENCE, seed=seed)
+    return searched(rows_planner(Labelled({"confidence": scores}, wrong), wanted), target).threshold
 
 
 def one_start(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """Ours with the last start alone, at half of the rows: valid too, and what the others are for."""
     least = needed_share(len(scores), len(reference), target, 1 - CONFIDENCE, 0)
     at = upper_quantile(reference, max(STARTS[-1][0], min(least, 1.0)))
-    return lowest_in_sequence(scores, wrong, target, [Start(at, 1 - CONFIDENCE)] if least <= 1 else [])
+    planner = RowsPlanner(scores, wrong, reference, "confidence", CONFIDENCE)
+    begin = int(np.searchsorted(planner.counts, (scores > at).sum()))
+    plan = Plan(planner.below[planner.counts], [(begin, 1 - CONFIDENCE)] if least <= 1 else [])
+    return planner.rule(plan, target, search(plan, planner.test(plan, target))).threshold
 
 
 METHODS: dict[str, Method] = {
@@ -204,29 +197,22 @@ def per_class_outcomes(
 ) -> tuple[float, float, float]:
     """How often the promise of any class is broken, the true coverage, and the share of classes with a promise."""
     rng = np.random.default_rng(rows)
-    names = [str(column) for column in range(CLASSES)]
+    names = tuple(str(column) for column in range(CLASSES))
     broken, coverage, made = 0, 0.0, 0.0
     for repetition in range(repetitions):
         model, truth = world.draw(2 * rows, rng)
         scores, predicted = model.max(axis=1), model.argmax(axis=1)
         wrong = predicted != labels_of(truth, rng)
-        rule = target_risk_per_class(
-            scores[:rows],
-            wrong[:rows],
-            predicted[:rows],
-            target,
-            classes=names,
-            only=only,
-            confidence=CONFIDENCE,
-            reference=scores[rows:] if reference else None,
-            reference_predicted=predicted[rows:] if reference else None,
-            seed=repetition,
-        )
-        true = [world.at(part.threshold, column) for column, part in enumerate(rule.per_class or ())]
-        asked = [part.asked for part in rule.per_class or ()]
+        rule = decide(
+            Labelled({"confidence": scores[:rows]}, wrong[:rows], kind=predicted[:rows]),
+            Wanted(kind="risk", target=target, confidence=CONFIDENCE, classes=names, only=only, seed=repetition),
+            reference=Labelled({"confidence": scores[rows:]}, kind=predicted[rows:]) if reference else None,
+        ).rule
+        true = [world.at(part.threshold, column) for column, part in enumerate(rule.per_kind or ())]
+        asked = [part.asked for part in rule.per_kind or ()]
         broken += any(risk > target for (risk, _), one in zip(true, asked, strict=True) if one)
         coverage += sum(share for _, share in true)
-        made += sum(part.promised for part in rule.per_class or ()) / sum(asked)
+        made += sum(part.promised for part in rule.per_kind or ()) / sum(asked)
     return broken / repetitions, coverage / repetitions, made / repetitions
 
 

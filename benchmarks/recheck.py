@@ -23,9 +23,9 @@ from uatlite.classifier.recheck import renewed_rule
 from uatlite.scoring.mislabelled import probably_mislabelled
 from uatlite.scoring.pick import Candidate, pick
 from uatlite.text.tasks import load
-from uatlite.trust.promise import target_risk
-from uatlite.trust.risk_interval import RiskInterval, risk_interval
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.binomial import RiskInterval, risk_interval
+from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.rule import RAW_SCORE, Rule
 
 LENGTH = 128
 STREAM = 2000
@@ -51,7 +51,7 @@ class Said:
     def __add__(self, other: "Said") -> "Said":
         return Said(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def scored(self, rule: AbstentionRule) -> list[Candidate]:
+    def scored(self, rule: Rule) -> list[Candidate]:
         answered = self.answered(rule)
         rows = zip(self.texts.tolist(), self.confidence, answered, self.inside, strict=True)
         return [
@@ -59,8 +59,8 @@ class Said:
             for place, (text, confidence, yes, inside) in enumerate(rows)
         ]
 
-    def answered(self, rule: AbstentionRule) -> np.ndarray:
-        return rule.answers(self.margin) & self.inside
+    def answered(self, rule: Rule) -> np.ndarray:
+        return rule.reports(self.margin) & self.inside
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,11 @@ class Bench:
             np.savez(file, **vars(said))
         return said
 
-    def rule(self, task: str, target: float) -> AbstentionRule:
+    def rule(self, task: str, target: float) -> Rule:
         """The promise of the calibration rows in scope, by their margins."""
         dev = self.said(task, f"{task}-dev")
-        return target_risk(dev.margin[dev.inside], dev.wrong[dev.inside], target, score="logit-margin")
+        wanted = Wanted(kind="risk", target=target, score=RAW_SCORE)
+        return decide(Labelled({RAW_SCORE: dev.margin}, dev.wrong), wanted, inside=dev.inside).rule
 
     def stream(self, task: str, other: str, share: float) -> Said:
         """`STREAM` rows of the task's test set, of which this share is replaced by others."""
@@ -175,7 +176,7 @@ def interval_of(said: Said, rows: list[Candidate], share: float, seed: int) -> R
     return risk_interval(wrong, [one.inclusion for one in picked])
 
 
-def random_interval(said: Said, rule: AbstentionRule, seed: int) -> RiskInterval:
+def random_interval(said: Said, rule: Rule, seed: int) -> RiskInterval:
     """From the answers among rows drawn from all of the stream."""
     rows = np.random.default_rng(seed).permutation(len(said.wrong))[:LABELS]
     return risk_interval(said.wrong[rows][said.answered(rule)[rows]])

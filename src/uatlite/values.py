@@ -266,6 +266,16 @@ def check_scores(scores: ArrayLike) -> Floats:
     return check_array("scores", scores, {"rows": 0}, advice="Give one score for each row.")
 
 
+def check_marks(name: str, marks: ArrayLike, rows: int, *, advice: str = "Give one for each.") -> Marks:
+    """Marks as bool (rows,); `advice` ends the error."""
+    given = np.asarray(marks)
+    if given.dtype != np.bool_ or given.shape != (rows,):
+        raise InputError(
+            f"{name} has type {given.dtype} and shape {given.shape}; allowed is bool and ({rows},). {advice}"
+        )
+    return given
+
+
 def check_share(name: str, value: float) -> None:
     """Raise unless 0 < value < 1."""
     if not 0.0 < value < 1.0:

@@ -25,7 +25,7 @@ def test_rows_that_fit_the_calibrator_do_not_decide(build: Build, labelled: Labe
     assert calibration.label_sets is not None
     assert calibration.figures is not None
     deciding = 300 - 300 // FITTING_SHARE
-    assert (calibration.rule.rows, calibration.label_sets.rows, calibration.figures.rows) == (deciding,) * 3
+    assert (calibration.rule.texts, calibration.label_sets.rows, calibration.figures.rows) == (deciding,) * 3
     assert calibration.figures.basis == "calibration data: 200 rows that did not fit the calibrator"
 
 
@@ -33,7 +33,7 @@ def test_without_anything_to_fit_all_rows_decide(build: Build, labelled: Labelle
     clf = build("base").calibrate(*labelled(120), threshold=0.6, calibrator="none")
     assert clf.calibration_ is not None
     assert clf.calibration_.rule is not None
-    assert clf.calibration_.rule.rows == 120
+    assert clf.calibration_.rule.texts == 120
 
 
 def test_by_the_raw_score_all_rows_fit_and_decide(build: Build, labelled: Labelled) -> None:
@@ -42,7 +42,7 @@ def test_by_the_raw_score_all_rows_fit_and_decide(build: Build, labelled: Labell
     assert calibration is not None
     assert calibration.rule is not None
     assert calibration.rule.score == "logit-margin"
-    assert calibration.rule.rows == 120
+    assert calibration.rule.texts == 120
     assert calibration.figures is not None
     assert calibration.figures.basis == "calibration data: 120 rows, cross-validated"
 
@@ -52,7 +52,7 @@ def test_a_score_that_the_read_out_fitted_needs_rows_of_its_own(build: Build, la
     for method, rows in (("distilled", 200), ("analytic", 300)):
         rule = build(method).calibrate(*labelled(300), **arguments).calibration_.rule  # type: ignore[union-attr]
         assert rule is not None
-        assert rule.rows == rows, method
+        assert rule.texts == rows, method
 
 
 def test_bad_options_are_refused_before_anything_runs(

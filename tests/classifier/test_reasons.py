@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reference import rule_of
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.reasons import REASONS, sentence
 from uatlite.predictive import predict
-from uatlite.trust.rule import AbstentionRule, ClassPromise, fixed_threshold
+from uatlite.trust.rule import KindPromise, Rule
 
 PASSES = 4
 
@@ -25,8 +26,8 @@ def said_about(rows: list[list[float]], **fields: Any) -> ClassPredictions:
     )
 
 
-def rule_at(threshold: float, score: str = "logit-margin") -> AbstentionRule:
-    rule = fixed_threshold([1.0, 2.0], np.array([True, False]), 1.5, score=score)
+def rule_at(threshold: float, score: str = "logit-margin") -> Rule:
+    rule = rule_of([1.0, 2.0], np.array([True, False]), 1.5, "threshold", score=score)
     return replace(rule, threshold=threshold)
 
 
@@ -65,12 +66,12 @@ def test_a_rule_by_the_passes_abstains_because_they_disagree() -> None:
 
 def test_thresholds_of_classes() -> None:
     """The rows are of class 0, but for the last: its class is never answered."""
-    common = {"asked": True, "rows": 9, "answered": 5, "errors": 0}
+    common = {"asked": True, "answers": 9, "reported": 5, "errors": 0}
     classes = (
-        ClassPromise(name="yes", threshold=1.0, promised=True, **common),
-        ClassPromise(name="no", threshold=math.inf, promised=False, **common),
+        KindPromise(name="yes", threshold=1.0, promised=True, **common),
+        KindPromise(name="no", threshold=math.inf, promised=False, **common),
     )
-    said = said_about([[3.0], [0.5], [-3.0]], rules=(replace(rule_at(1.0), per_class=classes),))
+    said = said_about([[3.0], [0.5], [-3.0]], rules=(replace(rule_at(1.0), per_kind=classes),))
     np.testing.assert_array_equal(said.above_threshold, [2.0, -0.5, math.nan])
     assert said.reasons == ["answered", "below the threshold", "no promise"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reference import draw_logits
+from reference import draw_logits, rule_of
 from uatlite.classifier import versions
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
@@ -15,7 +15,6 @@ from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
-from uatlite.trust.promise import target_risk
 
 
 def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -69,7 +68,7 @@ def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
     """Errors are more frequent than at calibration, P(wrong | s) = 0.65 (1 - s), and 100 answers are labelled."""
     rng = np.random.default_rng(0)
     scores, wrong = draw_scores(2000, rng)
-    old = target_risk(scores, wrong, 0.15)
+    old = rule_of(scores, wrong, 0.15)
     broken = promised = 0
     for seed in range(300):
         new = old.threshold + (1 - old.threshold) * rng.random(100)
@@ -86,7 +85,7 @@ def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
 def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
     rng = np.random.default_rng(0)
     scores = rng.random(500)
-    old = target_risk(scores, rng.random(500) < (1 - scores) / 2, 0.1)
+    old = rule_of(scores, rng.random(500) < (1 - scores) / 2, 0.1)
     fine = old.threshold + (1 - old.threshold) * rng.random(200)
     right = np.zeros(200, dtype=bool)
     assert renewed_rule(old, fine, right, answers_only=True).threshold == old.threshold
@@ -113,7 +112,7 @@ def test_an_update_is_a_version_beside_the_old_one(
     old = calibrated.calibration_
     calibrated.calibration_ = new = update(old, now)
     assert new.rule is not None
-    assert new.rule.rows < 200  # a few give the start, or are out of scope
+    assert new.rule.texts < 200  # a few give the start, or are out of scope
     assert "The calibrator was fitted on the 200 new rows." in new.describe()
     made = write_version(calibrated, directory, "risk 40%")
     assert (made.number, made.parent) == (2, 1)
@@ -138,7 +137,7 @@ def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: Uncertain
     assert (picked.drawn == now.answered).all()
     assert picked.answers_only
     new = update(calibrated.calibration_, picked)
-    assert new.rule.rows <= now.answered.sum()
+    assert new.rule.texts <= now.answered.sum()
     assert new.rule.threshold >= calibrated.calibration_.rule.threshold
     assert new.shift is None
     everything = replace(now, inclusion=np.ones(200))

@@ -14,18 +14,17 @@ from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.summary import Comparison, Summary, carriers, listed
 from uatlite.predictive import predict
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.rule import Rule
 from uatlite.values import Word, WordAttribution
 
-RULE = AbstentionRule(
-    kind="risk", score="logit-margin", threshold=1.5, target=0.1, confidence=0.95, rows=100, answered=80, errors=3,
+RULE = Rule(
+    kind="risk", score="logit-margin", threshold=1.5, target=0.1, confidence=0.95, texts=100,
+    answers=100, reported=80, errors=3,
     risk_bound=None, coverage=0.8, coverage_interval=(0.7, 0.9), promised=True,
 )  # fmt: skip
 
 
-def predicted(
-    margin: float, rule: AbstentionRule | None = RULE, p_value: float | None = None, spread: float = 0.0
-) -> Prediction:
+def predicted(margin: float, rule: Rule | None = RULE, p_value: float | None = None, spread: float = 0.0) -> Prediction:
     """The second of two classes by a logit margin, from two passes this far from it."""
     return ClassPredictions(
         texts=("a text",),
@@ -147,6 +146,6 @@ def test_the_threshold_of_the_predicted_class_is_compared(
     compared = Comparison.of(found.prediction)
     assert compared is not None
     rule, column = clf.calibration_.rule, clf.class_names.index(found.label)
-    assert compared.threshold == rule.thresholds[column]
+    assert compared.threshold == rule.per_kind[column].threshold
     assert (compared.value > compared.threshold) is (not found.prediction.abstain) or found.prediction.out_of_scope
     assert found.summary.says.startswith(f"The model says {found.label} and is {found.prediction.confidence:.1%} sure")

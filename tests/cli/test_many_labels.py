@@ -13,7 +13,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite import UncertaintyLabeler
 from uatlite.cli import main
 from uatlite.predictive import sigmoid
-from uatlite.trust.promise import RISKS
+from uatlite.trust.search import RISKS
 
 LABELS = ("anger", "joy", "fear")
 

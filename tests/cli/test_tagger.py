@@ -10,7 +10,7 @@ import pytest
 
 from uatlite import UncertaintyTagger
 from uatlite.cli import main
-from uatlite.trust.promise import RISKS
+from uatlite.trust.search import RISKS
 
 ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
 

@@ -118,7 +118,7 @@ def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
     assert saved.rule.promised
     shown = abstain(open_evaluation(directory), "base+ts", target=settings.target_risk, scope=saved.scope)
     assert shown is not None
-    assert (saved.rule.rows, saved.rule.errors) == (shown.rule.rows, shown.rule.errors)
+    assert (saved.rule.texts, saved.rule.errors) == (shown.rule.texts, shown.rule.errors)
     assert saved.rule.threshold == pytest.approx(shown.rule.threshold, rel=1e-6)
     test = load(settings.task, "test")
     abstained = classifier.predict(test.texts, check_shift=False).abstain

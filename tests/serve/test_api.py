@@ -251,11 +251,11 @@ def test_the_menu_is_that_of_the_calibration(api: TestClient, product: Any) -> N
     )
     assert told["comparison"] == (None if comparison is None else comparison.describe())
     sent = told["menu"]
-    assert (sent["score"], sent["rows"]) == (menu.score, menu.rows)
+    assert (sent["score"], sent["rows"]) == (menu.score, menu.texts)
     for name, points in (("coverage", "coverages"), ("risk", "risks"), ("low", "low"), ("high", "high")):
         assert sent[name] == list(getattr(curve, points, ()))
     for line, expected in zip(sent["lines"], menu.lines, strict=True):
-        assert (line["target"], line["rows_needed"]) == (expected.target, expected.rows_needed)
+        assert (line["target"], line["rows_needed"]) == (expected.target, expected.texts_needed)
         assert line["coverage"] == (None if expected.rule is None else expected.rule.coverage)
 
 

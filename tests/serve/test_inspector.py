@@ -304,8 +304,8 @@ def test_the_menu_of_risks(one_pass_tab: Any, one_pass: UncertaintyClassifier) -
         assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
         if line.rule is not None:
             assert f"{100 * line.rule.coverage:.1f} %" in row
-        elif line.rows_needed is not None:
-            assert f"{line.rows_needed:,} labelled rows" in row
+        elif line.texts_needed is not None:
+            assert f"{line.texts_needed:,} labelled rows" in row
         else:
             assert "hardly help" in row
     assert one_pass_tab.locator("#menu-curve .area, #menu-curve .curve").count() == 2

@@ -8,7 +8,8 @@ import pytest
 from uatlite.codec import dump, load
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
-from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, TextScores
+from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers
+from uatlite.trust.search import TextScores
 from uatlite.trust.shrinkage import losses
 
 
@@ -125,9 +126,8 @@ def test_of_texts_numbers_the_chosen_texts_anew():
 def test_ranks_and_tallies_count_the_surest_of_each_text():
     scores = TextScores(np.array([0.2, 0.9, 0.9, 0.5]), np.array([0, 0, 0, 2]), 3)
     assert scores.ranks.tolist() == [2, 0, 1, 0]
-    assert scores.tally(0.1, 2).tolist() == [2, 0, 1]
-    assert scores.tally(0.6, 5).tolist() == [2, 0, 0]
-    assert scores.tally(0.1, 2, np.array([True, False, True, True])).tolist() == [1, 0, 1]
+    assert scores.tally(scores.shown(0.1, 2)).tolist() == [2, 0, 1]
+    assert scores.tally(scores.shown(0.6, 5)).tolist() == [2, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -2,32 +2,29 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.trust.answers import TextScores
-from uatlite.trust.grouped import (
-    GroupedRule,
-    check_most,
-    grouped_at,
-    grouped_recall,
-    grouped_risk,
-    texts_needed,
-)
-from uatlite.trust.grouped_search import (
+from reference import rule_of
+from uatlite.codec import dump, load
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
+from uatlite.trust.bets import (
     GRID,
-    Plan,
+    PILOT_TEXTS,
+    bet,
     error_chances,
     learned_chances,
-    lowest_in_plan,
     plan_search,
     plan_starts,
     threshold_grid,
 )
-from uatlite.trust.menu import grouped_menu
+from uatlite.trust.planners import RecallPlanner, TextsPlanner, most_answers
+from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.rule import Menu, Rule
+from uatlite.trust.search import RISKS, TextScores, pilot_rows, search, searched
 
 HUGE = 40_000
 
@@ -67,11 +64,11 @@ def test_the_promise_is_broken_no_more_often_than_stated(world, kind, target):
         rng = np.random.default_rng(repetition)
         scores, wrong, text = draw(250, rng, **world)
         others, _, of_text = draw(300, rng, **world)
-        sample, reference = TextScores(scores, text, 250), TextScores(others, of_text, 300)
-        rule = grouped_at(sample, wrong, target, reference, kind=kind, score="confidence", confidence=0.8,
-                          most=check_most(None, reference), seed=repetition)  # fmt: skip
-        shown = truth.tally(rule.threshold, rule.most).sum()
-        errors = truth.tally(rule.threshold, rule.most, w).sum()
+        sample, reference = TextScores(scores, text, 250, wrong), TextScores(others, of_text, 300)
+        planner = TextsPlanner(sample, reference, kind, most_answers(reference), "confidence", 0.8, repetition)
+        rule = searched(planner, target)
+        reported = truth.shown(rule.threshold, rule.most)
+        shown, errors = reported.sum(), (reported & w).sum()
         promised += rule.promised
         broken += errors > target * (shown if kind == "precision" else HUGE)
     assert broken <= binom.ppf(0.999, repetitions, 0.2)
@@ -90,8 +87,8 @@ def test_recall_is_promised_no_more_often_wrongly_than_stated():
     broken, covered = 0, []
     for repetition in range(80):
         rng = np.random.default_rng(repetition)
-        rule = grouped_recall(*texts(300, rng), 0.88, confidence=0.8, most=5, reference=texts(300, rng)[0])
-        answered = rule.answers_texts(s)
+        rule = searched(RecallPlanner(*texts(300, rng), texts(300, rng)[0], 5, "share found", 0.8), 0.12)
+        answered = rule.reports(s)
         scale = np.minimum(1, 5 / np.maximum(gold, 1))[answered]
         broken += (missed[answered] * scale).sum() > 0.12 * (gold[answered] * scale).sum()
         covered.append(answered.mean())
@@ -99,22 +96,36 @@ def test_recall_is_promised_no_more_often_wrongly_than_stated():
     assert np.mean(covered) > 0.3
 
 
-def test_recall_sets_texts_aside_where_nothing_else_is_known():
+def test_recall_sets_texts_aside_that_plan():
     rng = np.random.default_rng(0)
     scores, gold = rng.random(500), rng.binomial(5, 0.3, 500)
     missed = rng.binomial(gold, 0.3 * (1 - scores))
-    rule = grouped_recall(scores, missed, gold, 0.85)
-    assert (rule.texts, rule.promised, rule.kind) == (450, True, "recall")
-    assert rule.target == pytest.approx(0.15)
-    assert "at least 85.00% of their gold answers are found" in rule.describe()
-    assert rule.answers_texts(scores).mean() == pytest.approx(rule.coverage, abs=0.05)
-    with pytest.raises(ConfigurationError, match="whole texts"):
-        rule.reports([0.5], [0])
-    hopeless = grouped_recall(scores, gold, gold, 0.9)
+    wanted = Wanted(kind="recall", target=0.15)
+
+    def rule(missed, gold=gold):
+        return decide(Labelled({"confidence": scores}, gold=gold, missed=missed, answers=gold), wanted).rule
+
+    found = rule(missed)
+    assert (found.texts, found.promised, found.kind) == (450, True, "recall")
+    assert "at least 85.00% of their gold answers are found" in found.describe()
+    assert found.reports(scores).mean() == pytest.approx(found.coverage, abs=0.05)
+    hopeless = rule(gold)
     assert (hopeless.promised, hopeless.threshold) == (False, math.inf)
     assert hopeless.describe().startswith("Answer no text: of the gold answers of 450 texts 100.0% are missed")
     with pytest.raises(InputError, match="0 ≤ missed ≤ gold"):
-        grouped_recall(scores, gold + 1, gold, 0.9)
+        rule(gold + 1)
+    with pytest.raises(CalibrationError, match="0 gold answers"):
+        rule(0 * gold, 0 * gold)
+
+
+def test_of_texts_out_of_scope_none_decides_about_recall_but_some_plan():
+    rng = np.random.default_rng(1)
+    scores, gold, inside = rng.random(500), rng.binomial(5, 0.3, 500), rng.random(500) < 0.9
+    rows = Labelled({"confidence": scores}, gold=gold, missed=rng.binomial(gold, 0.1), answers=gold)
+    rule = decide(rows, Wanted(kind="recall", target=0.2), inside=inside).rule
+    aside = pilot_rows(500, 0, PILOT_TEXTS)
+    assert rule.texts == (inside & ~aside).sum()
+    assert rule.answers == gold[inside & ~aside].sum()
 
 
 def slow_search(plan, tests):
@@ -137,14 +148,15 @@ def test_with_one_answer_a_text_the_search_is_the_slow_one_with_exact_tests(seed
     scores, wrong = rng.random(120), rng.random(120) < 0.15
     plan = plan_search(TextScores(rng.random(60), np.arange(60), 60), 120, 0.3, 0.2, 1, "precision")
     places = np.sort(rng.choice(40, 2, replace=False)).tolist()
-    plan = Plan(plan.thresholds, plan.most, plan.planned, [(places[0], 0.12), (places[1], 0.08)])
+    plan = replace(plan, starts=[(places[0], 0.12), (places[1], 0.08)])
     counts = (scores[:, None] > plan.thresholds).astype(float)
     errors = counts * wrong[:, None]
 
     def exact(place, level):
         return binom.cdf(errors[:, place].sum(), counts[:, place].sum(), 0.3) <= level + 1e-12
 
-    assert lowest_in_plan(plan, counts, errors, 0.3, kind="precision", seed=0) == slow_search(plan, exact)
+    test = bet(plan, counts, errors, 0.3, kind="precision", seed=0)
+    assert search(plan, test) == slow_search(plan, exact)
 
 
 def test_the_plan_reads_nothing_but_the_reference():
@@ -187,7 +199,7 @@ def test_scores_that_are_no_probabilities_give_ranks():
 def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
     rng = np.random.default_rng(2)
     scores, wrong, text = draw(1000, rng, together=0.3)
-    rule = grouped_risk(scores, wrong, text, 1000, 0.15, most=2)
+    rule = rule_of(scores, wrong, 0.15, "precision", text=text, texts=1000, most=2)
     assert rule.promised
     assert rule.texts == 900
     assert rule.most <= 2
@@ -197,30 +209,28 @@ def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
     low, high = rule.coverage_interval
     assert low < rule.coverage < high
     assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
-    assert GroupedRule.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
+    assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
     assert "at most 15.00% of them are wrong" in rule.describe()
     assert (
         f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
         in rule.describe()
     )
-    per_text = grouped_risk(scores, wrong, text, 1000, 0.2, kind="per-text")
+    per_text = rule_of(scores, wrong, 0.2, "per-text", text=text, texts=1000)
     assert "at most 0.2 wrong answers a text on average" in per_text.describe()
-    with pytest.raises(CalibrationError, match="rule for several answers is broken"):
-        GroupedRule.from_dict({**rule.to_dict(), "threshold": "high"})
-    with pytest.raises(ConfigurationError, match="single answers"):
-        rule.answers_texts(scores)
+    with pytest.raises(StoreError, match="threshold: 'high' is not a number"):
+        load(Rule, {**dump(rule), "threshold": "high"}, advice="calibrate again.")
 
 
 def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
     scores, wrong, text = draw(500, np.random.default_rng(3))
-    rule = grouped_risk(scores, wrong, text, 500, 0.01)
+    rule = rule_of(scores, wrong, 0.01, "precision", text=text, texts=500)
     assert (rule.promised, rule.threshold, rule.reported, rule.coverage) == (False, math.inf, 0, 0.0)
     assert rule.describe().startswith("Report nothing: 450 texts with")
     assert "they do promise" in rule.reason
     assert "more labelled texts" in rule.reason
     assert not rule.reports(scores, text).any()
-    assert GroupedRule.from_dict(json.loads(json.dumps(rule.to_dict()))) == rule
-    everything = grouped_risk(scores, np.ones(len(scores), dtype=bool), text, 500, 0.1)
+    assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
+    everything = rule_of(scores, np.ones(len(scores), dtype=bool), 0.1, "precision", text=text, texts=500)
     assert "they promise no risk up to 50%" in everything.reason
     assert "more texts will hardly help" in everything.reason
 
@@ -231,32 +241,29 @@ def test_the_texts_that_a_promise_would_take_are_about_right():
     scores, wrong, text = draw(200, rng)
     others, _, of_text = draw(2000, rng)
     reference = TextScores(others, of_text, 2000)
-    needed = texts_needed(TextScores(scores, text, 200), wrong, 0.06, reference, "precision", 0.95, 3)
+    planner = TextsPlanner(TextScores(scores, text, 200, wrong), reference, "precision", 3, "confidence", 0.95)
+    needed = planner.needed(0.06)
     assert 200 < needed < 5000
     kept = 0
     for repetition in range(20):
         scores, wrong, text = draw(needed, np.random.default_rng(repetition))
-        kept += grouped_at(TextScores(scores, text, needed), wrong, 0.06, reference, kind="precision",
-                           score="confidence", confidence=0.95, most=3, seed=0).promised  # fmt: skip
+        kept += searched(replace(planner, sample=TextScores(scores, text, needed, wrong)), 0.06).promised
     assert kept >= 10
 
 
 def test_the_menu_has_the_rule_of_each_risk():
-    rng = np.random.default_rng(5)
-    scores, wrong, text = draw(600, rng)
-    menu = grouped_menu(scores, wrong, text, 600, targets=(0.2, 0.02, 0.1))
-    assert [line.target for line in menu.lines] == [0.02, 0.1, 0.2]
-    assert menu.rule(0.2) == grouped_risk(scores, wrong, text, 600, 0.2)
+    scores, wrong, text = draw(600, np.random.default_rng(5))
+    menu = decide(Labelled({"confidence": scores}, wrong, text, 600), Wanted(), menu=True).menu
+    assert [line.target for line in menu.lines] == list(RISKS)
+    assert menu.rule(0.2) == rule_of(scores, wrong, 0.2, "precision", text=text, texts=600)
     assert menu.rule(0.02) is None
-    assert [line.rows_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
-    assert (menu.rows, menu.unit) == (540, "texts")
-    assert type(menu).from_dict(json.loads(json.dumps(menu.to_dict()))) == menu
+    assert [line.texts_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
+    assert (menu.texts, menu.unit) == (540, "texts")
+    assert load(Menu, json.loads(json.dumps(dump(menu), allow_nan=False)), advice="calibrate again.") == menu
     lines = menu.describe()
     assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"
-    assert "labelled texts, not 540" in lines[1]
-    assert "of answers reported" in lines[3]
-    with pytest.raises(ConfigurationError, match="not on the menu"):
-        menu.rule(0.3)
+    assert "labelled texts, not 540" in lines[2]
+    assert "of answers reported" in lines[-2]
 
 
 @pytest.mark.parametrize(
@@ -268,15 +275,16 @@ def test_the_menu_has_the_rule_of_each_risk():
         ({"target": 0.0}, ConfigurationError, "between 0 and 1"),
         ({"confidence": 95}, ConfigurationError, "between 0 and 1"),
         ({"most": 0}, ConfigurationError, "1 or more"),
-        ({"kind": "recall"}, ConfigurationError, "precision, per-text"),
+        ({"kind": "recal"}, ConfigurationError, "precision, per-text"),
         ({"scores": [], "wrong": np.zeros(0, bool), "text": np.zeros(0, int)}, CalibrationError, "0 labelled answers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused(change, error, message):
     given = {"scores": [0.1, 0.5, 0.9], "wrong": [True, False, False], "text": [0, 1, 2], "texts": 40, "target": 0.1,
-             "reference": TextScores(np.array([0.5]), np.array([0]), 1)}  # fmt: skip
+             "kind": "precision"}  # fmt: skip
+    given["reference"] = Labelled({"confidence": np.ones(1)}, None, np.zeros(1, int), 1)
     with pytest.raises(error, match=message):
-        grouped_risk(**{**given, **change})
+        rule_of(**{**given, **change})
 
 
 def test_texts_set_aside_teach_the_plan_how_often_a_score_is_wrong():
@@ -287,6 +295,7 @@ def test_texts_set_aside_teach_the_plan_how_often_a_score_is_wrong():
     np.testing.assert_allclose(chances, 1 / (1 + np.exp(2 * scores + 1)), atol=0.05)
     assert learned_chances(np.ones(5), np.zeros(5, dtype=bool)).max() < 0.1
     s, w, t = draw(800, rng)
-    promised = [grouped_risk(scale * np.log(s / (1 - s)), w, t, 800, 0.15) for scale in (1.0, 3.0)]
+    odds = np.log(s / (1 - s))
+    promised = [rule_of(scale * odds, w, 0.15, "precision", text=t, texts=800) for scale in (1.0, 3.0)]
     assert all(rule.promised for rule in promised)
     assert promised[0].reported == pytest.approx(promised[1].reported, rel=0.1)

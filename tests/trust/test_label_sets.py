@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.codec import dump, load
+from uatlite.errors import ConfigurationError, InputError, StoreError
 from uatlite.trust.label_sets import LabelSets, label_sets
 
 ONE_ROW = np.array([[0.2, 0.5, 0.3]])
@@ -60,9 +61,10 @@ def test_the_interval_is_the_beta_law():
 def test_sets_come_back_from_json():
     for rows in (5, 50):
         fitted = label_sets(np.tile([0.6, 0.4], (rows, 1)), np.zeros(rows, dtype=int), 0.9)
-        assert LabelSets.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False))) == fitted
-    with pytest.raises(CalibrationError, match="calibrate again"):
-        LabelSets.from_dict({"coverage": 0.9})
+        state = json.loads(json.dumps(dump(fitted), allow_nan=False))
+        assert load(LabelSets, state, advice="calibrate again.") == fitted
+    with pytest.raises(StoreError, match="calibrate again"):
+        load(LabelSets, {"coverage": 0.9}, advice="calibrate again.")
 
 
 def test_what_cannot_be_used_is_refused():

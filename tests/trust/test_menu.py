@@ -1,14 +1,20 @@
 """The menu of risks: its lines are those of `target_risk`, its curve is counted by hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from uatlite.errors import CalibrationError, ConfigurationError
-from uatlite.trust.menu import Menu, risk_curve, risk_menu
-from uatlite.trust.promise import RISKS, rows_needed, target_risk
+from reference import rule_of
+from uatlite.codec import dump, load
+from uatlite.errors import ConfigurationError, StoreError
+from uatlite.trust.menu import risk_curve, risk_menu
+from uatlite.trust.planners import RowsPlanner
+from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.rule import Menu
+from uatlite.trust.search import RISKS
 
 
 @pytest.fixture
@@ -18,15 +24,14 @@ def rows(sample):
     return scores, wrong, rng.random(600)
 
 
-@pytest.mark.parametrize("with_reference", [True, False])
-def test_each_line_is_the_rule_of_its_target(rows, with_reference):
-    scores, wrong, others = rows
-    arguments = {"reference": others if with_reference else None, "confidence": 0.9, "score": "margin", "seed": 3}
-    menu = risk_menu(scores, wrong, **arguments)
+def test_each_line_is_the_rule_of_its_target(rows):
+    scores, wrong, _ = rows
+    arguments = {"confidence": 0.9, "score": "margin", "seed": 3}
+    menu = decide(Labelled({"margin": scores}, wrong), Wanted(confidence=0.9, seed=3), menu=True).menu
     assert [line.target for line in menu.lines] == list(RISKS)
     kept = 0
     for line in menu.lines:
-        rule = target_risk(scores, wrong, line.target, **arguments)
+        rule = rule_of(scores, wrong, line.target, **arguments)
         assert line.rule == (rule if rule.promised else None)
         assert menu.rule(line.target) == line.rule
         kept += rule.promised
@@ -35,16 +40,17 @@ def test_each_line_is_the_rule_of_its_target(rows, with_reference):
 
 def test_what_cannot_be_promised_has_the_rows_it_would_take(rows):
     scores, wrong, others = rows
-    menu = risk_menu(scores, wrong, targets=[0.2, 0.06, 0.005], reference=others)
+    planner = RowsPlanner(scores, wrong, others, "confidence", 0.95)
+    menu = risk_menu(planner, [0.2, 0.06, 0.005])
     assert [line.target for line in menu.lines] == [0.005, 0.06, 0.2]
     least, some, promised = menu.lines
-    assert (least.rule, least.rows_needed) == (None, None)
-    assert some.rows_needed == rows_needed(scores, wrong, 0.06, 0.95) > 500
-    assert (promised.rule is not None, promised.rows_needed) == (True, None)
+    assert (least.rule, least.texts_needed) == (None, None)
+    assert some.texts_needed == planner.needed(0.06) > 500
+    assert (promised.rule is not None, promised.texts_needed) == (True, None)
     head, *lines, last = menu.describe()
     assert "confidence 0.95, 500 labelled rows, by confidence" in head
     assert "more rows will hardly help" in lines[0]
-    assert f"it would take about {some.rows_needed:,} labelled rows, not 500" in lines[1]
+    assert f"it would take about {some.texts_needed:,} labelled rows, not 500" in lines[1]
     assert f"{promised.rule.coverage:.1%} answered" in lines[2]
     assert last.startswith("Each line is a promise by itself")
 
@@ -73,20 +79,15 @@ def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
     assert (curve.coverages[9], curve.risks[9]) == (answered.mean(), wrong[answered].mean())
 
 
-def test_a_menu_comes_back_from_json(rows):
-    scores, wrong, others = rows
-    menu = risk_menu(scores, wrong, reference=others, targets=[0.01, 0.1, 0.3])
-    assert Menu.from_dict(json.loads(json.dumps(menu.to_dict(), allow_nan=False))) == menu
-
-
-def test_a_broken_menu_and_an_unknown_target_are_refused(rows):
-    scores, wrong, others = rows
-    menu = risk_menu(scores, wrong, reference=others)
-    state = menu.to_dict()
+def test_a_menu_comes_back_from_json_and_a_broken_one_or_an_unknown_target_is_refused(rows):
+    planner = RowsPlanner(*rows, "confidence", 0.95)
+    menu = replace(risk_menu(planner, [0.01, 0.1, 0.3]), curve=risk_curve(*rows[:2], 0.95))
+    state = dump(menu)
+    assert load(Menu, json.loads(json.dumps(state, allow_nan=False)), advice="calibrate again.") == menu
     for broken in ({**state, "lines": 1}, {**state, "extra": 1}, {"rows": 1}, {**state, "curve": {"x": [1]}}):
-        with pytest.raises(CalibrationError, match="calibrate again"):
-            Menu.from_dict(broken)
+        with pytest.raises(StoreError, match="calibrate again"):
+            load(Menu, broken, advice="calibrate again.")
     with pytest.raises(ConfigurationError, match="not on the menu"):
         menu.rule(0.07)
     with pytest.raises(ConfigurationError, match="between 0 and 1"):
-        risk_menu(scores, wrong, targets=[5])
+        risk_menu(planner, [5])

@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from reference import rule_of
+from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.trust.per_class import target_risk_per_class
-from uatlite.trust.promise import plan_starts, target_risk
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.binomial import plan_starts
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import Rule
 
 NAMES = ("no", "yes")
+
+
+def of_classes(scores, wrong, predicted, target, *, reference=None, columns=None, classes=NAMES, **wanted):
+    """The rule for a target risk of each class."""
+    others = None if reference is None else Labelled({"confidence": reference}, kind=columns)
+    return rule_of(scores, wrong, target, predicted=predicted, reference=others, classes=classes, **wanted)
 
 
 @pytest.fixture
@@ -27,62 +35,71 @@ def rows(sample):
 
 def test_each_class_has_the_rule_of_its_rows_at_half_the_level(rows):
     scores, wrong, predicted, others, columns = rows
-    rule = target_risk_per_class(
-        scores, wrong, predicted, 0.1, classes=NAMES, reference=others, reference_predicted=columns
-    )
-    for column, part in enumerate(rule.per_class):
+    rule = of_classes(scores, wrong, predicted, 0.1, reference=others, columns=columns)
+    for column, part in enumerate(rule.per_kind):
         of_class = predicted == column
-        alone = target_risk(
-            scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others[columns == column]
-        )
+        alone = rule_of(scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others[columns == column])
         assert (part.name, part.asked, part.promised) == (NAMES[column], True, alone.promised)
-        assert (part.threshold, part.rows) == (alone.threshold, alone.rows)
-        assert (part.answered, part.errors) == (alone.answered, alone.errors)
+        assert (part.threshold, part.answers) == (alone.threshold, alone.answers)
+        assert (part.reported, part.errors) == (alone.reported, alone.errors)
         assert part.reason.replace(" predicted yes", "") == alone.reason
     assert rule.promised
-    assert rule.thresholds == tuple(part.threshold for part in rule.per_class)
-    assert rule.threshold == min(rule.thresholds)
+    assert tuple(rule.thresholds([0, 1])) == tuple(part.threshold for part in rule.per_kind)
+    assert rule.threshold == rule.thresholds([0, 1]).min()
 
 
 def test_a_row_is_answered_by_the_threshold_of_its_class(rows):
     scores, wrong, predicted, others, columns = rows
-    rule = target_risk_per_class(
-        scores, wrong, predicted, 0.15, classes=NAMES, reference=others, reference_predicted=columns
+    rule = of_classes(
+        scores,
+        wrong,
+        predicted,
+        0.15,
+        classes=NAMES,
+        reference=others,
+        columns=columns,
     )
-    slow = [s > rule.per_class[c].threshold for s, c in zip(scores, predicted, strict=True)]
-    np.testing.assert_array_equal(rule.answers(scores, predicted), slow)
-    assert (rule.answered, rule.errors) == (sum(slow), int((np.array(slow) & wrong).sum()))
+    slow = [s > rule.per_kind[c].threshold for s, c in zip(scores, predicted, strict=True)]
+    np.testing.assert_array_equal(rule.reports(scores, kind=predicted), slow)
+    assert (rule.reported, rule.errors) == (sum(slow), int((np.array(slow) & wrong).sum()))
     assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
     with pytest.raises(InputError, match="pass the predicted columns"):
-        rule.answers(scores)
+        rule.reports(scores)
 
 
 def test_one_class_alone_has_the_whole_level_and_others_are_answered(rows):
     scores, wrong, predicted, others, columns = rows
-    rule = target_risk_per_class(
-        scores, wrong, predicted, 0.1, classes=NAMES, only="yes", reference=others, reference_predicted=columns
+    rule = of_classes(
+        scores,
+        wrong,
+        predicted,
+        0.1,
+        classes=NAMES,
+        only="yes",
+        reference=others,
+        columns=columns,
     )
     of_class = predicted == 1
-    alone = target_risk(scores[of_class], wrong[of_class], 0.1, reference=others[columns == 1])
-    assert rule.thresholds == (-math.inf, alone.threshold)
-    assert [part.asked for part in rule.per_class] == [False, True]
-    assert rule.answers(scores, predicted)[~of_class].all()
+    alone = rule_of(scores[of_class], wrong[of_class], 0.1, reference=others[columns == 1])
+    assert tuple(rule.thresholds([0, 1])) == (-math.inf, alone.threshold)
+    assert [part.asked for part in rule.per_kind] == [False, True]
+    assert rule.reports(scores, kind=predicted)[~of_class].all()
     assert "Nothing is promised about other answers" in rule.describe()
 
 
 def test_a_class_that_cannot_be_promised_is_abstained_on_and_said(rows):
     scores, wrong, predicted, others, columns = rows
-    rule = target_risk_per_class(
+    rule = of_classes(
         scores,
         wrong | (predicted == 1),
         predicted,
         0.1,
         classes=(*NAMES, "never"),
         reference=others,
-        reference_predicted=columns,
+        columns=columns,
     )
-    assert [part.promised for part in rule.per_class] == [True, False, False]
-    answers = rule.answers(scores, predicted)
+    assert [part.promised for part in rule.per_kind] == [True, False, False]
+    answers = rule.reports(scores, kind=predicted)
     assert answers[predicted == 0].any()
     assert not answers[predicted == 1].any()
     told = rule.describe()
@@ -95,43 +112,38 @@ def test_a_class_that_cannot_be_promised_is_abstained_on_and_said(rows):
 def test_many_classes_that_cannot_be_promised_are_told_shortly():
     rng = np.random.default_rng(0)
     names = [f"class {k}" for k in range(30)]
-    rule = target_risk_per_class(
-        rng.random(300), np.zeros(300, dtype=bool), rng.integers(0, 30, 300), 0.05, classes=names
-    )
+    rule = of_classes(rng.random(300), np.zeros(300, dtype=bool), rng.integers(0, 30, 300), 0.05, classes=names)
     assert not rule.promised
-    assert not rule.answers(rng.random(5), [0, 1, 2, 3, 4]).any()
+    assert not rule.reports(rng.random(5), kind=[0, 1, 2, 3, 4]).any()
     assert rule.coverage_interval == (0.0, 0.0)
     assert "and 24 more, for the like reason." in rule.describe()
 
 
 def test_without_a_reference_rows_are_set_aside_and_a_class_without_any_starts_at_all(rows):
     scores, wrong, predicted, *_ = rows
-    rule = target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, seed=1)
-    assert rule.rows == 810
+    rule = of_classes(scores, wrong, predicted, 0.1, seed=1)
+    assert rule.texts == 810
     rare = np.arange(900) < 60
-    rule = target_risk_per_class(scores, wrong & ~rare, rare.astype(int), 0.1, classes=NAMES, reference=scores[60:],
-                                 reference_predicted=np.zeros(840, dtype=int))  # fmt: skip
-    assert rule.per_class[1].threshold == -math.inf
+    rule = of_classes(scores, wrong & ~rare, rare.astype(int), 0.1, reference=scores[60:],
+                                 columns=np.zeros(840, dtype=int))  # fmt: skip
+    assert rule.per_kind[1].threshold == -math.inf
 
 
-def test_it_comes_back_from_json_and_old_rules_do_too(rows):
+def test_it_comes_back_from_json(rows):
     scores, wrong, predicted, *_ = rows
     for only in (None, "no"):
-        rule = target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, only=only)
-        assert AbstentionRule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False))) == rule
-    old = target_risk(scores, wrong, 0.1).to_dict()
-    del old["per_class"]
-    assert AbstentionRule.from_dict(old).thresholds is None
+        rule = of_classes(scores, wrong, predicted, 0.1, only=only)
+        assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
 
 
 def test_what_does_not_fit_together_is_refused(rows):
     scores, wrong, predicted, others, _ = rows
-    with pytest.raises(ConfigurationError, match="belong together"):
-        target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, reference=others)
+    with pytest.raises(ConfigurationError, match="predicted column"):
+        of_classes(scores, wrong, predicted, 0.1, reference=others)
     with pytest.raises(ConfigurationError, match="only='maybe'"):
-        target_risk_per_class(scores, wrong, predicted, 0.1, classes=NAMES, only="maybe")
+        of_classes(scores, wrong, predicted, 0.1, only="maybe")
     with pytest.raises(InputError, match="allowed are 0 to 1"):
-        target_risk_per_class(scores, wrong, predicted + 1, 0.1, classes=NAMES)
+        of_classes(scores, wrong, predicted + 1, 0.1)
 
 
 @pytest.mark.parametrize("only", [None, "yes"])
@@ -150,19 +162,18 @@ def test_all_promises_hold_together_where_every_class_turns_bad_below_its_start(
         for column in range(2):
             of_class = predicted == column
             part = level if only else level / 2
-            start = plan_starts(others, int(of_class.sum()), target, part)[-1].threshold
+            start = plan_starts(others, int(of_class.sum()), target, part)[-1][0]
             bad = 1 - (1 - start) / (1 - 1.0001 * target)
             block = (scores > bad) & (scores <= start)
             wrong |= of_class & (block | ((scores <= bad) & (rng.random(1200) < 1.0001 * target)))
             bads.append(bad)
             n, k = int((of_class & (scores > bad)).sum()), int((of_class & block).sum())
             tests.append(binom.cdf(k, n, target))
-        rule = target_risk_per_class(
-            scores, wrong, predicted, target, classes=NAMES, only=only, confidence=1 - level,
-            reference=np.tile(others, 2), reference_predicted=np.repeat([0, 1], 200),
+        rule = of_classes(scores, wrong, predicted, target, only=only, confidence=1 - level,
+            reference=np.tile(others, 2), columns=np.repeat([0, 1], 200),
         )  # fmt: skip
         asked = (1,) if only else (0, 1)
-        broken += any(rule.thresholds[column] <= bads[column] for column in asked)
+        broken += any(rule.per_kind[column].threshold <= bads[column] for column in asked)
         undivided += any(tests[column] <= (1.5 * level if only else level) for column in asked)
     error = math.sqrt(level * (1 - level) / repetitions)
     assert 0.6 * level < broken / repetitions <= level + 3 * error

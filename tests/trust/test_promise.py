@@ -8,20 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from reference import rule_of
 from uatlite.errors import InputError
-from uatlite.trust.promise import (
-    RISKS,
-    STARTS,
-    Start,
-    least_answers,
-    lowest_in_sequence,
-    nearest_risk,
-    pilot_rows,
-    plan_starts,
-    rows_needed,
-    target_risk,
-    two_digits,
-)
+from uatlite.trust.binomial import PILOT_ROWS, STARTS, least_answers, plan_starts
+from uatlite.trust.menu import nearest_risk
+from uatlite.trust.planners import RowsPlanner
+from uatlite.trust.search import RISKS, Plan, pilot_rows, search, two_digits
 
 
 def tail(errors, answered, risk):
@@ -31,16 +23,30 @@ def tail(errors, answered, risk):
 def slow_search(scores, wrong, target, starts, grid):
     """The definition, over a fine grid of thresholds: level by level, from each start down to the next."""
     fallen, level = [], 0.0
-    ends = [start.threshold for start in starts[1:]] + [-math.inf]
+    ends = [start[0] for start in starts[1:]] + [-math.inf]
     for start, end in zip(starts, ends, strict=True):
-        level += start.level
-        for t in sorted({start.threshold, *(g for g in grid if end <= g <= start.threshold), end}, reverse=True):
+        level += start[1]
+        for t in sorted({start[0], *(g for g in grid if end <= g <= start[0]), end}, reverse=True):
             answered = [e for s, e in zip(scores, wrong, strict=True) if s > t]
             if tail(sum(answered), len(answered), target) > level:
                 level = 0.0
                 break
             fallen.append(t)
     return min(fallen, default=math.inf)
+
+
+def lowest(scores, wrong, target, starts):
+    """The threshold of the search from these starts."""
+    planner = RowsPlanner(scores, wrong, scores, "confidence", 0.95)
+    answered = [(scores > threshold).sum() for threshold, _ in starts]
+    places = np.searchsorted(planner.counts, answered).tolist()
+    plan = Plan(planner.below[planner.counts], list(zip(places, [level for _, level in starts], strict=True)))
+    place = search(plan, planner.test(plan, target))
+    return math.inf if place is None else plan.thresholds[place]
+
+
+def needed_of(scores, wrong, target):
+    return RowsPlanner(scores, wrong, scores, "confidence", 0.95).needed(target)
 
 
 @settings(max_examples=200, deadline=None)
@@ -51,10 +57,10 @@ def test_the_search_is_the_slow_one(seed, rows, values, count):
     wrong = rng.random(rows) < 0.5 * (1 - scores)
     at = sorted(rng.choice(np.arange(-1, 2 * values) / (2 * values), count, replace=False), reverse=True)
     levels = {1: [0.5], 2: [0.3, 0.2], 3: [0.2, 0.2, 0.1]}[count]
-    starts = [Start(float(threshold), level) for threshold, level in zip(at, levels, strict=True)]
+    starts = list(zip(map(float, at), levels, strict=True))
     grid = [*(np.arange(-1, 4 * values) / (4 * values)).tolist(), -math.inf]
     slow = slow_search(scores, wrong, 0.4, starts, grid)
-    fast = lowest_in_sequence(scores, wrong, 0.4, starts)
+    fast = lowest(scores, wrong, 0.4, starts)
     np.testing.assert_array_equal(scores > fast, scores > slow)
 
 
@@ -64,11 +70,11 @@ def test_a_run_that_arrives_hands_its_level_on():
     top, lower = 5.5 / 11, 1.5 / 11  # six answers: p = 0.118; ten answers
     assert tail(0, 6, 0.3) == pytest.approx(0.1176, abs=1e-4)
     assert tail(1, 11, 0.3) == pytest.approx(0.1130, abs=1e-4)
-    handed_on = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.119), Start(lower, 0.001)])
+    handed_on = lowest(scores, wrong, 0.3, [(top, 0.119), (lower, 0.001)])
     assert handed_on == -math.inf
-    lost = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.110), Start(lower, 0.010)])
+    lost = lowest(scores, wrong, 0.3, [(top, 0.110), (lower, 0.010)])
     assert lost == math.inf
-    second_alone = lowest_in_sequence(scores, wrong, 0.3, [Start(top, 0.08), Start(lower, 0.04)])
+    second_alone = lowest(scores, wrong, 0.3, [(top, 0.08), (lower, 0.04)])
     assert second_alone == pytest.approx(1 / 11)
 
 
@@ -82,11 +88,11 @@ def test_the_starts_share_the_level_and_fall(rows, count, level):
     others = np.random.default_rng(0).random(500)
     starts = plan_starts(others, rows, 0.05, level)
     assert len(starts) == count
-    assert sum(start.level for start in starts) == pytest.approx(level, rel=1e-12)
-    assert [start.threshold for start in starts] == sorted((start.threshold for start in starts), reverse=True)
+    assert sum(start[1] for start in starts) == pytest.approx(level, rel=1e-12)
+    assert [start[0] for start in starts] == sorted((start[0] for start in starts), reverse=True)
     parts = np.array([part for _, part in STARTS[-count:]])
-    np.testing.assert_allclose([start.level for start in starts], level * parts / parts.sum())
-    shares = [(others > start.threshold).mean() for start in starts]
+    np.testing.assert_allclose([start[1] for start in starts], level * parts / parts.sum())
+    shares = [(others > start[0]).mean() for start in starts]
     np.testing.assert_allclose(shares, [share for share, _ in STARTS[-count:]], atol=0.01)
 
 
@@ -94,21 +100,21 @@ def test_the_first_start_moves_down_until_it_allows_an_error():
     others = np.random.default_rng(0).random(5000)
     for rows in range(200, 3000, 50):
         starts = plan_starts(others, rows, 0.05, 0.05)
-        shares = [(others > start.threshold).mean() for start in starts]
+        shares = [(others > start[0]).mean() for start in starts]
         assert shares == sorted(shares)
         if len(starts) > 1:
-            assert rows * shares[0] > least_answers(1, 0.05, starts[0].level)
+            assert rows * shares[0] > least_answers(1, 0.05, starts[0][1])
             np.testing.assert_allclose(shares[1:], [share for share, _ in STARTS[-len(starts) + 1 :]], atol=0.01)
 
 
 def test_few_rows_start_lower_and_too_few_nowhere():
     others = np.random.default_rng(0).random(5000)
     (start,) = plan_starts(others, 80, 0.05, 0.05)
-    assert start.level == 0.05
-    assert 80 * (others > start.threshold).mean() > least_answers(0, 0.05, 0.05) == 59
-    assert plan_starts(others, 59, 0.05, 0.05) == [Start(-math.inf, 0.05)]
+    assert start[1] == 0.05
+    assert 80 * (others > start[0]).mean() > least_answers(0, 0.05, 0.05) == 59
+    assert plan_starts(others, 59, 0.05, 0.05) == [(-math.inf, 0.05)]
     assert plan_starts(others, 58, 0.05, 0.05) == []
-    assert plan_starts(others[:0], 5000, 0.05, 0.05) == [Start(-math.inf, 0.05)]
+    assert plan_starts(others[:0], 5000, 0.05, 0.05) == [(-math.inf, 0.05)]
 
 
 @pytest.mark.parametrize("errors", [0, 1, 4])
@@ -126,7 +132,7 @@ def test_the_starts_do_not_read_the_order_of_the_reference():
 
 def test_perfect_rows_are_all_answered():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(300), np.zeros(300, dtype=bool), 0.05, reference=rng.random(300))
+    rule = rule_of(rng.random(300), np.zeros(300, dtype=bool), 0.05, reference=rng.random(300))
     assert rule.promised
     assert rule.coverage == 1.0
     assert rule.threshold == -math.inf
@@ -134,9 +140,9 @@ def test_perfect_rows_are_all_answered():
 
 def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
+    rule = rule_of(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
     assert not rule.promised
-    assert not rule.answers([0.0, 1.0, 1e9]).any()
+    assert not rule.reports([0.0, 1.0, 1e9]).any()
     assert (
         "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take about"
         in rule.reason
@@ -146,9 +152,9 @@ def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
 
 def test_a_bad_model_promises_nothing():
     rng = np.random.default_rng(0)
-    rule = target_risk(rng.random(500), rng.random(500) < 0.7, 0.05, reference=rng.random(500))
+    rule = rule_of(rng.random(500), rng.random(500) < 0.7, 0.05, reference=rng.random(500))
     assert not rule.promised
-    assert (rule.threshold, rule.coverage, rule.answered, rule.risk_bound) == (math.inf, 0.0, 0, None)
+    assert (rule.threshold, rule.coverage, rule.reported, rule.risk_bound) == (math.inf, 0.0, 0, None)
     assert "cannot promise a risk of 5.00%" in rule.reason
     assert "they promise no risk up to 50%, and more rows will hardly help" in rule.reason
 
@@ -156,15 +162,16 @@ def test_a_bad_model_promises_nothing():
 def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
     rng = np.random.default_rng(0)
     (scores, wrong), others = sample(300, rng), rng.random(300)
-    rule = target_risk(scores, wrong, 0.08, reference=others)
-    nearest = nearest_risk(scores, wrong, 0.08, others, 0.95)
-    needed = rows_needed(scores, wrong, 0.08, 0.95)
+    rule = rule_of(scores, wrong, 0.08, reference=others)
+    planner = RowsPlanner(scores, wrong, others, "confidence", 0.95)
+    nearest = nearest_risk(planner, 0.08)
+    needed = planner.needed(0.08)
     assert not rule.promised
     assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason
     assert f"8.00% would take about {two_digits(needed - 300):,} more labelled rows." in rule.reason
     for risk in RISKS:
         if 0.08 < risk <= nearest:
-            assert target_risk(scores, wrong, risk, reference=others).promised == (risk == nearest)
+            assert rule_of(scores, wrong, risk, reference=others).promised == (risk == nearest)
 
 
 def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(sample):
@@ -173,11 +180,11 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
     scores = (np.arange(800) + 0.5) / 800
     expected = np.cumsum((1 - scores[::-1]) / 2)  # errors among the most trusted, spread evenly
     wrong = np.diff(np.floor(np.append(0, expected))).astype(bool)[::-1]
-    needed = rows_needed(scores, wrong, 0.06, 0.95)
+    needed = needed_of(scores, wrong, 0.06)
     assert needed is not None
 
     def promised(rows):
-        return np.mean([target_risk(*sample(rows, rng), 0.06, reference=rng.random(1000)).promised for _ in range(200)])
+        return np.mean([rule_of(*sample(rows, rng), 0.06, reference=rng.random(1000)).promised for _ in range(200)])
 
     assert 0.65 < promised(needed) < 0.97
     assert promised(needed // 3) < 0.45
@@ -189,37 +196,37 @@ def test_two_digits_are_rounded_up():
 
 def test_no_number_of_rows_where_the_most_trusted_are_wrong():
     scores = np.arange(400) / 400
-    assert rows_needed(scores, np.arange(400) % 10 == 0, 0.08, 0.95) is None
-    assert rows_needed(scores, np.arange(400) % 10 == 0, 0.12, 0.95) is not None
+    assert needed_of(scores, np.arange(400) % 10 == 0, 0.08) is None
+    assert needed_of(scores, np.arange(400) % 10 == 0, 0.12) is not None
 
 
 def test_what_is_promised_is_kept_on_the_rows_themselves(sample):
     rng = np.random.default_rng(0)
     scores, wrong = sample(800, rng)
-    rule = target_risk(scores, wrong, 0.1, reference=rng.random(800), confidence=0.9)
+    rule = rule_of(scores, wrong, 0.1, reference=rng.random(800), confidence=0.9)
     assert rule.promised
-    assert rule.rows == 800
-    assert rule.errors == int((wrong & rule.answers(scores)).sum())
+    assert rule.texts == 800
+    assert rule.errors == int((wrong & rule.reports(scores)).sum())
     assert rule.risk_bound is not None
-    assert rule.errors / rule.answered < rule.risk_bound <= 0.1
+    assert rule.errors / rule.reported < rule.risk_bound <= 0.1
     assert rule.coverage_interval[0] < rule.coverage < rule.coverage_interval[1]
     assert "at most 10.00% of the answers are wrong" in rule.describe()
 
 
 def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed(sample):
     scores, wrong = sample(400, np.random.default_rng(0))
-    first, second = (target_risk(scores, wrong, 0.1) for _ in range(2))
+    first, second = (rule_of(scores, wrong, 0.1) for _ in range(2))
     assert first == second
-    assert first.rows == 360
-    assert [int(pilot_rows(rows, 0).sum()) for rows in (1, 90, 500, 5000)] == [1, 9, 50, 50]
-    aside = pilot_rows(400, 0)
-    assert first == target_risk(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
-    assert not np.array_equal(aside, pilot_rows(400, 1))
+    assert first.texts == 360
+    assert [int(pilot_rows(rows, 0, PILOT_ROWS).sum()) for rows in (1, 90, 500, 5000)] == [1, 9, 50, 50]
+    aside = pilot_rows(400, 0, PILOT_ROWS)
+    assert first == rule_of(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
+    assert not np.array_equal(aside, pilot_rows(400, 1, PILOT_ROWS))
 
 
 def test_an_empty_reference_is_refused(sample):
     with pytest.raises(InputError, match="0 reference scores"):
-        target_risk(*sample(100, np.random.default_rng(0)), 0.1, reference=[])
+        rule_of(*sample(100, np.random.default_rng(0)), 0.1, reference=[])
 
 
 @pytest.mark.parametrize("with_reference", [True, False], ids=["reference", "no reference"])
@@ -234,7 +241,7 @@ def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_reference):
     for _ in range(repetitions):
         scores, wrong = sample(400, rng)
         reference = rng.random(400) if with_reference else None
-        rule = target_risk(scores, wrong, target, confidence=confidence, reference=reference)
+        rule = rule_of(scores, wrong, target, confidence=confidence, reference=reference)
         broken += risk_of(rule.threshold) > target
         coverage += (1 - max(rule.threshold, 0.0) if rule.promised else 0.0) / repetitions
         ranked = np.argsort(-scores)
@@ -278,19 +285,19 @@ def test_the_level_is_kept_where_the_risk_turns_bad_below_the_last_start(rows, c
     rng = np.random.default_rng(rows)
     level, repetitions, broken, too_much = 0.1, 2000, 0, 0
     for seed in range(repetitions):
-        aside = np.zeros(rows, dtype=bool) if with_reference else pilot_rows(rows, seed)
+        aside = np.zeros(rows, dtype=bool) if with_reference else pilot_rows(rows, seed, PILOT_ROWS)
         others = (np.arange(200) + 0.5) / 200 if with_reference else (np.arange(aside.sum()) + 0.5) / aside.sum()
         decide = rows - int(aside.sum())
         starts = plan_starts(others, decide, target, level)
-        scores, wrong, bad = turns_bad(decide, starts[-1].threshold, target, rng)
+        scores, wrong, bad = turns_bad(decide, starts[-1][0], target, rng)
         assert bad > 0
         whole, errors = np.empty(rows), np.zeros(rows, dtype=bool)
         whole[~aside], errors[~aside] = scores, wrong
         whole[aside] = others[: aside.sum()]
-        rule = target_risk(
+        rule = rule_of(
             whole, errors, target, confidence=1 - level, reference=others if with_reference else None, seed=seed
         )
-        answers, at_start = int((scores > bad).sum()), int((scores > starts[-1].threshold).sum())
+        answers, at_start = int((scores > bad).sum()), int((scores > starts[-1][0]).sum())
         p = max(binom.cdf(answers - at_start, answers, target), binom.cdf(0, at_start, target))
         assert (rule.threshold <= bad) == (p <= level)
         broken, too_much = broken + (rule.threshold <= bad), too_much + (p <= 1.5 * level)
@@ -307,7 +314,7 @@ def test_where_no_threshold_is_good_a_promise_comes_at_most_at_the_stated_rate()
         promises = 0
         for _ in range(300):
             wrong = rng.random(rows) < 0.0501
-            promises += target_risk(rng.random(rows), wrong, 0.05, confidence=0.9, reference=rng.random(400)).promised
+            promises += rule_of(rng.random(rows), wrong, 0.05, confidence=0.9, reference=rng.random(400)).promised
         assert promises / 300 <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / 300)
         assert promises > 0  # else the test would say nothing
 
@@ -317,13 +324,13 @@ def test_with_one_start_a_promise_is_made_exactly_where_the_test_rejects(errors)
     """150 rows, 75 of them above the start, a number of them wrong and all others below: p ≤ 1 - confidence."""
     others = (np.arange(1000) + 0.5) / 1000
     (start,) = plan_starts(others, 150, 0.05, 0.05)
-    above = start.threshold + (1 - start.threshold) * (np.arange(75) + 0.5) / 75
-    scores = np.append(above, start.threshold * (np.arange(75) + 0.5) / 75)
+    above = start[0] + (1 - start[0]) * (np.arange(75) + 0.5) / 75
+    scores = np.append(above, start[0] * (np.arange(75) + 0.5) / 75)
     wrong = np.append(np.arange(75) < errors, np.ones(75, dtype=bool))
     p = tail(errors, 75, 0.05)
     for confidence, promised in ((1 - 1.001 * p, True), (1 - 0.999 * p, False)):
-        if [one.threshold for one in plan_starts(others, 150, 0.05, 1 - confidence)] == [start.threshold]:
-            assert target_risk(scores, wrong, 0.05, confidence=confidence, reference=others).promised == promised
+        if [start for start, _ in plan_starts(others, 150, 0.05, 1 - confidence)] == [start[0]]:
+            assert rule_of(scores, wrong, 0.05, confidence=confidence, reference=others).promised == promised
 
 
 def test_the_promise_among_rows_in_scope_is_as_exact():
@@ -338,7 +345,7 @@ def test_the_promise_among_rows_in_scope_is_as_exact():
         cut = np.sort(nonconformity)[int(0.9 * rows) - 1]
         wrong = rng.random(rows) < np.where(nonconformity < cut, 0.1001, 1.0)
         inside = nonconformity < cut
-        rule = target_risk(rng.random(rows)[inside], wrong[inside], 0.1, confidence=0.9, reference=rng.random(300))
+        rule = rule_of(rng.random(rows)[inside], wrong[inside], 0.1, confidence=0.9, reference=rng.random(300))
         promises += rule.promised
     assert promises / repetitions <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / repetitions)
     assert promises > 0

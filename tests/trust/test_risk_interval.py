@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from uatlite.errors import InputError
-from uatlite.trust.risk_interval import risk_interval
+from uatlite.trust.binomial import risk_interval
 
 
 def errors(count: int, rows: int) -> np.ndarray:

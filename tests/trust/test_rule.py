@@ -2,24 +2,18 @@
 
 import json
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from reference import rule_of
+from uatlite.codec import dump, load
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
 from uatlite.predictive import predict
-from uatlite.trust.promise import RULES, target_risk
-from uatlite.trust.rule import (
-    SCORES,
-    AbstentionRule,
-    allowed_errors,
-    coverage_interval,
-    fixed_threshold,
-    risk_upper_bound,
-    target_coverage,
-    trust,
-)
+from uatlite.trust.binomial import allowed_errors, coverage_interval, risk_upper_bound
+from uatlite.trust.rule import SCORES, Rule, trust
 
 SURE = [[5.0, 0.0, 0.0], [5.1, 0.0, 0.0], [4.9, 0.0, 0.0]]
 UNSURE = [[0.5, 0.0, 0.0], [2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
@@ -89,26 +83,26 @@ ERRORS = np.array([False, False, True, True, False])
 
 
 def test_a_given_threshold_by_hand():
-    rule = fixed_threshold(VALUES, ERRORS, 0.7)
-    assert (rule.answered, rule.errors, rule.coverage, rule.rows) == (3, 1, 0.6, 5)
+    rule = rule_of(VALUES, ERRORS, 0.7, "threshold")
+    assert (rule.reported, rule.errors, rule.coverage, rule.texts) == (3, 1, 0.6, 5)
     assert rule.risk_bound == risk_upper_bound(1, 3, 0.95)
-    np.testing.assert_array_equal(rule.answers(VALUES), [True, True, True, False, False])
+    np.testing.assert_array_equal(rule.reports(VALUES), [True, True, True, False, False])
 
 
 def test_a_row_at_the_threshold_is_not_answered():
     np.testing.assert_array_equal(
-        fixed_threshold(VALUES, ERRORS, 0.8).answers([0.8, np.nextafter(0.8, 1)]), [False, True]
+        rule_of(VALUES, ERRORS, 0.8, "threshold").reports([0.8, np.nextafter(0.8, 1)]), [False, True]
     )
 
 
 @pytest.mark.parametrize("target, answered", [(0.1, 1), (0.3, 3), (0.34, 3), (0.5, 3), (0.6, 4), (0.8, 5), (0.9, 5)])
 def test_a_target_coverage_by_hand(target, answered):
     """j = ceil(6·target); the two rows that tie at 0.8 come together."""
-    assert target_coverage(VALUES, ERRORS, target).answered == answered
+    assert rule_of(VALUES, ERRORS, target, "coverage").reported == answered
 
 
 def test_a_coverage_beyond_what_n_rows_can_say_answers_all():
-    rule = target_coverage(VALUES, ERRORS, 0.9)  # ceil(6·0.9) = 6 > 5
+    rule = rule_of(VALUES, ERRORS, 0.9, "coverage")  # ceil(6·0.9) = 6 > 5
     assert rule.threshold == -math.inf
     assert rule.coverage_interval == (1.0, 1.0)
     assert "Answer all" in rule.describe()
@@ -121,33 +115,33 @@ def test_the_expected_coverage_is_at_least_the_target_and_hardly_more(target):
     true = []
     for _ in range(repetitions):
         scores = rng.random(rows)
-        true.append(1 - target_coverage(scores, np.zeros(rows, dtype=bool), target).threshold)
+        true.append(1 - rule_of(scores, np.zeros(rows, dtype=bool), target, "coverage").threshold)
     expected = math.ceil(target * (rows + 1)) / (rows + 1)
     assert target <= expected
     assert np.mean(true) == pytest.approx(expected, abs=4 * np.std(true) / math.sqrt(repetitions))
 
 
 @pytest.mark.parametrize("rule", [
-    fixed_threshold(VALUES, ERRORS, 0.7),
-    fixed_threshold(VALUES, ERRORS, math.inf),
-    target_coverage(VALUES, ERRORS, 0.9, score="margin"),
-    target_risk(VALUES, ERRORS, 0.05),
+    rule_of(VALUES, ERRORS, 0.7, "threshold"),
+    rule_of(VALUES, ERRORS, math.inf, "threshold"),
+    rule_of(VALUES, ERRORS, 0.9, "coverage", score="margin"),
+    rule_of(VALUES, ERRORS, 0.05),
 ], ids=["given", "none answered", "all answered", "no promise"])  # fmt: skip
 def test_a_rule_comes_back_from_json(rule):
-    again = AbstentionRule.from_dict(json.loads(json.dumps(rule.to_dict(), allow_nan=False)))
+    again = load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.")
     assert again == rule
 
 
 def test_a_broken_rule_is_refused():
-    state = fixed_threshold(VALUES, ERRORS, 0.7).to_dict()
+    state = dump(rule_of(VALUES, ERRORS, 0.7, "threshold"))
     for broken in ({**state, "score": "magic"}, {**state, "extra": 1}, {"threshold": 0.5}, {**state, "threshold": "x"}):
-        with pytest.raises(CalibrationError, match="calibrate again"):
-            AbstentionRule.from_dict(broken)
+        with pytest.raises(StoreError, match="calibrate again"):
+            load(Rule, broken, advice="calibrate again.")
 
 
-@pytest.mark.parametrize("name", sorted(RULES))
+@pytest.mark.parametrize("name", ["threshold", "coverage", "risk"])
 def test_what_cannot_be_used_is_refused(name):
-    rule = RULES[name]
+    rule = partial(rule_of, kind=name)
     with pytest.raises(InputError, match="NaN"):
         rule([0.1, np.nan], np.zeros(2, dtype=bool), 0.5)
     with pytest.raises(InputError, match="predicted != label"):
@@ -165,11 +159,11 @@ def test_what_cannot_be_used_is_refused(name):
 @pytest.mark.parametrize("name", ["coverage", "risk"])
 def test_a_target_is_a_share_and_a_score_tells_rows_apart(name):
     with pytest.raises(ConfigurationError, match=r"five percent is 0\.05"):
-        RULES[name](VALUES, ERRORS, 5)
+        rule_of(VALUES, ERRORS, 5, name)
     with pytest.raises(CalibrationError, match="two passes or more"):
-        RULES[name](np.zeros(5), ERRORS, 0.5, score="variance")
+        rule_of(np.zeros(5), ERRORS, 0.5, name, score="variance")
 
 
 def test_a_threshold_that_is_no_number_is_refused():
     with pytest.raises(ConfigurationError, match="nan"):
-        fixed_threshold(VALUES, ERRORS, math.nan)
+        rule_of(VALUES, ERRORS, math.nan, "threshold")

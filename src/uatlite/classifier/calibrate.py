@@ -6,7 +6,7 @@ rule. Another score and label sets need rows of their own: there a third of them
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,8 @@ from uatlite.predictive import PassLogits, Predictive
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, check_calibrator
 from uatlite.trust.distribution import predictive
 from uatlite.trust.label_sets import LabelSets, label_sets
-from uatlite.trust.menu import Menu, risk_menu
-from uatlite.trust.per_class import target_risk_per_class
-from uatlite.trust.promise import FITTING_SHARE, RULES, fitting_rows, target_risk
-from uatlite.trust.rule import RAW_SCORE, SCORES, AbstentionRule, trust
+from uatlite.trust.promise import FITTING_SHARE, Labelled, Wanted, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, SCORES, Menu, Rule, RuleKind, trust
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, Usual, summarise
 from uatlite.values import Floats, check_share
@@ -71,15 +69,22 @@ class CalibrationOptions:
 
     @property
     def _targets(self) -> dict[str, float]:
-        names = {"target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"}
+        names = ("target_risk", "target_coverage", "threshold")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
+    def wanted(self, classes: tuple[str, ...]) -> Wanted:
+        """What shall be promised, for classes of these names."""
+        rule, names = self.rule, classes if self.per_class else None
+        common = Wanted(score=self.rule_score, confidence=self.confidence, classes=names, seed=self.seed)
+        return common if rule is None else replace(common, kind=rule[0], target=rule[1])
+
     @property
-    def rule(self) -> tuple[str, float] | None:
-        """The key in `RULES` and the target, where a rule is asked for."""
-        for name, target in self._targets.items():
-            return name.removeprefix("target_"), target
-        return None
+    def rule(self) -> tuple[RuleKind, float] | None:
+        """The kind of the rule and its target, where one is asked for."""
+        kinds: dict[str, RuleKind] = {
+            "target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"
+        }  # fmt: skip
+        return next(((kinds[name], target) for name, target in self._targets.items()), None)
 
     @property
     def rule_score(self) -> str:
@@ -100,7 +105,7 @@ class Calibration(CalibrationRecord):
     """What a classifier learned from labelled rows."""
 
     calibrator: Calibrator
-    rule: AbstentionRule | None
+    rule: Rule | None
     label_sets: LabelSets | None
     menu: Menu | None = None
     """which risks can be promised; None where the rows are too few"""
@@ -123,18 +128,18 @@ class Calibration(CalibrationRecord):
         return lines if self.second_look is None else [*lines, self.second_look.describe()]
 
     def to_dict(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"label_sets": self.label_sets, "menu": self.menu, "comparison": self.comparison}
-        own["second_look"] = self.second_look
+        own: dict[str, Any] = {"comparison": self.comparison, "second_look": self.second_look}
         parts = {name: None if value is None else value.to_dict() for name, value in own.items()}
+        parts |= {"label_sets": dump(self.label_sets), "menu": dump(self.menu)}
         return super().to_dict() | {"calibrator": dump(self.calibrator, kind=Calibrator)} | parts
 
     @classmethod
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
             "calibrator": load(Calibrator, state["calibrator"], advice="calibrate again."),
-            "rule": AbstentionRule.from_dict(state["rule"]) if state["rule"] else None,
-            "label_sets": LabelSets.from_dict(state["label_sets"]) if state["label_sets"] else None,
-            "menu": Menu.from_dict(state["menu"]) if state.get("menu") else None,
+            "rule": load(Rule | None, state["rule"], advice="calibrate again."),
+            "label_sets": load(LabelSets | None, state["label_sets"], advice="calibrate again."),
+            "menu": load(Menu | None, state.get("menu"), advice="calibrate again."),
             "comparison": Comparison.from_dict(state["comparison"]) if state.get("comparison") else None,
             "second_look": SecondLook.from_dict(state["second_look"]) if state.get("second_look") else None,
         }
@@ -156,7 +161,19 @@ def calibrate(
     found = predictive(outputs, calibrator)
     scope = _scope(learned, options)
     inside = scope.inside if scope is not None and scope.inside is not None else np.ones(len(labels), dtype=np.bool_)
-    rule = _rule(found, labels, fitting, deciding, inside, options, classes)
+    # Rows that fitted the calibrator do not decide, but they may say where the search starts.
+    decision = decide(
+        Labelled(
+            {score: trust(score, found) for score in (RAW_SCORE, options.rule_score)},
+            found.predicted != labels,
+            kind=found.predicted,
+        ),
+        options.wanted(classes),
+        inside=inside,
+        fitting=None if (fitting & deciding).any() else fitting,
+        menu=True,
+    )
+    rule = decision.rule
     return Calibration(
         settings=learned.settings,
         model_hash=model_hash,
@@ -174,7 +191,7 @@ def calibrate(
         figures=_figures(outputs, found, calibrator, labels, fitting, deciding, options.seed),
         spending=learned.spending,
         scope=scope,
-        menu=_menu(found, labels, inside, options),
+        menu=decision.menu,
         comparison=_comparison(learned, calibrator, labels, options.seed),
     )
 
@@ -205,12 +222,12 @@ def _fit(name: str, outputs: PassLogits, labels: NDArray[np.int64], fitting: NDA
 
 def _shift(
     found: Predictive,
-    rule: AbstentionRule | None,
+    rule: Rule | None,
     inside: NDArray[np.bool_],
     options: CalibrationOptions,
     classes: tuple[str, ...],
 ) -> ShiftReference:
-    answers = None if rule is None else rule.answers(trust(rule.score, found), found.predicted) & inside
+    answers = None if rule is None else rule.reports(trust(rule.score, found), kind=found.predicted) & inside
     usual = Usual.of(found.confidence, found.predicted, answers, classes)
     scores, name = trust(options.rule_score, found), options.rule_score
     return summarise(scores, score=name, false_alarm=options.false_alarm, usual=usual)
@@ -221,54 +238,6 @@ def _scope(learned: Learned, options: CalibrationOptions) -> Scope | None:
     if outputs.logits.shape[1] < REFERENCE_ROWS:
         return None
     return fit_scope(learned.reference, outputs.representations, outputs.mean_logits, false_alarm=options.false_alarm)
-
-
-def _rule(
-    found: Predictive,
-    labels: NDArray[np.int64],
-    fitting: NDArray[np.bool_],
-    deciding: NDArray[np.bool_],
-    inside: NDArray[np.bool_],
-    options: CalibrationOptions,
-    classes: tuple[str, ...],
-) -> AbstentionRule | None:
-    """The rule asked for. Rows out of scope are abstained on, so no answer among them counts for a risk."""
-    if options.rule is None:
-        return None
-    (kind, target), score = options.rule, options.rule_score
-    scores, errors = trust(score, found), found.predicted != labels
-    arguments: dict[str, Any] = {"score": score, "confidence": options.confidence}
-    if kind != "risk":
-        ranked = np.where(inside, scores, scores.min() - 1)
-        return RULES[kind](ranked[deciding], errors[deciding], target, **arguments)
-    # Rows that fitted the calibrator do not decide, but they may say where the search starts.
-    starting = None if (fitting & deciding).any() else fitting & inside
-    deciding = deciding & inside
-    arguments |= {"reference": None if starting is None else scores[starting], "seed": options.seed}
-    if not options.per_class:
-        return target_risk(scores[deciding], errors[deciding], target, **arguments)
-    return target_risk_per_class(
-        scores[deciding],
-        errors[deciding],
-        found.predicted[deciding],
-        target,
-        classes=classes,
-        reference_predicted=None if starting is None else found.predicted[starting],
-        **arguments,
-    )
-
-
-def _menu(
-    found: Predictive,
-    labels: NDArray[np.int64],
-    inside: NDArray[np.bool_],
-    options: CalibrationOptions,
-) -> Menu | None:
-    """The risks that can be promised by the raw score of all rows; None where their labels fitted it."""
-    if inside.sum() < REFERENCE_ROWS:
-        return None
-    scores, errors = trust(RAW_SCORE, found)[inside], (found.predicted != labels)[inside]
-    return risk_menu(scores, errors, score=RAW_SCORE, confidence=options.confidence, seed=options.seed)
 
 
 def _figures(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import LOG_ODDS, Predictions, Rule, Wording
+from uatlite.classifier.predictions import LOG_ODDS, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, MISSED, NO_PROMISE
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
@@ -24,6 +24,7 @@ from uatlite.errors import InputError
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import text_fault
 from uatlite.trust.answers import AnswerCalibrator
+from uatlite.trust.rule import Rule
 from uatlite.values import Floats, Kind, Marks, Text, Words, strings
 
 
@@ -87,7 +88,7 @@ class EntityPredictions(Predictions):
         """(texts,): True where the rule for recall does not answer a text, as an entity may be missed in it."""
         if self.recall_rule is None:
             return np.zeros(len(self), dtype=np.bool_)
-        return ~self.recall_rule.answers_texts(recall_scores(self.decoded))  # type: ignore[union-attr]
+        return ~self.recall_rule.reports(recall_scores(self.decoded))
 
     @cached_property
     def entities(self) -> list[tuple[FoundEntity, ...]]:
@@ -146,7 +147,7 @@ class EntityPredictions(Predictions):
     def _reported_by(self, rule: Rule | None) -> Marks:
         if rule is None:
             return np.ones(len(self.answers), dtype=np.bool_)
-        return rule.reports(self.scores(rule.score), self.answers.text)  # type: ignore[union-attr]
+        return rule.reports(self.scores(rule.score), self.answers.text)
 
     def _cases(self) -> dict[str, Marks]:
         """An entity is withheld, or one may be missed."""

@@ -119,13 +119,14 @@ class CalibrationRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """All but the arrays, as plain JSON values."""
-        parts: dict[str, Any] = {"rule": self.rule, "shift": self.shift, "scope": self.scope, "figures": self.figures}
+        parts: dict[str, Any] = {"shift": self.shift, "scope": self.scope, "figures": self.figures}
         return {
             "model_hash": self.model_hash,
             "settings": self.settings.to_dict(),
             "classes": list(self.classes),
             "rows": self.rows,
             "calibrator": dump(self.calibrator),
+            "rule": dump(self.rule),
             **{name: None if value is None else value.to_dict() for name, value in parts.items()},
             "spending": list(self.spending),
         }

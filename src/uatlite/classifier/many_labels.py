@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import LOG_ODDS, Predictions, Rule, Wording
+from uatlite.classifier.predictions import LOG_ODDS, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, Runtime
@@ -15,6 +15,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.trust.rule import Rule
 from uatlite.values import Floats, Kind, Marks, Text
 
 EVEN = 0.5
@@ -122,7 +123,7 @@ class LabelPredictions(Predictions):
     def _reported_by(self, rule: Rule | None) -> Marks:
         if rule is None:
             return self.sure > EVEN
-        return rule.reports(self.scores(rule.score), self.answers.text)  # type: ignore[union-attr]
+        return rule.reports(self.scores(rule.score), self.answers.text)
 
     def _cases(self) -> dict[str, Marks]:
         """No label is reported and one is in doubt."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.predictions import MEASURES, Predictions, Rule, Wording
+from uatlite.classifier.predictions import MEASURES, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, Runtime
@@ -20,7 +20,7 @@ from uatlite.text.labels import option_names
 from uatlite.trust.answers import Answers
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
-from uatlite.trust.rule import AbstentionRule, trust
+from uatlite.trust.rule import Rule, trust
 from uatlite.values import Choices, Floats, Kind, Marks, Text
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ class ClassPredictions(Predictions, Predictive):
     def _reported_by(self, rule: Rule | None) -> Marks:
         if rule is None:
             return np.ones(len(self), dtype=np.bool_)
-        assert isinstance(rule, AbstentionRule)
-        return rule.answers(self.scores(rule.score), self.predicted)
+        return rule.reports(self.scores(rule.score), kind=self.predicted)
 
     def _cases(self) -> dict[str, Marks]:
         assert self.rule is not None
@@ -125,9 +124,8 @@ class ClassPredictions(Predictions, Predictive):
 
     def _above(self) -> Floats:
         rule = self.rule
-        assert isinstance(rule, AbstentionRule)
-        thresholds = rule.threshold if rule.thresholds is None else np.array(rule.thresholds)[self.predicted]
-        return np.asarray(self.scores(rule.score) - thresholds)
+        assert rule is not None
+        return np.asarray(self.scores(rule.score) - rule.thresholds(self.predicted))
 
     def _columns(self) -> dict[str, Any]:
         columns: dict[str, Any] = {"label": self.labels, **{name: getattr(self, name) for name in MEASURES}}

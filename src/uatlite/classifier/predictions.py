@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from uatlite.classifier.reasons import first_reason, sentence
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
-from uatlite.trust.grouped import GroupedRule
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.rule import Rule
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Floats, Integers, Marks, Text, Words, strings
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
     from uatlite.classifier.calibrate import Calibration
     from uatlite.classifier.several import AnswerCalibration
-
-Rule = AbstentionRule | GroupedRule
 
 MEASURES = (
     "confidence", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance"

@@ -15,11 +15,11 @@ from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.predictive import PassLogits
+from uatlite.trust.binomial import RiskInterval, Verdict, risk_interval
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import predictive
-from uatlite.trust.promise import fitting_rows, target_risk
-from uatlite.trust.risk_interval import RiskInterval, Verdict, risk_interval
-from uatlite.trust.rule import RAW_SCORE, AbstentionRule, trust
+from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, Rule, trust
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Integers, Marks, Text
 
@@ -66,7 +66,7 @@ class LabelledNow:
 class Recheck:
     """The promise, and the risk of the answers now: of all answers, or of each class that has a promise of its own."""
 
-    rule: AbstentionRule
+    rule: Rule
     target: float
     now: tuple[tuple[str, RiskInterval], ...]
     """what the answers are called, and their risk"""
@@ -88,7 +88,7 @@ class Recheck:
     def describe(self) -> list[str]:
         """Before, now, and the verdict, a sentence each."""
         rule = self.rule
-        before = f"{rule.errors} of {rule.answered} answers were wrong, {rule.coverage:.1%} of rows were answered"
+        before = f"{rule.errors} of {rule.reported} answers were wrong, {rule.coverage:.1%} of rows were answered"
         lines = [f"Promised: at most {self.target:.2%} of the answers are wrong (at calibration {before})."]
         covered = "" if self.coverage is None else f"; {self.coverage:.1%} of rows are answered"
         lines += [f"Now{name}: {interval.describe()}{covered}." for name, interval in self.now]
@@ -120,7 +120,7 @@ def read_now(
     return LabelledNow(predictor.predictions(texts, outputs), outputs, columns, drawn)
 
 
-def recheck(now: LabelledNow, rule: AbstentionRule, *, target: float | None = None) -> Recheck:
+def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Recheck:
     """The risk of the answers now, with the confidence of the rule, against its target or another one."""
     asked = rule.target if target is None and rule.kind == "risk" else target
     if asked is None:
@@ -135,9 +135,9 @@ def recheck(now: LabelledNow, rule: AbstentionRule, *, target: float | None = No
             "DIR --use 1) and update it with a higher risk: --update --target-risk."
         )
     kinds = [("", answered)]
-    if rule.per_class is not None:
-        columns = [column for column, one in enumerate(rule.per_class) if one.promised]
-        kinds = [(f", {rule.per_class[c].name}", answered & (now.predictions.predicted == c)) for c in columns]
+    if rule.per_kind is not None:
+        columns = [column for column, one in enumerate(rule.per_kind) if one.promised]
+        kinds = [(f", {rule.per_kind[c].name}", answered & (now.predictions.predicted == c)) for c in columns]
     confidence = 1.0 - (1.0 - rule.confidence) / max(len(kinds), 1)
     parts = tuple((name, _interval(now, of, confidence)) for name, of in kinds if of.any())
     share = float(answered.mean()) if now.inclusion is None else None
@@ -163,7 +163,7 @@ def update(
     compared later to tell a shift; without them the scores of the old rows say where to start.
     """
     old = calibration.rule
-    if old is None or old.kind != "risk" or old.target is None or old.per_class is not None:
+    if old is None or old.kind != "risk" or old.target is None or old.per_kind is not None:
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
         old = replace(old, target=target)
@@ -200,7 +200,7 @@ def update(
     )
 
 
-def _split(now: LabelledNow, rule: AbstentionRule, seed: int) -> tuple[Marks, Marks]:
+def _split(now: LabelledNow, rule: Rule, seed: int) -> tuple[Marks, Marks]:
     """Which rows fit and which decide. All that were drawn at random decide where nothing fitted is at stake."""
     everything = np.ones(len(now.labels), dtype=np.bool_)
     deciding = now.drawn.copy()
@@ -213,14 +213,14 @@ def _split(now: LabelledNow, rule: AbstentionRule, seed: int) -> tuple[Marks, Ma
 
 
 def renewed_rule(
-    old: AbstentionRule,
+    old: Rule,
     scores: Floats,
     wrong: Marks,
     *,
     answers_only: bool,
     reference: Floats | None = None,
     seed: int = 0,
-) -> AbstentionRule:
+) -> Rule:
     """The rule for the old target, decided by new rows: scores (rows,) and errors (rows,) of a plain sample.
 
     `reference` (others,) are scores of other rows, old ones or unlabelled new ones: they say where the search starts.
@@ -233,9 +233,12 @@ def renewed_rule(
         reference = reference[reference > old.threshold]
     if reference is not None and not len(reference):
         reference = None
-    rule = target_risk(
-        scores, wrong, old.target, score=old.score, confidence=old.confidence, reference=reference, seed=seed
-    )
+    rule = decide(
+        Labelled({old.score: scores}, wrong),
+        Wanted(kind="risk", target=old.target, score=old.score, confidence=old.confidence, seed=seed),
+        reference=None if reference is None else Labelled({old.score: reference}),
+    ).rule
+    assert rule is not None
     return replace(rule, threshold=max(rule.threshold, old.threshold)) if answers_only else rule
 
 

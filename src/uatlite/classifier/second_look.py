@@ -99,7 +99,7 @@ def learn_second_look(
     doubted = np.zeros(len(labels), dtype=np.bool_)
     if rule is not None:
         said = predictive(learned.outputs, calibration.calibrator)
-        doubted |= ~rule.answers(trust(rule.score, said), said.predicted)
+        doubted |= ~rule.reports(trust(rule.score, said), kind=said.predicted)
     if calibration.scope is not None and calibration.scope.inside is not None:
         doubted |= ~calibration.scope.inside
     if doubted.sum() < FEWEST_ROWS or len(np.unique(labels[doubted])) < 2:

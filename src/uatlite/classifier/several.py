@@ -7,7 +7,6 @@ The raw score, the log-odds that the model gives, is fitted on no row, so that a
 `confidence` a third of the texts fits the calibrator and the others decide.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -20,11 +19,10 @@ from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.learn import Learned
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.codec import dump, load
-from uatlite.errors import CalibrationError, ConfigurationError, check_choice
-from uatlite.trust.answers import AnswerCalibrator, Answers, TextScores
-from uatlite.trust.grouped import GroupedRule, grouped_risk, ratio_interval
-from uatlite.trust.menu import GroupedMenu, grouped_menu
-from uatlite.trust.promise import fitting_rows
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
+from uatlite.trust.rule import Menu, Rule
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference, summarise
 from uatlite.values import Floats, Integers, check_share
@@ -64,11 +62,12 @@ class AnswerOptions:
             )
 
     @property
-    def promise(self) -> tuple[str, float] | None:
-        """The kind of the rule and its target, where one is asked for."""
+    def wanted(self) -> Wanted:
+        """What shall be promised."""
+        common = Wanted(score=self.score, confidence=self.confidence, seed=self.seed)
         if self.target_precision is not None:
-            return "precision", 1.0 - self.target_precision
-        return None if self.target_wrong is None else ("per-text", self.target_wrong)
+            return replace(common, kind="precision", target=1.0 - self.target_precision)
+        return common if self.target_wrong is None else replace(common, kind="per-text", target=self.target_wrong)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,16 +77,16 @@ class AnswerCalibration(CalibrationRecord):
     label_sets: ClassVar[None] = None
     second_look: ClassVar[None] = None
     calibrator: AnswerCalibrator | EntityCalibrator
-    rule: GroupedRule | None
-    menu: GroupedMenu | None = None
+    rule: Rule | None
+    menu: Menu | None = None
     """None where it was not asked for, or the texts or their answers are too few"""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """what else the product needs, as plain JSON values"""
 
     @property
-    def rules(self) -> tuple[GroupedRule, ...]:
-        recall = self.extra.get("recall")
-        return (*super().rules, *(() if recall is None else (GroupedRule.from_dict(recall),)))
+    def rules(self) -> tuple[Rule, ...]:
+        recall = load(Rule | None, self.extra.get("recall"), advice="calibrate again.")
+        return super().rules if recall is None else (*super().rules, recall)
 
     def _promises(self) -> list[str]:
         return [rule.describe() for rule in self.rules]
@@ -95,7 +94,7 @@ class AnswerCalibration(CalibrationRecord):
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
             "calibrator": dump(self.calibrator, kind=AnswerCalibrator | EntityCalibrator),
-            "menu": None if self.menu is None else self.menu.to_dict(),
+            "menu": dump(self.menu),
             "extra": dict(self.extra),
         }
 
@@ -103,8 +102,8 @@ class AnswerCalibration(CalibrationRecord):
     def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
         return {
             "calibrator": load(AnswerCalibrator | EntityCalibrator, state["calibrator"], advice="calibrate again."),
-            "rule": GroupedRule.from_dict(state["rule"]) if state["rule"] else None,
-            "menu": GroupedMenu.from_dict(state["menu"]) if state.get("menu") else None,
+            "rule": load(Rule | None, state["rule"], advice="calibrate again."),
+            "menu": load(Menu | None, state.get("menu"), advice="calibrate again."),
             "extra": state["extra"],
         }
 
@@ -131,61 +130,32 @@ def calibrate_answers(
     reported, and `covered` is what they are called. Without them it is the share of answers.
     """
     texts = answers.texts
-    split = options.promise is not None and options.score == CONFIDENCE
-    fitting = fitting_rows(texts, options.seed) if split else np.ones(texts, dtype=np.bool_)
+    splits = options.wanted.kind is not None and options.score == CONFIDENCE
+    fitting = fitting_rows(texts, options.seed) if splits else np.ones(texts, dtype=np.bool_)
     calibrator = AnswerCalibrator.fit(answers.of_texts(fitting), right[fitting[answers.text]])
     scope = _scope(learned, texts, options)
-    inside = scope.inside if scope is not None and scope.inside is not None else np.ones(texts, dtype=np.bool_)
-    rule = _rule(answers, right, calibrator, fitting if split else None, inside, options, least)
-    menu = _menu(answers, right, inside, options, least)
-
-    def finished(rule: GroupedRule, score: str, decides: NDArray[np.bool_]) -> GroupedRule:
-        """The rule, never below `least`, with its coverage of gold answers where they are known."""
-        rule = replace(rule, threshold=max(rule.threshold, lowest_score(score, least)))
-        scores = answer_scores(score, answers, calibrator)
-        return rule if gold is None else with_coverage(rule, answers, scores, right, decides, gold, covered)
-
-    if rule is not None:
-        rule = finished(rule, options.score, inside & ~fitting if split else inside)
-    if menu is not None:
-        menu = menu.with_rules(lambda promised: finished(promised, LOG_ODDS, inside))
+    scores = {LOG_ODDS: answers.log_odds, CONFIDENCE: calibrator.confidence(answers)}
+    decision = decide(
+        Labelled(scores, ~right, answers.text, texts, least=least, gold=gold, covered=covered),
+        options.wanted,
+        inside=None if scope is None else scope.inside,
+        # Texts that fitted the calibrator do not decide, but say where the search starts.
+        fitting=fitting if splits else None,
+        menu=options.menu,
+    )
     return AnswerCalibration(
         settings=learned.settings,
         model_hash=model_hash,
         classes=classes,
         rows=texts,
         calibrator=calibrator,
-        rule=rule,
-        menu=menu,
+        rule=decision.rule,
+        menu=decision.menu,
         shift=_shift(answers, options),
         scope=scope,
         spending=learned.spending,
         extra={} if extra is None else extra,
     )
-
-
-def answer_scores(score: str, answers: Answers, calibrator: AnswerCalibrator) -> Floats:
-    """What ranks answers, (answers,)."""
-    return answers.log_odds if score == LOG_ODDS else calibrator.confidence(answers)
-
-
-def with_coverage(
-    rule: GroupedRule,
-    answers: Answers,
-    scores: Floats,
-    right: NDArray[np.bool_],
-    texts: NDArray[np.bool_],
-    gold: Integers,
-    covered: str,
-) -> GroupedRule:
-    """The rule with its coverage of gold answers, (texts,), among the chosen texts, (texts,) bool."""
-    said = rule.reports(scores, answers.text) & right
-    found = np.bincount(answers.text[said], minlength=answers.texts)[texts].astype(np.float64)
-    wanted = gold[texts].astype(np.float64)
-    if not wanted.sum():
-        return rule
-    share, interval = found.sum() / wanted.sum(), ratio_interval(found, wanted, rule.confidence)
-    return replace(rule, coverage=float(share), coverage_interval=interval, covered=covered)
 
 
 def top_log_odds(answers: Answers) -> Floats:
@@ -207,64 +177,3 @@ def _shift(answers: Answers, options: AnswerOptions) -> ShiftReference | None:
     if answers.texts < REFERENCE_ROWS:
         return None
     return summarise(top_log_odds(answers), score=TOP_LOG_ODDS, false_alarm=options.false_alarm)
-
-
-def _rule(
-    answers: Answers,
-    right: NDArray[np.bool_],
-    calibrator: AnswerCalibrator,
-    fitting: NDArray[np.bool_] | None,
-    inside: NDArray[np.bool_],
-    options: AnswerOptions,
-    least: float,
-) -> GroupedRule | None:
-    """The rule asked for. Texts out of scope are abstained on, so no answer among them counts."""
-    if options.promise is None:
-        return None
-    kind, target = options.promise
-    scores = answer_scores(options.score, answers, calibrator)
-    floor = lowest_score(options.score, least)
-    chosen, wrong = _likely(scores, answers, right, inside if fitting is None else inside & ~fitting, floor)
-    return grouped_risk(
-        chosen.scores,
-        wrong,
-        chosen.text,
-        chosen.texts,
-        target,
-        kind=kind,
-        confidence=options.confidence,
-        # Texts that fitted the calibrator do not decide, but say where the search starts.
-        reference=None if fitting is None else _likely(scores, answers, right, fitting & inside, floor)[0],
-        score=options.score,
-        seed=options.seed,
-    )
-
-
-def _menu(
-    answers: Answers, right: NDArray[np.bool_], inside: NDArray[np.bool_], options: AnswerOptions, least: float
-) -> GroupedMenu | None:
-    """The risks that can be promised by the raw score, which no text has fitted, so that all in scope decide."""
-    if not options.menu or inside.sum() < REFERENCE_ROWS:
-        return None
-    chosen, wrong = _likely(answers.log_odds, answers, right, inside, lowest_score(LOG_ODDS, least))
-    arguments: dict[str, Any] = {"score": LOG_ODDS, "confidence": options.confidence, "seed": options.seed}
-    try:
-        return grouped_menu(chosen.scores, wrong, chosen.text, chosen.texts, **arguments)
-    except CalibrationError:  # too few answers
-        return None
-
-
-def _likely(
-    scores: Floats, answers: Answers, right: NDArray[np.bool_], texts: NDArray[np.bool_], floor: float
-) -> tuple[TextScores, NDArray[np.bool_]]:
-    """The answers of the chosen texts, (texts,) bool, whose score is above a floor, and which of them are wrong."""
-    likely = scores > floor
-    whole = TextScores(scores[likely], answers.text[likely], answers.texts)
-    return whole.of_texts(texts), ~right[likely][texts[whole.text]]
-
-
-def lowest_score(score: str, least: float) -> float:
-    """The score of an answer of this probability."""
-    if score == CONFIDENCE:
-        return least
-    return math.log(least / (1.0 - least)) if least > 0.0 else -math.inf

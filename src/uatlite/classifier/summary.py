@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.reasons import DISAGREE, NO_PROMISE, OUT_OF_SCOPE
-from uatlite.trust.rule import AbstentionRule
 from uatlite.values import WordAttribution
 
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ class Comparison:
         """None where there is no rule to abstain by."""
         among, row = prediction.among, prediction.row
         assert isinstance(among, ClassPredictions)
-        if not isinstance(rule := among.rule, AbstentionRule):
+        if (rule := among.rule) is None:
             return None
-        threshold = rule.threshold if rule.thresholds is None else rule.thresholds[int(among.predicted[row])]
+        threshold = float(rule.thresholds(among.predicted[[row]]).item())
         return cls(rule.score, float(among.scores(rule.score)[row]), threshold)
 
     def to_dict(self) -> dict[str, Any]:
@@ -118,11 +117,11 @@ def _decision(prediction: Prediction) -> str:
     compared, rule, reason = Comparison.of(prediction), prediction.among.rule, prediction.reason
     outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if reason == OUT_OF_SCOPE else ""
     unlike = "unlike the calibration texts, so both label and confidence mean little"
-    if compared is None or not isinstance(rule, AbstentionRule):
+    if compared is None or rule is None:
         return f"It has no rule to abstain by{f', but {outside}, {unlike}' if outside else ''}."
     if outside:
         return f"It abstains: {outside}, {unlike}."
-    every = f"every text{' with this label' if rule.per_class else ''}"
+    every = f"every text{' with this label' if rule.per_kind else ''}"
     if reason == NO_PROMISE:
         return f"It abstains, as on {every}: the calibration rows can promise nothing."
     if compared.threshold == -math.inf:

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, cast
 
-import numpy as np
-
 from uatlite.classifier.entities import ENTITIES, EntityCalibrator, EntityPredictions
 from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.predictions import LOG_ODDS
@@ -16,12 +14,11 @@ from uatlite.classifier.several import TOP_LOG_ODDS, AnswerOptions, calibrate_an
 from uatlite.classifier.tagged_rows import Matches, check_rows
 from uatlite.classifier.tags import check_strategy
 from uatlite.classifier.token_run import entity_answers, missed_answers, recall_scores, text_log_odds
-from uatlite.trust.answers import AnswerCalibrator, Answers
-from uatlite.trust.grouped import PILOT_TEXTS, GroupedRule, grouped_recall
-from uatlite.trust.promise import pilot_rows
-from uatlite.trust.scope import Scope
+from uatlite.codec import dump
+from uatlite.trust.answers import AnswerCalibrator
+from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
-from uatlite.values import Floats, check_share
+from uatlite.values import check_share
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_explanation import EntityExplanation
@@ -117,8 +114,15 @@ class UncertaintyTagger(Product[EntityPredictions]):
         scores = text_log_odds(outputs.decoded, answers)
         recall = None
         if target_recall is not None:
-            shares = recall_scores(outputs.decoded)
-            recall = _recall_rule(shares, answers, matches, calibration.scope, target_recall, options)
+            rows = Labelled(
+                {SHARE_FOUND: recall_scores(outputs.decoded)},
+                gold=matches.gold,
+                missed=matches.missed,
+                answers=answers.counts,
+            )
+            wanted = replace(options.wanted, kind="recall", target=1.0 - target_recall, score=SHARE_FOUND)
+            inside = None if calibration.scope is None else calibration.scope.inside
+            recall = decide(rows, wanted, inside=inside).rule
         enough = len(checked) >= REFERENCE_ROWS
         self.calibration_ = replace(
             calibration,
@@ -127,7 +131,7 @@ class UncertaintyTagger(Product[EntityPredictions]):
                 cast(AnswerCalibrator, calibration.calibrator),
                 AnswerCalibrator.fit(missed_answers(outputs.decoded), matches.missed > 0),
             ),
-            extra={} if recall is None else {RECALL: recall.to_dict()},
+            extra={} if recall is None else {RECALL: dump(recall)},
         )
         for rule in (self.calibration_.rule, recall):
             if rule is not None and not rule.promised:
@@ -144,26 +148,3 @@ class UncertaintyTagger(Product[EntityPredictions]):
 
         (checked,) = ENTITIES.texts([text], self.class_names)
         return explain_entity(self.predictor(), checked, entity)
-
-
-def _recall_rule(
-    scores: Floats, answers: Answers, matches: Matches, scope: Scope | None, target: float, options: AnswerOptions
-) -> GroupedRule:
-    """The rule by which texts are answered; the search is planned on a tenth of the texts, which do not decide.
-
-    Texts without entities have nothing to find, so the plan counts a text by its entities.
-    """
-    aside = pilot_rows(len(scores), options.seed, PILOT_TEXTS)
-    inside = np.ones(len(scores), dtype=np.bool_) if scope is None or scope.inside is None else scope.inside
-    deciding, found = ~aside & inside, answers.counts[aside]
-    return grouped_recall(
-        scores[deciding],
-        matches.missed[deciding],
-        matches.gold[deciding],
-        target,
-        score=SHARE_FOUND,
-        confidence=options.confidence,
-        most=max(1, int(np.quantile(found, 0.99))),
-        reference=np.repeat(scores[aside], np.maximum(found, 1) if not found.any() else found),
-        seed=options.seed,
-    )

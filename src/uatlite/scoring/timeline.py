@@ -14,7 +14,7 @@ import numpy as np
 
 from uatlite.errors import InputError
 from uatlite.scoring.scored_rows import ScoredRow
-from uatlite.trust.menu import exact_interval
+from uatlite.trust.binomial import clopper_pearson
 from uatlite.values import Floats
 
 HOURS = 14 * 24
@@ -129,7 +129,7 @@ def share(count: int, rows: int) -> Share:
     """A share with its exact interval (Clopper and Pearson)."""
     if not rows:
         return Share(0.0, 0.0, 1.0, 0)
-    low, high = exact_interval(count, rows, CONFIDENCE)
+    low, high = clopper_pearson(count, rows, CONFIDENCE)
     return Share(count / rows, float(low), float(high), rows)
 
 

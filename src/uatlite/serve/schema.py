@@ -13,10 +13,9 @@ from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.reasons import REASONS, sentence
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT
+from uatlite.trust import rule as rules
 from uatlite.trust.answers import AnswerCalibrator
-from uatlite.trust.grouped import GroupedRule
-from uatlite.trust.menu import GroupedMenu, Menu, RiskLine
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.rule import Menu, RiskLine
 from uatlite.trust.shift import ShiftReport
 from uatlite.values import Choices, Kind, Text, Words
 
@@ -278,11 +277,10 @@ class Rule(BaseModel):
     promise: str
 
     @classmethod
-    def of(cls, rule: AbstentionRule | GroupedRule) -> Self:
+    def of(cls, rule: rules.Rule) -> Self:
         """The JSON of a rule."""
-        most = rule.most if isinstance(rule, GroupedRule) else None
         return cls(
-            score=rule.score, threshold=rule.threshold, most=most, promised=rule.promised, promise=rule.describe()
+            score=rule.score, threshold=rule.threshold, most=rule.most, promised=rule.promised, promise=rule.describe()
         )
 
 
@@ -296,10 +294,10 @@ class TargetRisk(BaseModel):
     rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
 
     @classmethod
-    def of(cls, line: RiskLine[Any]) -> Self:
+    def of(cls, line: RiskLine) -> Self:
         """The JSON of a line of the menu."""
         promised = {name: getattr(line.rule, name, None) for name in ("threshold", "coverage", "coverage_interval")}
-        return cls(target=line.target, rows_needed=line.rows_needed, **promised)
+        return cls(target=line.target, rows_needed=line.texts_needed, **promised)
 
 
 class RiskMenu(BaseModel):
@@ -316,14 +314,14 @@ class RiskMenu(BaseModel):
     high: list[float]
 
     @classmethod
-    def of(cls, menu: Menu | GroupedMenu) -> Self:
+    def of(cls, menu: Menu) -> Self:
         """The JSON of a menu; that of several answers a text has no curve."""
-        curve = menu.curve if isinstance(menu, Menu) else None
+        curve = menu.curve
         points = {"threshold": "thresholds", "coverage": "coverages", "risk": "risks", "low": "low", "high": "high"}
         return cls(
             score=menu.score,
             confidence=menu.confidence,
-            rows=menu.rows,
+            rows=menu.texts,
             lines=[TargetRisk.of(line) for line in menu.lines],
             **{name: list(getattr(curve, points[name], ())) for name in points},
         )

@@ -6,7 +6,6 @@ is right; kinds of answers (entity types, labels) share what they have too few r
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT, widened
 from uatlite.trust.shrinkage import Rows, Shrunk, losses
-from uatlite.values import Floats, Integers, check_array, check_scores
+from uatlite.values import Floats, Integers, check_array, check_marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,44 +74,6 @@ class Answers:
         arrays = {name: getattr(self, name) for name in ("kind", "log_odds", "variance", "features")}
         taken: dict[str, Any] = {name: values if values is None else values[kept] for name, values in arrays.items()}
         return replace(self, text=text, texts=len(rows), **taken), kept
-
-
-@dataclass(frozen=True, eq=False)
-class TextScores:
-    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts.
-
-    `chances` (answers,) are the probabilities that each is wrong to plan with, where they are known.
-    """
-
-    scores: Floats
-    text: Integers
-    texts: int
-    chances: Floats | None = None
-
-    def __post_init__(self) -> None:
-        check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
-
-    def of_texts(self, chosen: NDArray[np.bool_]) -> "TextScores":
-        """The answers of the chosen texts, (texts,) bool, which are numbered anew."""
-        kept = chosen[self.text]
-        chances = None if self.chances is None else self.chances[kept]
-        return TextScores(self.scores[kept], (np.cumsum(chosen) - 1)[self.text[kept]], int(chosen.sum()), chances)
-
-    @cached_property
-    def ranks(self) -> Integers:
-        """The rank of each answer within its text, (answers,): 0 for the surest; the first of equals comes first."""
-        order = np.lexsort((-self.scores, self.text))
-        of_text = self.text[order]
-        found = np.empty(len(order), dtype=np.int64)
-        found[order] = np.arange(len(order)) - np.searchsorted(of_text, of_text, side="left")
-        return found
-
-    def tally(self, threshold: float, most: int, weights: NDArray[np.bool_] | None = None) -> Floats:
-        """(texts,): how many answers each text reports, or how many of those with a weight."""
-        shown = (self.scores > threshold) & (self.ranks < most)
-        if weights is not None:
-            shown &= weights
-        return np.bincount(self.text[shown], minlength=self.texts).astype(np.float64)
 
 
 def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
@@ -178,7 +139,7 @@ class AnswerCalibrator:
     @classmethod
     def fit(cls, answers: Answers, right: ArrayLike) -> Self:
         """Learn from the answers of labelled texts, and whether each is right, (answers,) bool."""
-        y = check_right(right, len(answers))
+        y = check_marks("right", right, len(answers))
         kinds = int(answers.kind.max(initial=-1)) + 1
         centre, scale = feature_scale(answers)
         widening = best_widening(answers, y)
@@ -235,16 +196,6 @@ class AnswerCalibrator:
 def own_last(values: Floats) -> Floats:
     """The parameters of kinds with an entry for unseen kinds, which never use it."""
     return np.append(values, 0.0)
-
-
-def check_right(right: ArrayLike, answers: int) -> NDArray[np.bool_]:
-    """Whether each answer is right, (answers,) bool."""
-    given = np.asarray(right)
-    if given.dtype != np.bool_ or given.shape != (answers,):
-        raise InputError(
-            f"right has type {given.dtype} and shape {given.shape}; allowed is bool and ({answers},), one for each."
-        )
-    return given
 
 
 def columns_of(answers: Answers) -> Floats:

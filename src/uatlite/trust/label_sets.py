@@ -2,17 +2,21 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.trust.rule import StoredDecision, conformal_rank
 from uatlite.values import Marks, check_labels, check_probabilities, check_share
 
 
+def conformal_rank(share: float, rows: int) -> int:
+    """ceil(share·(rows+1)): of `rows` exchangeable values and a new one, the new one is among this many smallest (or
+    largest) with probability `share` or more. Above `rows` no value of the sample will do."""
+    return math.ceil(share * (rows + 1) - 1e-9)  # 0.29·100 is 29 and not 28.999999999999996
+
+
 @dataclass(frozen=True, kw_only=True)
-class LabelSets(StoredDecision):
+class LabelSets:
     """Sets of labels that contain the true one with probability `coverage` or more, averaged over rows.
 
     A label is in the set where 1 - p is at most `threshold` (LAC, Sadinle et al., 2019: the smallest sets on average);
@@ -21,7 +25,6 @@ class LabelSets(StoredDecision):
     an abstention.
     """
 
-    stored_name: ClassVar[str] = "label sets"
     coverage: float
     threshold: float
     rows: int

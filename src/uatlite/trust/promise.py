@@ -1,282 +1,36 @@
-"""The rule for a target risk and its guarantee; the split into rows that fit and rows that decide; all rules by name.
+"""Promises: from labelled texts, those of them in scope, and what is wanted, to a rule and a menu.
 
-The guarantee comes from exact binomial tests of thresholds in an order that is fixed beforehand. It is about new rows,
-so the rows that decide must not have fitted anything that the rule is about: `fitting_rows` divides them. A score that
-was fitted on no label, such as the model's own margin, lets all rows decide.
+A promise is about new texts, so the texts that decide must not have fitted anything that it is about. `fitting_rows`
+divides them; a score that was fitted on no label, such as the model's own margin, lets all texts decide.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
-from uatlite.errors import InputError
-from uatlite.trust.rule import (
-    AbstentionRule,
-    allowed_errors,
-    check_rows,
-    check_target,
-    fixed_threshold,
-    rule_at,
-    target_coverage,
-)
-from uatlite.values import Floats, check_scores
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
+from uatlite.trust.answers import check_texts
+from uatlite.trust.bets import PILOT_TEXTS, learned_chances
+from uatlite.trust.binomial import PILOT_ROWS, risk_upper_bound, rule_at
+from uatlite.trust.label_sets import conformal_rank
+from uatlite.trust.menu import promise, risk_curve, risk_menu
+from uatlite.trust.planners import RecallPlanner, RowsPlanner, TextsPlanner, most_answers, ratio_interval
+from uatlite.trust.rule import ONE_ANSWER, SCORES, KindPromise, Menu, Rule, RuleKind
+from uatlite.trust.search import TextScores, pilot_rows, searched
+from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores, check_share
 
-STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
-"""Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
-answers enough to bear a few errors; the ones above it are for targets that half of the rows cannot meet."""
-
-START_ERRORS, NEAR = 1, 0.8
-"""The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
-near the next start, at this part of its share, the first is left out and its level given to the others."""
-
-PILOT_SHARE, PILOT_ROWS = 0.1, 50
-"""The share of rows set aside to give the starts if there are no reference scores, and the most of them."""
-
-RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
-"""The risks on a menu; the nearest that can be promised is looked for among these and `HIGHER_RISKS`."""
-
-HIGHER_RISKS = (0.25, 0.30, 0.40, 0.50)
-
-POWER, MOST_ROWS = 0.8, 1_000_000
-"""An estimate of the rows needed is for a promise with this probability, and is given up to this many rows."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """A threshold from which the search goes downward, and its part of the level, 1 - confidence."""
-
-    threshold: float
-    level: float
-
-
-def target_risk(
-    scores: ArrayLike,
-    wrong: ArrayLike,
-    target: float,
-    *,
-    score: str = "confidence",
-    confidence: float = 0.95,
-    reference: ArrayLike | None = None,
-    seed: int = 0,
-) -> AbstentionRule:
-    """The threshold at which P(wrong | answered) is at most `target` with the stated confidence, or none.
-
-    `scores` (rows,) and `wrong` (rows,), True where the prediction is wrong, are of labelled rows that fitted neither
-    the model nor the score. Thresholds are tested from a start downward. At t the hypothesis "P(wrong | score > t) >
-    target" is rejected if P(Binomial(N, target) ≤ K) is at most the level, with N answers and K errors there. The
-    search ends at the first hypothesis that is not rejected; the rule has the lowest threshold that was. All
-    thresholds share one level (proof: docs/reference/decision.md): a false promise requires rejecting the first true
-    hypothesis, and no data decide which one that is. So the starts must not come from these rows. They are read off
-    `reference` (others,): scores of other texts, no labels needed. Without it, a tenth of the rows, at most 50, drawn
-    by `seed`, is set aside for this alone.
-    """
-    s, w = check_rows(scores, wrong, confidence)
-    check_target(target, s, score)
-    s, w, others = starting_scores(s, w, reference, seed)
-    rule = promise_at(s, w, target, others, score=score, confidence=confidence)
-    return rule if rule.promised else replace(rule, reason=why_not(s, w, target, others, confidence))
-
-
-def starting_scores(
-    scores: Floats, wrong: NDArray[np.bool_], reference: ArrayLike | None, seed: int
-) -> tuple[Floats, NDArray[np.bool_], Floats]:
-    """Scores and errors of the rows that decide, and the scores that give the starts."""
-    if reference is not None:
-        others = check_scores(reference)
-    else:
-        aside = pilot_rows(len(scores), seed)
-        scores, wrong, others = scores[~aside], wrong[~aside], scores[aside]
-    if len(others) == 0 or len(scores) == 0:
-        raise InputError(
-            f"{len(scores)} rows and {len(others)} reference scores; the search needs at least one of each."
-        )
-    return scores, wrong, others
-
-
-def pilot_rows(rows: int, seed: int, most: int = PILOT_ROWS) -> NDArray[np.bool_]:
-    """Which rows are set aside to give the starts, (rows,): a tenth, at least one and at most `most`."""
-    size = min(max(1, round(PILOT_SHARE * rows)), most)
-    return np.asarray(np.random.default_rng(seed).permutation(rows) < size)
-
-
-def promise_at(
-    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, *, score: str, confidence: float
-) -> AbstentionRule:
-    """The rule of the search, with the starts read off `others`; without a reason where nothing is promised."""
-    threshold = lowest_in_sequence(scores, wrong, target, plan_starts(others, len(scores), target, 1.0 - confidence))
-    return rule_at(
-        threshold,
-        scores,
-        wrong,
-        kind="risk",
-        score=score,
-        target=target,
-        confidence=confidence,
-        promised=threshold < math.inf,
-    )
-
-
-def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[Start]:
-    """The starts, highest threshold first; none if the rows are too few to promise. Their levels sum to `level`."""
-    shares = planned_shares(rows, len(others), target, level)
-    return [Start(upper_quantile(others, share), part) for share, part in shares]
-
-
-def planned_shares(rows: int, others: float, target: float, level: float) -> list[tuple[float, float]]:
-    """The share of rows answered at each start, and its level: `STARTS`, of which the first moves down with few rows.
-
-    Where only the last is left, it moves down until it allows no error at least.
-    """
-    for first in range(len(STARTS) - 1):
-        used = STARTS[first:]
-        total = sum(part for _, part in used)
-        shares = [(share, level * part / total) for share, part in used]
-        needed = needed_share(rows, others, target, shares[0][1], START_ERRORS)
-        if needed <= NEAR * shares[1][0]:
-            return [(max(needed, shares[0][0]), shares[0][1]), *shares[1:]]
-    least = needed_share(rows, others, target, level, 0)
-    return [] if least == math.inf else [(max(STARTS[-1][0], least), level)]
-
-
-def needed_share(rows: int, others: float, target: float, level: float, errors: int) -> float:
-    """The share of rows to answer at a start so that `errors` are allowed there; inf if all rows are too few.
-
-    1.3 standard deviations of the difference between the two samples are added: one answer too few would end the
-    search at once.
-    """
-    share = least_answers(errors, target, level) / rows
-    if share > 1.0:
-        return math.inf
-    if others == 0:
-        return 1.0
-    return min(share + 1.3 * math.sqrt(share * (1.0 - share) * (1.0 / others + 1.0 / rows)), 1.0)
-
-
-@lru_cache(maxsize=1024)
-def least_answers(errors: int, target: float, level: float) -> int:
-    """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level."""
-    from scipy.stats import binom
-
-    low, high = errors, errors + 1
-    while binom.cdf(errors, high, target) > level:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if binom.cdf(errors, middle, target) <= level else (middle, high)
-    return high
-
-
-def upper_quantile(others: Floats, share: float) -> float:
-    """The threshold that about `share` of rows exceed; -inf, which all exceed, where there is no score so low."""
-    rank = math.ceil(share * (len(others) + 1))
-    return -math.inf if rank > len(others) else float(np.sort(others)[-rank])
-
-
-def lowest_in_sequence(scores: Floats, wrong: NDArray[np.bool_], target: float, starts: Sequence[Start]) -> float:
-    """The lowest threshold at which "the risk is above the target" was rejected; +inf if it was nowhere.
-
-    Each search goes from its start to the next start: if it gets there, it passes its level on, else the level is lost
-    (the fallback procedure of Wiens, 2003). Answers change only at scores that occur, so only these are tested.
-    """
-    from scipy.stats import binom
-
-    order = np.argsort(-scores, kind="stable")
-    # With the k highest answered: below[k] is the lowest threshold that does it, p_values[k] its test.
-    below = np.append(scores[order], -math.inf)
-    errors = np.concatenate([[0], np.cumsum(wrong[order])])
-    p_values = binom.cdf(errors, np.arange(len(scores) + 1), target)
-    possible = np.flatnonzero(np.append(True, below[1:] != below[:-1]))  # no threshold separates equal scores
-    counts = [int((scores > start.threshold).sum()) for start in starts] + [len(scores)]
-    found, level = math.inf, 0.0
-    for start, first, last in zip(starts, counts, counts[1:], strict=False):
-        level += start.level
-        tested = possible[(possible >= first) & (possible <= last)]
-        kept = p_values[tested] > level
-        rejected = tested[: int(kept.argmax())] if kept.any() else tested
-        if len(rejected):
-            found = float(below[rejected[-1]])
-        if kept.any():
-            level = 0.0
-    return found
-
-
-def why_not(
-    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, confidence: float, rows: str = "rows"
-) -> str:
-    """Why no threshold can promise the target, which risk can be promised, and how many rows the target would take."""
-    starts = plan_starts(others, len(scores), target, 1.0 - confidence)
-    asked = f"a risk of {target:.2%} with confidence {confidence:g}"
-    if not starts:
-        least = least_answers(0, target, 1.0 - confidence)
-        why = f"{len(scores)} {rows} cannot promise {asked}: even without an error it takes {least} answered rows"
-    else:
-        answered = scores > starts[-1].threshold
-        why = (
-            f"of the {int(answered.sum())} most trusted of {len(scores)} {rows} {int((answered & wrong).sum())} are "
-            f"wrong, which cannot promise {asked}"
-        )
-    needed = rows_needed(scores, wrong, target, confidence)
-    more = (
-        "and more rows will hardly help, the most trusted ones are wrong too often; use another score"
-        if needed is None
-        else f"and {target:.2%} would take about {two_digits(needed - len(scores)):,} more labelled {rows}"
-    )
-    nearest = nearest_risk(scores, wrong, target, others, confidence)
-    can = "they promise no risk up to 50%" if nearest is None else f"allow a higher risk: they do promise {nearest:.2%}"
-    return f"{why}; {can}, {more}."
-
-
-def nearest_risk(
-    scores: Floats, wrong: NDArray[np.bool_], target: float, others: Floats, confidence: float
-) -> float | None:
-    """The lowest of the usual risks above the target that these rows promise."""
-    for risk in RISKS + HIGHER_RISKS:
-        if risk > target:
-            starts = plan_starts(others, len(scores), risk, 1.0 - confidence)
-            if lowest_in_sequence(scores, wrong, risk, starts) < math.inf:
-                return risk
-    return None
-
-
-def rows_needed(scores: Floats, wrong: NDArray[np.bool_], target: float, confidence: float) -> int | None:
-    """How many labelled rows a promise would take, in all: an estimate to two digits; None if more will not do.
-
-    The fewest rows with which a search passes its start with probability 0.8, if the risk there is the observed one.
-    """
-    from scipy.stats import binom
-
-    observed = np.cumsum(wrong[np.argsort(-scores, kind="stable")]) / np.arange(1, len(scores) + 1)
-    steps = np.ceil(len(scores) * 1.05 ** np.arange(1, math.log(max(MOST_ROWS / len(scores), 1.06), 1.05)))
-    runs = [
-        (n, *run) for n in steps.astype(int).tolist() for run in planned_shares(n, math.inf, target, 1 - confidence)
-    ]
-    if not runs:
-        return None
-    rows, shares, levels = np.array(runs).T
-    answered = (shares * rows).astype(np.int64)
-    risks = observed[np.maximum(np.round(shares * len(scores)).astype(np.int64), 1) - 1]
-    chances = binom.cdf(allowed_errors(answered, target, 1.0 - levels), answered, risks)
-    enough = rows[(risks < target) & (chances >= POWER)]
-    if not len(enough):
-        return None
-    return two_digits(int(enough[0]))
-
-
-def two_digits(count: int) -> int:
-    """A count rounded up to two digits, which are enough for an estimate."""
-    unit = int(10 ** max(len(str(count)) - 2, 0))
-    return -(-count // unit) * unit
-
+FEWEST_TEXTS = 50
+"""With fewer labelled texts in scope there is no menu."""
 
 FITTING_SHARE = 3
 """One row in three fits the calibrator: a temperature needs few rows, a promise many."""
 
 
-def fitting_rows(rows: int, seed: int = 0) -> NDArray[np.bool_]:
+def fitting_rows(rows: int, seed: int = 0) -> Marks:
     """Which rows fit, (rows,): a third, drawn by the seed. The others decide.
 
     The draw does not look at the labels and does not balance the classes. The proof of the promise needs the rows that
@@ -285,8 +39,388 @@ def fitting_rows(rows: int, seed: int = 0) -> NDArray[np.bool_]:
     return np.asarray(np.random.default_rng(seed).permutation(rows) % FITTING_SHARE == 0)
 
 
-RULES: dict[str, Callable[..., AbstentionRule]] = {
-    "threshold": fixed_threshold,
-    "coverage": target_coverage,
-    "risk": target_risk,
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What shall be promised; without a `kind` no rule is asked for, though perhaps a menu."""
+
+    kind: RuleKind | None = None
+    target: float = math.nan
+    """the threshold, the share of texts to answer, the risk, or the share of gold answers that may be missed"""
+    score: str = "confidence"
+    confidence: float = 0.95
+    most: int | None = None
+    """the most answers that a text may report; None: so many that nearly all are kept"""
+    classes: tuple[str, ...] | None = None
+    """names of the classes, each of which shall have a promise of its own"""
+    only: str | None = None
+    """the one of them that shall have one"""
+    seed: int = 0
+    """of the texts that are set aside to plan with, and of the order of the others; take the first seed"""
+
+    def __post_init__(self) -> None:
+        check_share("confidence", self.confidence)
+        if self.kind is not None:
+            check_choice("kind", self.kind, TARGETS)
+        if self.kind in ONE_ANSWER:
+            check_choice("score", self.score, SCORES)
+        if self.kind == "threshold":
+            if math.isnan(self.target):
+                raise ConfigurationError("threshold=nan answers no row; give a number.")
+        elif self.kind is not None:
+            check_share("target", self.target)
+        if self.most is not None and self.most < 1:
+            raise ConfigurationError(f"most={self.most!r} answers a text; allowed is 1 or more.")
+        if self.only is not None:
+            check_choice("only", self.only, self.classes or ())
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labelled texts and a model's answers to them: one each, as with one class, where `text` is None, or any number.
+
+    They must be of texts that fitted neither the model nor the score. Those that only plan need no labels.
+    """
+
+    scores: Mapping[str, Floats]
+    """(answers,) each, by name; the first was fitted on no label, and the menu is by it"""
+    wrong: Marks | None = None
+    """(answers,)"""
+    text: Integers | None = None
+    """(answers,): the text of each answer, as in `Answers`"""
+    texts: int | None = None
+    """how many texts there are, where `text` is given"""
+    kind: Integers | None = None
+    """(answers,): the column of the predicted class"""
+    least: float = 0.0
+    """answers at or below this probability are never reported, so that the promise is planned for those that matter"""
+    gold: Integers | None = None
+    """(texts,): the gold answers of a text; coverage is then the share of them that is reported"""
+    covered: str = "gold answers"
+    """what they are called"""
+    missed: Integers | None = None
+    """(texts,): gold answers that are missed, for a promise of recall; the scores are then of texts"""
+    answers: Integers | None = None
+    """(texts,): answers of a text, for a promise of recall: the plan counts a text by them"""
+
+    def __post_init__(self) -> None:
+        for values in self.scores.values():
+            check_scores(values)
+            if self.wrong is not None:
+                check_marks("wrong", self.wrong, len(values), advice="Give one for each score: predicted != label.")
+            if self.text is not None:
+                check_texts(self.text, answers=len(values), texts=self.size)
+
+    @property
+    def size(self) -> int:
+        """How many texts there are."""
+        return len(next(iter(self.scores.values()))) if self.texts is None else self.texts
+
+    @property
+    def errors(self) -> Marks:
+        """(answers,): which are wrong; of texts that decide."""
+        if self.wrong is None:
+            raise ConfigurationError("texts that decide must be labelled; give wrong=, a bool for each answer.")
+        return self.wrong
+
+    def of(self, chosen: Marks) -> "Labelled":
+        """The chosen texts, (texts,) bool, which are numbered anew, and their answers."""
+        kept = chosen if self.text is None else chosen[self.text]
+        of_answers = {name: getattr(self, name) for name in ("wrong", "kind", "text")}
+        of_texts = {name: getattr(self, name) for name in ("gold", "missed", "answers")}
+        taken: dict[str, Any] = {n: None if values is None else values[kept] for n, values in of_answers.items()}
+        taken |= {n: None if values is None else values[chosen] for n, values in of_texts.items()}
+        if self.text is not None:
+            taken |= {"text": (np.cumsum(chosen) - 1)[taken["text"]], "texts": int(chosen.sum())}
+        return replace(self, scores={name: values[kept] for name, values in self.scores.items()}, **taken)
+
+    def abstaining(self, on: Marks) -> "Labelled":
+        """Texts of one answer each, of which those that are abstained on, (texts,), come last."""
+        return replace(
+            self, scores={name: np.where(on, s.min(initial=np.inf) - 1, s) for name, s in self.scores.items()}
+        )
+
+    def floor(self, score: str) -> float:
+        """The score of an answer of the least probability; an answer must be above it."""
+        if self.text is None or score == "confidence":
+            return -math.inf if self.text is None else self.least
+        return math.log(self.least / (1.0 - self.least)) if self.least > 0.0 else -math.inf
+
+    def ranked(self, score: str) -> TextScores:
+        """The answers above the floor, to search among."""
+        scores, text = self.scores[score], np.arange(self.size) if self.text is None else self.text
+        kept = scores > self.floor(score)
+        return TextScores(scores[kept], text[kept], self.size, None if self.wrong is None else self.wrong[kept])
+
+    def finished(self, rule: Rule) -> Rule:
+        """The rule, never below the floor, with its coverage of gold answers where they are known."""
+        rule = replace(rule, threshold=max(rule.threshold, self.floor(rule.score)))
+        if self.gold is None or self.text is None or self.wrong is None or not self.gold.sum():
+            return rule
+        right = rule.reports(self.scores[rule.score], self.text) & ~self.wrong
+        found = np.bincount(self.text[right], minlength=self.size).astype(np.float64)
+        gold = self.gold.astype(np.float64)
+        interval = ratio_interval(found, gold, rule.confidence)
+        return replace(rule, coverage=float(found.sum() / gold.sum()), coverage_interval=interval, covered=self.covered)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What labelled texts decide."""
+
+    rule: Rule | None
+    menu: Menu | None
+
+
+def decide(
+    rows: Labelled,
+    wanted: Wanted,
+    *,
+    inside: Marks | None = None,
+    fitting: Marks | None = None,
+    reference: Labelled | None = None,
+    menu: bool = False,
+) -> Decision:
+    """The rule, and the menu, by the labelled texts in scope that fitted nothing; (texts,) bool each.
+
+    Texts out of scope, not `inside`, are abstained on, so no answer to them counts for a risk. Those of `fitting`
+    fitted the calibrator: they do not decide, but say where the search starts, as do `reference` texts. Without either
+    a tenth of the texts is set aside for it. The menu is by a score that no text has fitted, so all in scope decide it;
+    there is none where they are too few.
+    """
+    everything = np.ones(rows.size, dtype=np.bool_)
+    inside = everything if inside is None else inside
+    listed = None
+    if menu and inside.sum() >= FEWEST_TEXTS:
+        with suppress(CalibrationError):  # too few answers, or all alike
+            listed = _menu(rows.of(inside), replace(wanted, kind=None, score=next(iter(rows.scores))), reference)
+    if wanted.kind is None:
+        return Decision(None, listed)
+    if wanted.kind == "recall" and fitting is None and reference is None:
+        fitting = pilot_rows(rows.size, wanted.seed, PILOT_TEXTS)
+        reference = rows.of(fitting)
+    free = everything if fitting is None else ~fitting
+    if reference is None and fitting is not None:
+        reference = rows.of(fitting & inside)
+    of_all = wanted.kind in ("threshold", "coverage")
+    deciding = rows.abstaining(~inside).of(free) if of_all else rows.of(free & inside)
+    return Decision(TARGETS[wanted.kind](deciding, wanted, reference), listed)
+
+
+def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu:
+    if rows.text is None:
+        planner = rows_planner(rows, wanted, reference)
+        return replace(risk_menu(planner), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
+    menu = risk_menu(texts_planner(rows, wanted, reference))
+    rules = [None if line.rule is None else rows.finished(line.rule) for line in menu.lines]
+    return replace(menu, lines=tuple(replace(line, rule=rule) for line, rule in zip(menu.lines, rules, strict=True)))
+
+
+def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
+    """Scores and errors of at least one row, (rows,) each."""
+    scores, wrong = rows.scores[wanted.score], rows.errors
+    if not len(scores):
+        raise CalibrationError("there are no calibration rows; give labelled rows that the model was not trained on.")
+    if wanted.kind != "threshold" and (scores == scores[0]).all():  # no threshold can choose among equal scores
+        raise CalibrationError(
+            f"all {len(scores)} rows have the {wanted.score} score {scores[0]:g}, so no threshold can tell them apart; "
+            "use 'confidence', or two passes or more for a score over passes."
+        )
+    return scores, wrong
+
+
+def _fixed_threshold(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+    """The threshold given beforehand, with its coverage and an exact bound of its risk."""
+    return rule_at(
+        wanted.target,
+        *_checked(rows, wanted),
+        kind="threshold",
+        score=wanted.score,
+        target=None,
+        confidence=wanted.confidence,
+    )
+
+
+def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+    """The highest threshold at which a new row is answered with probability `target` or more.
+
+    A new row's score is at least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So
+    j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
+    """
+    scores, wrong = _checked(rows, wanted)
+    rank = conformal_rank(wanted.target, len(scores))
+    # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
+    threshold = -math.inf if rank > len(scores) else float(np.nextafter(np.sort(scores)[-rank], -math.inf))
+    return rule_at(
+        threshold,
+        scores,
+        wrong,
+        kind="coverage",
+        score=wanted.score,
+        target=wanted.target,
+        confidence=wanted.confidence,
+    )
+
+
+def _target_risk(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+    """The threshold at which P(wrong | answered) is at most `target` with the stated confidence, or none.
+
+    All thresholds share one level (proof: docs/reference/decision.md): a false promise requires rejecting the first
+    true hypothesis, and no data decide which one that is. So the starts must not come from the rows that decide.
+    """
+    if wanted.classes is not None:
+        return _each_class(rows, wanted, wanted.classes, reference)
+    return promise(rows_planner(rows, wanted, reference), wanted.target)
+
+
+def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> RowsPlanner:
+    scores, wrong = _checked(rows, wanted)
+    if reference is not None:
+        others = reference.scores[wanted.score]
+    else:
+        aside = pilot_rows(len(scores), wanted.seed, PILOT_ROWS)
+        scores, wrong, others = scores[~aside], wrong[~aside], scores[aside]
+    if not len(others) or not len(scores):
+        raise InputError(
+            f"{len(scores)} rows and {len(others)} reference scores; the search needs at least one of each."
+        )
+    return RowsPlanner(scores, wrong, others, wanted.score, wanted.confidence)
+
+
+def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], reference: Labelled | None) -> Rule:
+    """A threshold for each class: at most `target` of the answers c are wrong, for every class c at once.
+
+    The rows predicted as c are a sample of all rows predicted as c, so the search is run on them alone, with the starts
+    from the reference rows predicted as c. Each of m classes has the level (1 - confidence)/m, so that all promises
+    hold together with the confidence. A class that cannot be promised is abstained on. With `only` the promise is of
+    the precision of that class alone, at the full level: predictions of other classes are answered always.
+    """
+    _checked(rows, wanted)
+    asked = [wanted.only in (None, name) for name in classes]
+    if reference is None:
+        aside = pilot_rows(rows.size, wanted.seed, PILOT_ROWS * sum(asked))
+        rows, reference = rows.of(~aside), rows.of(aside)
+    columns, others = (_columns(part, len(classes)) for part in (rows, reference))
+    alone = replace(wanted, confidence=1.0 - (1.0 - wanted.confidence) / sum(asked))
+    kinds = [
+        _class_promise(name, asks, rows.of(columns == column), alone, reference.of(others == column))
+        for column, (name, asks) in enumerate(zip(classes, asked, strict=True))
+    ]
+    return _joined(tuple(kinds), rows.size, wanted)
+
+
+def _columns(rows: Labelled, classes: int) -> Integers:
+    if rows.kind is None:
+        raise ConfigurationError("a promise for each class needs the predicted column of each row, kind=.")
+    return check_labels(rows.kind, rows=rows.size, classes=classes)
+
+
+def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, reference: Labelled) -> KindPromise:
+    scores, wrong = rows.scores[wanted.score], rows.errors
+    threshold, reason = -math.inf, ""
+    if asked and not len(scores):
+        threshold, reason = math.inf, f"no labelled row is predicted {name}."
+    elif asked:
+        unit = f"rows predicted {name}"
+        others = reference.scores[wanted.score]
+        rule = promise(RowsPlanner(scores, wrong, others, wanted.score, wanted.confidence, unit), wanted.target)
+        threshold, reason = rule.threshold, rule.reason
+    answered = scores > threshold
+    return KindPromise(
+        name=name,
+        asked=asked,
+        threshold=threshold,
+        answers=len(scores),
+        reported=int(answered.sum()),
+        errors=int((answered & wrong).sum()),
+        promised=asked and threshold < math.inf,
+        reason=reason,
+    )
+
+
+def _joined(kinds: tuple[KindPromise, ...], rows: int, wanted: Wanted) -> Rule:
+    """The rule of all classes. 1 - coverage is a sum over classes, with a Dvoretzky–Kiefer–Wolfowitz band for each."""
+    reported, errors = sum(kind.reported for kind in kinds), sum(kind.errors for kind in kinds)
+    share = reported / rows
+    asked, bounded = sum(kind.asked for kind in kinds), sum(kind.threshold > -math.inf for kind in kinds)
+    width = bounded * math.sqrt(math.log(2.0 * asked / (1.0 - wanted.confidence)) / (2.0 * rows))
+    exact = all(kind.threshold == math.inf for kind in kinds)
+    return Rule(
+        kind="risk",
+        score=wanted.score,
+        threshold=min(kind.threshold for kind in kinds),
+        target=wanted.target,
+        confidence=wanted.confidence,
+        texts=rows,
+        answers=rows,
+        reported=reported,
+        errors=errors,
+        coverage=share,
+        coverage_interval=(share, share) if exact else (max(share - width, 0.0), min(share + width, 1.0)),
+        promised=any(kind.promised for kind in kinds),
+        reason=" ".join(kind.reason for kind in kinds if kind.reason),
+        risk_bound=float(risk_upper_bound(errors, reported, wanted.confidence)) if reported else None,
+        per_kind=kinds,
+    )
+
+
+def _target_wrong(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+    """The lowest threshold at which the risk is at most `target` with the stated confidence, or none.
+
+    With N answers reported for a text and W of them wrong, the risk is E[W]/E[N] for the kind "precision", and E[W] for
+    "per-text". Texts without answers count.
+    """
+    return rows.finished(promise(texts_planner(rows, wanted, reference), wanted.target))
+
+
+def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> TextsPlanner:
+    """Without a reference the texts set aside are labelled, so that their labels help to plan."""
+    sample = rows.ranked(wanted.score)
+    if reference is not None:
+        others = reference.ranked(wanted.score)
+    else:
+        aside = pilot_rows(rows.size, wanted.seed, PILOT_TEXTS) if rows.size else np.zeros(0, dtype=np.bool_)
+        sample, others = sample.of_texts(~aside), sample.of_texts(aside)
+        others = replace(others, chances=learned_chances(others.scores, others.errors))
+    if not len(sample.scores) or not len(others.scores):
+        raise CalibrationError(
+            f"{len(sample.scores)} labelled answers of {sample.texts} texts, and {len(others.scores)} to plan with; "
+            "give labelled texts that the model was not trained on, with at least one answer of each."
+        )
+    most = wanted.most or most_answers(others)
+    kind: Literal["precision", "per-text"] = "per-text" if wanted.kind == "per-text" else "precision"
+    return TextsPlanner(sample, others, kind, most, wanted.score, wanted.confidence, wanted.seed)
+
+
+def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
+    """The lowest threshold on a score of texts at which answered texts miss at most `target` of their gold answers.
+
+    Texts without answers have nothing to find, so the plan counts a text by its answers. A text may have so many gold
+    answers as 99 % of the planning texts have answers.
+    """
+    if rows.missed is None or rows.gold is None or reference is None or reference.answers is None:
+        raise ConfigurationError("a promise of recall needs gold=, missed= and answers= of each text.")
+    scores, missed, gold = (check_scores(values) for values in (rows.scores[wanted.score], rows.missed, rows.gold))
+    if missed.shape != scores.shape or gold.shape != scores.shape or (missed < 0).any() or (missed > gold).any():
+        raise InputError(
+            f"scores {scores.shape}, missed {missed.shape} and gold {gold.shape}: give 0 ≤ missed ≤ gold for each text."
+        )
+    counts = reference.answers
+    others = np.repeat(reference.scores[wanted.score], counts if counts.any() else np.maximum(counts, 1))
+    if not gold.any() or not len(others):
+        raise CalibrationError(
+            f"{len(scores)} labelled texts have {int(gold.sum())} gold answers; give texts that have some."
+        )
+    most = wanted.most or max(1, int(np.quantile(counts, 0.99)))
+    return searched(
+        RecallPlanner(scores, missed, gold, others, most, wanted.score, wanted.confidence, wanted.seed), wanted.target
+    )
+
+
+TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {
+    "threshold": _fixed_threshold,
+    "coverage": _target_coverage,
+    "risk": _target_risk,
+    "precision": _target_wrong,
+    "per-text": _target_wrong,
+    "recall": _target_recall,
 }

@@ -1,19 +1,18 @@
-"""Abstention rules: the score that ranks rows, the threshold on it, and what calibration rows say about that threshold.
+"""Rules: which answers to report, by a score and a threshold on it; and menus: which risks could be promised.
 
-The rules here promise no risk: one has a given threshold, one a target coverage. The rule for a target risk is in
-`promise.py`.
+They are the values that a calibration keeps. `decide` in promise.py makes them from labelled texts.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
-from uatlite.values import Floats, Integers, check_labels, check_scores, check_share
+from uatlite.errors import ConfigurationError, InputError, check_choice
+from uatlite.values import Floats, Integers, Marks, check_labels, check_scores
 
 
 class Uncertainties(Protocol):
@@ -47,7 +46,7 @@ SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
     "margin": lambda row: row.margin,
     "variance": lambda row: -row.variance,
 }
-"""The scores to abstain by; of each, higher is more trustworthy."""
+"""The scores of one class a text to abstain by; of each, higher is more trustworthy."""
 
 
 def trust(name: str, uncertainties: Uncertainties) -> Floats:
@@ -62,316 +61,255 @@ def trust(name: str, uncertainties: Uncertainties) -> Floats:
     return check_scores(values)
 
 
-class StoredDecision:
-    """Base of the dataclasses that calibration stores as JSON: rules and label sets."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-    stored_name: ClassVar[str]
-    """What it is called in an error."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values; JSON has no infinity, so an infinite threshold is "inf" or "-inf"."""
-        state = asdict(self)
-        state["coverage_interval"] = list(state["coverage_interval"])
-        if math.isinf(state["threshold"]):
-            state["threshold"] = str(state["threshold"])
-        return state
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The rule or the label sets that `to_dict` described."""
-        try:
-            low, high = state["coverage_interval"]
-            return cls(**{**state, "threshold": float(state["threshold"]), "coverage_interval": (low, high)})
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored {cls.stored_name} is broken ({error}); calibrate again.") from error
+def ranks(scores: Floats, text: Integers) -> Integers:
+    """The rank of each answer within its text, (answers,): 0 for the surest; the first of equals comes first."""
+    order = np.lexsort((-scores, text))
+    of_text = text[order]
+    placed = np.empty(len(order), dtype=np.int64)
+    placed[order] = np.arange(len(order)) - np.searchsorted(of_text, of_text, side="left")
+    return placed
 
 
-KINDS = ("threshold", "coverage", "risk")
+RuleKind = Literal["threshold", "coverage", "risk", "precision", "per-text", "recall"]
+"""What is asked for. Of one answer a text: a threshold, the share of texts answered, or the share of answers that are
+wrong. Of any number: the share of reported answers that are wrong, or the wrong answers a text. Of texts: the share of
+their gold answers that is missed."""
+ONE_ANSWER = ("threshold", "coverage", "risk")
+"""The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassPromise:
-    """The part of a rule that is about the rows predicted as one class.
+class KindPromise:
+    """The part of a rule that is about the answers of one kind, such as the texts predicted as one class.
 
-    `rows` calibration rows are predicted so; `answered` of them are above `threshold`, `errors` of those are wrong.
-    Where nothing is `asked` about the class, its threshold is -inf: such predictions are always answered.
+    `answers` of the labelled texts are of the kind; `reported` of them are above `threshold`, `errors` of those are
+    wrong. Where nothing is `asked` about the kind, its threshold is -inf: such answers are always reported.
     """
 
     name: str
     asked: bool
     threshold: float
-    rows: int
-    answered: int
+    answers: int
+    reported: int
     errors: int
     promised: bool
     reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AbstentionRule(StoredDecision):
-    """Answer where the score is above the threshold, abstain elsewhere.
+class Rule:
+    """Report an answer if its score is above the threshold and it is one of the `most` surest of its text.
 
-    `threshold` is -inf to answer all rows and +inf to abstain on all. `target` is the requested risk or coverage.
-    `rows`, `answered` and `errors` are counts of the calibration rows that decided; `coverage` is answered / rows, and
-    `coverage_interval` holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at the threshold: a promise
-    for a threshold that was given beforehand; for a target risk the promise is the target itself.
-    `promised` says whether the target is promised, and `reason` why not.
+    Of one class a text this says whether to answer or to abstain. `threshold` is -inf to report all and +inf to report
+    nothing. `target` is what was asked for (see `RuleKind`); `promised` says whether it is promised, and `reason` why
+    not. For a target risk the promise is the target itself.
 
-    With `per_class`, one entry for each column, every class has a threshold of its own and a promise of its own;
-    `threshold` is the lowest of them, `promised` says whether any class that was asked about has its promise, and all
+    `texts` labelled texts decided; they have `answers` answers, of which `reported` are reported, `errors` of them
+    wrong. `coverage` is the share that is reported, of the answers or of what `covered` names, and `coverage_interval`
+    holds with `confidence`. `risk_bound` is the Clopper–Pearson bound at the threshold: a promise for a threshold that
+    was given beforehand.
+
+    Of kind "recall" the answers are texts, each with one: whether it is answered. Then `answers`, `reported` and
+    `errors` are the gold answers of all texts, those of answered texts, and those of them that are missed; `coverage`
+    is the share of texts answered, and of the gold answers of a text at most `most` count.
+
+    With `per_kind`, one entry for each column, every kind of answer has a threshold and a promise of its own;
+    `threshold` is the lowest of them, `promised` says whether any kind that was asked about has its promise, and all
     promises hold together with `confidence`.
     """
 
-    stored_name: ClassVar[str] = "abstention rule"
-    kind: str
+    kind: RuleKind
     score: str
     threshold: float
     target: float | None
     confidence: float
-    rows: int
-    answered: int
-    errors: int | None
-    risk_bound: float | None
+    texts: int
+    answers: int
+    reported: int
+    errors: int
     coverage: float
     coverage_interval: tuple[float, float]
     promised: bool
     reason: str = ""
-    per_class: tuple[ClassPromise, ...] | None = None
+    most: int | None = None
+    covered: str = "answers"
+    risk_bound: float | None = None
+    per_kind: tuple[KindPromise, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, KINDS)
-        check_choice("score", self.score, SCORES)
+        if self.kind in ONE_ANSWER:
+            check_choice("score", self.score, SCORES)
 
-    @property
-    def thresholds(self) -> tuple[float, ...] | None:
-        """The threshold of each class, by column; None where one holds for all."""
-        return None if self.per_class is None else tuple(one.threshold for one in self.per_class)
+    def thresholds(self, kind: ArrayLike | None = None) -> Floats:
+        """The threshold of each answer by its kind, (answers,); without kinds the only one, ()."""
+        if self.per_kind is None:
+            return np.asarray(self.threshold)
+        if kind is None:
+            raise InputError("this rule has a threshold for each class; pass the predicted columns: reports(s, kind=).")
+        columns = check_labels(kind, rows=np.size(kind), classes=len(self.per_kind))
+        return np.array([promise.threshold for promise in self.per_kind])[columns]
+
+    def reports(self, scores: ArrayLike, text: Integers | None = None, kind: ArrayLike | None = None) -> Marks:
+        """True where to report an answer, (answers,), by its score, its text (as in `Answers`) and its kind.
+
+        Without `text` each text has one answer. `kind` is needed where each kind has a threshold of its own.
+        """
+        s = check_scores(scores)
+        above = np.asarray(s > self.thresholds(kind))
+        return above if text is None or self.most is None else above & (ranks(s, text) < self.most)
 
     @property
     def share_of(self) -> str:
         """What `coverage` is the share of, as in "82.0% answered"."""
-        return "answered"
-
-    def answers(self, scores: ArrayLike, predicted: ArrayLike | None = None) -> NDArray[np.bool_]:
-        """True where to answer, False where to abstain: scores (rows,) > threshold.
-
-        With thresholds for each class, `predicted` (rows,) are the columns of the predicted classes.
-        """
-        s = check_scores(scores)
-        if self.thresholds is None:
-            return np.asarray(s > self.threshold)
-        if predicted is None:
-            raise InputError(
-                "this rule has a threshold for each class; pass the predicted columns: answers(s, predicted)."
-            )
-        columns = check_labels(predicted, rows=len(s), classes=len(self.thresholds))
-        return np.asarray(s > np.array(self.thresholds)[columns])
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values; an infinite threshold is "inf" or "-inf"."""
-        state = super().to_dict()
-        for one in state["per_class"] or ():
-            if math.isinf(one["threshold"]):
-                one["threshold"] = str(one["threshold"])
-        return state
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The rule that `to_dict` described; a file without `per_class` has one threshold."""
-        rule = super().from_dict(state)
-        try:
-            parts = [
-                ClassPromise(**{**one, "threshold": float(one["threshold"])}) for one in state.get("per_class") or ()
-            ]
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored {cls.stored_name} is broken ({error}); calibrate again.") from error
-        return replace(rule, per_class=tuple(parts) or None)
+        if self.kind == "recall":
+            return "of texts answered"
+        return "answered" if self.kind in ONE_ANSWER else f"of {self.covered} reported"
 
     def describe(self) -> str:
         """What is promised, in a sentence or two for a person."""
-        if self.per_class is not None:
-            return self._describe_classes(self.per_class)
+        if self.per_kind is not None:
+            return _describe_kinds(self, self.per_kind)
         if not self.promised:
-            return f"Abstain on all: {self.reason}"
-        where = f"Answer where {self.score} > {self.threshold:.6g}" if self.threshold > -math.inf else "Answer all"
-        low, high = self.coverage_interval
-        share = f"{self.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered"
-        basis = f"confidence {self.confidence:g}, {self.rows} calibration rows"
-        if self.kind == "risk":
-            return (
-                f"{where}: at most {self.target:.2%} of the answers are wrong; {share}, "
-                f"{self.errors} of {self.answered} wrongly ({basis})."
-            )
-        if self.kind == "coverage":
-            return f"{where}: at least {self.target:.1%} of rows are answered on average; {share} ({basis})."
-        bound = "" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly"
-        return f"{where}: {share}{bound} ({basis})."
+            nothing = "Abstain on all" if self.kind in ONE_ANSWER else "Report nothing"
+            return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}"
+        return (_describe_texts if self.kind in ONE_ANSWER else _describe_answers)(self)
 
-    def _describe_classes(self, classes: tuple[ClassPromise, ...]) -> str:
-        asked = [one for one in classes if one.asked]
-        answered = "; ".join(
-            f"{one.name} where {self.score} > {one.threshold:.6g} ({one.errors} of {one.answered} wrong)"
-            if one.threshold > -math.inf
-            else f"{one.name} always ({one.errors} of {one.answered} wrong)"
-            for one in asked
-            if one.promised
+
+def _describe_texts(rule: Rule) -> str:
+    where = f"Answer where {rule.score} > {rule.threshold:.6g}" if rule.threshold > -math.inf else "Answer all"
+    low, high = rule.coverage_interval
+    share = f"{rule.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered"
+    basis = f"confidence {rule.confidence:g}, {rule.texts} calibration rows"
+    if rule.kind == "risk":
+        return (
+            f"{where}: at most {rule.target:.2%} of the answers are wrong; {share}, "
+            f"{rule.errors} of {rule.reported} wrongly ({basis})."
         )
-        low, high = self.coverage_interval
-        parts = []
-        if answered:
-            whose = "the answers of each class" if len(asked) > 1 else "these answers"
-            parts.append(f"Answer {answered}: at most {self.target:.2%} of {whose} are wrong.")
-        refused = [one for one in asked if not one.promised]
-        parts += [f"Never answer {one.name}: {one.reason}" for one in refused[:2]]
-        if len(refused) > 2:
-            names = ", ".join(one.name for one in refused[2:6]) + (f" and {len(refused) - 6} more" * (len(refused) > 6))
-            parts.append(f"Never answer {names}, for the like reason.")
-        if len(asked) < len(classes):
-            parts.append("Nothing is promised about other answers, and none is withheld.")
-        together = ", all together" if len(asked) > 1 else ""
-        parts.append(
-            f"{self.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered "
-            f"(confidence {self.confidence:g}{together}, {self.rows} calibration rows)."
+    if rule.kind == "coverage":
+        return f"{where}: at least {rule.target:.1%} of rows are answered on average; {share} ({basis})."
+    bound = "" if rule.risk_bound is None else f", at most {rule.risk_bound:.2%} of them wrongly"
+    return f"{where}: {share}{bound} ({basis})."
+
+
+def _describe_answers(rule: Rule) -> str:
+    low, high = rule.coverage_interval
+    share, basis = f"{rule.coverage:.1%}", f"confidence {rule.confidence:g}, {rule.texts} calibration texts"
+    above = f" where {rule.score} > {rule.threshold:.6g}" if rule.threshold > -math.inf else ""
+    if rule.kind == "recall":
+        assert rule.target is not None
+        return (
+            f"Answer {'texts' + above if above else 'all texts'}: at least {1 - rule.target:.2%} of their gold "
+            f"answers are found; {share} of texts ({low:.1%} to {high:.1%}) are answered, {rule.errors} of "
+            f"{rule.reported} gold answers missed ({basis})."
         )
-        return " ".join(parts)
-
-
-def risk_upper_bound(errors: int, answered: int, confidence: float) -> float:
-    """Clopper–Pearson: the risk r with P(Binomial(answered, r) ≤ errors) = 1 - confidence; 1 if all erred.
-
-    For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
-    """
-    from scipy.stats import beta
-
-    if errors >= answered:
-        return 1.0
-    return float(beta.ppf(confidence, errors + 1, answered - errors))
-
-
-def allowed_errors(answered: ArrayLike, target: float, confidence: ArrayLike) -> Integers:
-    """The most errors among `answered` rows with which the Clopper–Pearson bound is at most `target`; else -1.
-
-    The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
-    """
-    from scipy.stats import binom
-
-    trials = np.asarray(answered, dtype=np.int64)
-    level = 1.0 - np.asarray(confidence)
-    most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level
-    return np.where(binom.cdf(most, trials, target) <= level, most, most - 1)
-
-
-def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
-    """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
-
-    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
-    that was chosen on the same rows.
-    """
-    share = answered / rows
-    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
-    return max(share - width, 0.0), min(share + width, 1.0)
-
-
-def conformal_rank(share: float, rows: int) -> int:
-    """ceil(share·(rows+1)): of `rows` exchangeable values and a new one, the new one is among this many smallest (or
-    largest) with probability `share` or more. Above `rows` no value of the sample will do."""
-    return math.ceil(share * (rows + 1) - 1e-9)  # 0.29·100 is 29 and not 28.999999999999996
-
-
-def check_rows(scores: ArrayLike, wrong: ArrayLike, confidence: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Scores (rows,) and wrong (rows,) of at least one calibration row, and a confidence between 0 and 1."""
-    s, w = check_scores(scores), np.asarray(wrong)
-    if w.dtype != np.bool_ or w.shape != s.shape:
-        raise InputError(
-            f"wrong has type {w.dtype} and shape {w.shape}; allowed is bool and ({len(s)},), one for each score: "
-            "predicted != label."
-        )
-    if len(s) == 0:
-        raise CalibrationError("there are no calibration rows; give labelled rows that the model was not trained on.")
-    check_share("confidence", confidence)
-    return s, w
-
-
-def check_target(target: float, scores: Floats, name: str) -> None:
-    """Raise unless 0 < target < 1 and the scores differ: no threshold can choose among equal scores."""
-    check_share("target", target)
-    if (scores == scores[0]).all():
-        raise CalibrationError(
-            f"all {len(scores)} rows have the {name} score {scores[0]:g}, so no threshold can tell them apart; "
-            "use 'confidence', or two passes or more for a score over passes."
-        )
-
-
-def fixed_threshold(
-    scores: ArrayLike,
-    wrong: ArrayLike,
-    target: float,
-    *,
-    score: str = "confidence",
-    confidence: float = 0.95,
-) -> AbstentionRule:
-    """The threshold `target`, given beforehand, with its coverage and an exact bound of its risk.
-
-    `scores` (rows,) and `wrong` (rows,), True where the prediction is wrong, belong to calibration rows.
-    """
-    s, w = check_rows(scores, wrong, confidence)
-    if math.isnan(target):
-        raise ConfigurationError("threshold=nan answers no row; give a number.")
-    return rule_at(float(target), s, w, kind="threshold", score=score, target=None, confidence=confidence)
-
-
-def target_coverage(
-    scores: ArrayLike,
-    wrong: ArrayLike,
-    target: float,
-    *,
-    score: str = "confidence",
-    confidence: float = 0.95,
-) -> AbstentionRule:
-    """The highest threshold at which a new row is answered with probability `target` or more.
-
-    A new row's score is at least the j-th largest of n with probability j/(n+1) or more, by exchangeability. So
-    j = ceil(target·(n+1)), and where that is n+1 all rows are answered.
-    """
-    s, w = check_rows(scores, wrong, confidence)
-    check_target(target, s, score)
-    rank = conformal_rank(target, len(s))
-    # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
-    threshold = -math.inf if rank > len(s) else float(np.nextafter(np.sort(s)[-rank], -math.inf))
-    return rule_at(threshold, s, w, kind="coverage", score=score, target=target, confidence=confidence)
-
-
-def rule_at(
-    threshold: float,
-    scores: Floats,
-    wrong: NDArray[np.bool_],
-    *,
-    kind: str,
-    score: str,
-    target: float | None,
-    confidence: float,
-    promised: bool = True,
-    reason: str = "",
-) -> AbstentionRule:
-    """The rule at a threshold, with its coverage and risk on the calibration rows (rows,)."""
-    answered = scores > threshold
-    count, errors = int(answered.sum()), int((answered & wrong).sum())
-    share = count / len(scores)
-    return AbstentionRule(
-        kind=kind,
-        score=score,
-        threshold=threshold,
-        target=target,
-        confidence=confidence,
-        rows=len(scores),
-        answered=count,
-        errors=errors,
-        risk_bound=risk_upper_bound(errors, count, confidence) if count else None,
-        coverage=share,
-        coverage_interval=(
-            (share, share) if math.isinf(threshold) else coverage_interval(count, len(scores), confidence)
-        ),
-        promised=promised,
-        reason=reason,
+    promise = (
+        f"at most {rule.target:.2%} of them are wrong"
+        if rule.kind == "precision"
+        else f"at most {rule.target:g} wrong answers a text on average"
     )
+    return (
+        f"Report answers{above}, at most {rule.most} a text: {promise}; {share} of {rule.covered} ({low:.1%} to "
+        f"{high:.1%}) are reported; {rule.errors} of {rule.reported} reported are wrong ({basis})."
+    )
+
+
+def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:
+    asked = [promise for promise in kinds if promise.asked]
+    answered = "; ".join(
+        f"{promise.name} where {rule.score} > {promise.threshold:.6g} ({promise.errors} of {promise.reported} wrong)"
+        if promise.threshold > -math.inf
+        else f"{promise.name} always ({promise.errors} of {promise.reported} wrong)"
+        for promise in asked
+        if promise.promised
+    )
+    low, high = rule.coverage_interval
+    sentences = []
+    if answered:
+        whose = "the answers of each class" if len(asked) > 1 else "these answers"
+        sentences.append(f"Answer {answered}: at most {rule.target:.2%} of {whose} are wrong.")
+    refused = [promise for promise in asked if not promise.promised]
+    sentences += [f"Never answer {promise.name}: {promise.reason}" for promise in refused[:2]]
+    if len(refused) > 2:
+        more = f" and {len(refused) - 6} more" if len(refused) > 6 else ""
+        names = ", ".join(promise.name for promise in refused[2:6])
+        sentences.append(f"Never answer {names}{more}, for the like reason.")
+    if len(asked) < len(kinds):
+        sentences.append("Nothing is promised about other answers, and none is withheld.")
+    together = ", all together" if len(asked) > 1 else ""
+    sentences.append(
+        f"{rule.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered "
+        f"(confidence {rule.confidence:g}{together}, {rule.texts} calibration rows)."
+    )
+    return " ".join(sentences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskLine:
+    """A target risk: its rule, or None and the labelled texts that a promise would take in all, by estimate.
+
+    `texts_needed` is None where there is a rule, and where more texts will not do.
+    """
+
+    target: float
+    rule: Rule | None
+    texts_needed: int | None
+
+    def describe(self, texts: int, unit: str = "rows") -> str:
+        """The line for a person; `texts` are those that decided, and `unit` is what they are called."""
+        if self.rule is not None:
+            low, high = self.rule.coverage_interval
+            return f"{self.target:4.0%}  {self.rule.coverage:6.1%} {self.rule.share_of} ({low:.1%} to {high:.1%})"
+        if self.texts_needed is None:
+            return f"{self.target:4.0%}  no promise; more {unit} will hardly help, the surest are wrong too often"
+        return (
+            f"{self.target:4.0%}  no promise; it would take about {self.texts_needed:,} labelled {unit}, not {texts:,}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskCurve:
+    """The share of wrong answers at each coverage with its Clopper–Pearson interval, point by point; all (points,).
+
+    `thresholds` are the scores above which a text is answered.
+    """
+
+    thresholds: tuple[float, ...] = ()
+    coverages: tuple[float, ...] = ()
+    risks: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Menu:
+    """What labelled texts can promise: a line for each target risk; with one answer a text also their risk curve.
+
+    Each line is a promise by itself: it holds with `confidence`. All lines together hold with less, at worst
+    1 - lines·(1 - confidence), so choose the risk that you need, not the line that turned out well.
+    """
+
+    score: str
+    confidence: float
+    texts: int
+    lines: tuple[RiskLine, ...]
+    curve: RiskCurve = RiskCurve()
+    """without points where a text may have several answers"""
+    unit: str = "rows"
+    """what the texts are called"""
+
+    def rule(self, target: float) -> Rule | None:
+        """The rule of a target on the menu; None where it cannot be promised."""
+        for line in self.lines:
+            if line.target == target:
+                return line.rule
+        raise ConfigurationError(
+            f"target={target!r} is not on the menu: {', '.join(f'{line.target:g}' for line in self.lines)}."
+        )
+
+    def describe(self) -> list[str]:
+        """Lines for a person."""
+        return [
+            f"risk  promise (confidence {self.confidence:g}, {self.texts} labelled {self.unit}, by {self.score})",
+            *(line.describe(self.texts, self.unit) for line in self.lines),
+            "Each line is a promise by itself: choose the risk that you need, not the line that turned out well.",
+        ]

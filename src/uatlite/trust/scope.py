@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from uatlite.errors import CalibrationError, InputError
 from uatlite.trust.gaussians import Gaussians, ScopeFit, check_units
-from uatlite.trust.rule import conformal_rank
+from uatlite.trust.label_sets import conformal_rank
 from uatlite.values import Floats, check_array, check_logits, check_scores, check_share
 
 CALIBRATION_ROWS = 50

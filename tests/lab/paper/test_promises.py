@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from reference import rule_of
 from uatlite.lab.paper.artifacts import Artifacts
 from uatlite.lab.paper.declaration import CellSpec
 from uatlite.lab.paper.grid import measure_of
 from uatlite.lab.paper.measurement import Measurement
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
-from uatlite.trust.promise import target_risk
 from uatlite.values import Dataset
 
 SPEC = CellSpec(measure="promised-coverage@0.3", task="sst2")
@@ -50,7 +50,7 @@ def read(artifacts: Artifacts, dataset: Dataset) -> tuple[np.ndarray, np.ndarray
 
 def test_coverage_and_risk_are_what_counting_says(artifacts: Artifacts) -> None:
     calibration, test = (artifacts.datasets.find(f"sst2/{split}") for split in ("calibration", "test"))
-    threshold = target_risk(*read(artifacts, calibration), 0.3).threshold
+    threshold = rule_of(*read(artifacts, calibration), 0.3).threshold
     margins, wrong = read(artifacts, test)
     answered = [place for place, one in enumerate(margins) if one > threshold]
     assert 0 < len(answered) <= len(test)
@@ -61,6 +61,6 @@ def test_coverage_and_risk_are_what_counting_says(artifacts: Artifacts) -> None:
 
 def test_what_cannot_be_promised_answers_nothing_and_has_no_risk(artifacts: Artifacts) -> None:
     calibration = artifacts.datasets.find("sst2/calibration")
-    assert not target_risk(*read(artifacts, calibration), 0.05).promised  # 54 rows: no error among them is too few
+    assert not rule_of(*read(artifacts, calibration), 0.05).promised  # 54 rows: no error among them is too few
     assert measured("promised-coverage@0.05", artifacts).mean == 0
     assert math.isnan(measured("promised-risk@0.05", artifacts).mean)

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reference import rule_of
 from uatlite.errors import ConfigurationError, StoreError
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.abstention import abstain, findings
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.verdict import headline
-from uatlite.trust.promise import target_risk
-from uatlite.trust.rule import AbstentionRule
+from uatlite.trust.rule import Rule
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.values import Floats
 
@@ -23,7 +23,7 @@ def margins(rows: StoredPredictions) -> Floats:
     return np.abs(mean[:, 1] - mean[:, 0])
 
 
-def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[AbstentionRule, Scope]:
+def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
     """All calibration rows in scope decide, by their raw margins: the product's rule, step by step."""
     rows, plain = opened.calibration_rows(method), opened.calibration_rows("base")
     assert rows is not None
@@ -32,7 +32,7 @@ def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[AbstentionRule,
     assert scope.inside is not None
     wrong = rows.logits.mean(axis=0, dtype=float).argmax(axis=1) != rows.labels
     decides = margins(rows)[scope.inside], wrong[scope.inside]
-    return target_risk(*decides, 0.15, score="logit-margin"), scope
+    return rule_of(*decides, 0.15, score="logit-margin"), scope
 
 
 @pytest.mark.parametrize("contender", ["base", "uat+ts"])
@@ -42,7 +42,7 @@ def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> 
     rule, scope = calibrated_by_hand(opened, method)
     assert found.rule == rule
     assert np.isfinite(rule.threshold)
-    assert rule.rows < 400  # those out of scope do not decide
+    assert rule.texts < 400  # those out of scope do not decide
     rows = opened.predictions(method, "toy/test")
     mean, plain = rows.logits.mean(axis=0, dtype=float), opened.predictions("base", "toy/test")
     outside = scope.out_of_scope(scope.p_values(plain.representations, mean))
@@ -66,7 +66,7 @@ def test_a_given_scope_is_used(opened: Evaluation) -> None:
     assert own is not None
     assert given is not None
     assert given.sets[0].out_of_scope > own.sets[0].out_of_scope
-    assert given.rule.rows < own.rule.rows
+    assert given.rule.texts < own.rule.texts
 
 
 def test_without_representations_nothing_is_out_of_scope(opened: Evaluation) -> None:
@@ -74,7 +74,7 @@ def test_without_representations_nothing_is_out_of_scope(opened: Evaluation) -> 
     found = abstain(replace(opened, runs=plain), "uat+ts")
     assert found is not None
     assert found.scope is None
-    assert found.rule.rows == 400 - 40  # a tenth says where the search starts
+    assert found.rule.texts == 400 - 40  # a tenth says where the search starts
     assert found.sets[0].out_of_scope == 0
 
 
@@ -102,14 +102,14 @@ def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(ope
     found = abstain(replace(opened, results=results), "base+isotonic", target=0.15)
     assert found is not None
     assert found.menu is None
-    assert 0.6 * 400 < found.rule.rows < 0.7 * 400
+    assert 0.6 * 400 < found.rule.texts < 0.7 * 400
 
 
 def test_the_menu_is_by_the_same_rows_as_the_rule(opened: Evaluation) -> None:
     found = abstain(opened, "uat+ts", target=0.15)
     assert found is not None
     assert found.menu is not None
-    assert (found.menu.score, found.menu.rows) == ("logit-margin", found.rule.rows)
+    assert (found.menu.score, found.menu.texts) == ("logit-margin", found.rule.texts)
     assert found.menu.rule(0.15) == found.rule
 
 

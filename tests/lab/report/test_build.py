@@ -92,7 +92,7 @@ def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Ev
     assert len(rows) == len(abstention.menu.lines)
     for line, row in zip(abstention.menu.lines, rows, strict=True):
         assert f">{line.target:.0%}<" in row
-        needed = "hardly help" if line.rows_needed is None else f"about {line.rows_needed:,} labelled rows"
+        needed = "hardly help" if line.texts_needed is None else f"about {line.texts_needed:,} labelled rows"
         assert (needed if line.rule is None else f"{line.rule.coverage:.1%}") in row
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.metrics.rows import Statistic, ratio
-from uatlite.trust.grouped import GroupedRule
+from uatlite.trust.rule import Rule
 from uatlite.values import Floats, Integers
 
 
@@ -81,9 +81,7 @@ class ReportedAnswers:
         return float(self.counted[order][: fitting[-1] + 1].sum() / self.counted.sum())
 
 
-def check_promise(
-    contender: str, name: str, rule: GroupedRule, answers: ReportedAnswers, how: Resampling
-) -> PromiseCheck:
+def check_promise(contender: str, name: str, rule: Rule, answers: ReportedAnswers, how: Resampling) -> PromiseCheck:
     """The rule on the answers of the set `name`; intervals resample texts."""
     reported, counted = answers.reported, answers.counted
     shares = {
@@ -97,7 +95,7 @@ def check_promise(
         set=name,
         rule=rule.describe(),
         promised=rule.promised,
-        target=rule.target,
+        target=float(rule.target or 0.0),
         covered="gold labels" if answers.gold else "entities found",
         reported=int(reported.sum()),
         wrong=int((reported & ~answers.right).sum()),
@@ -105,7 +103,7 @@ def check_promise(
         risk_interval=None if none else _ends(risk),
         coverage=float(np.nan_to_num(coverage.point)),
         coverage_interval=_ends(coverage),
-        best=answers.best_coverage(rule.target),
+        best=answers.best_coverage(float(rule.target or 0.0)),
     )
 
 

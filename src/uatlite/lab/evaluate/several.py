@@ -37,7 +37,6 @@ from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Resampling
 from uatlite.text.tasks import load
-from uatlite.trust.grouped import GroupedRule
 from uatlite.values import check_share
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler
@@ -123,7 +122,7 @@ def evaluate_answers(
         scored.append(_scored(rows, found, of_set, plan.resampling, display))
         outcomes[rows.name] = {one: own[0] for one, own in of_set.items()}
         for one, (first, *_) in found.items():
-            if isinstance(first.rule, GroupedRule):
+            if first.rule is not None:
                 reported = reported_of(first, of_set[one][0])
                 promises.append(check_promise(one, rows.name, first.rule, reported, plan.resampling))
     texts = sum(len(rows.texts) for rows in sets)

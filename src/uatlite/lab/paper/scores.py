@@ -43,7 +43,8 @@ from uatlite.metrics.intervals import METRICS, Resampling, detection_estimates, 
 from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
-from uatlite.trust.promise import target_risk
+from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.rule import RAW_SCORE
 from uatlite.values import Floats
 
 
@@ -150,7 +151,9 @@ def at_promised(spec: CellSpec, artifacts: Artifacts) -> Measurement:
         predictions = [artifacts.predictions(job, spec.passes) for job in jobs]
         (known, new) = (margin(one.passes.mean_logits) for one in predictions)
         (missed, wrong) = (1 - outcome_of(one, None).rows.correct for one in predictions)
-        rule = target_risk(known, missed > 0, float(target), score="logit-margin")
+        wanted = Wanted(kind="risk", target=float(target), score=RAW_SCORE)
+        rule = decide(Labelled({RAW_SCORE: known}, missed > 0), wanted).rule
+        assert rule is not None
         statistics.append(PROMISES[kind]((new > rule.threshold).astype(np.float64), wrong))
     return resampled(statistics, len(wrong), over=spec.rows_name, resamples=artifacts.settings.resamples, lowest=0.0)
 

@@ -17,9 +17,8 @@ from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.verdict import headline
 from uatlite.predictive import margin
 from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
-from uatlite.trust.menu import Menu, risk_menu
-from uatlite.trust.promise import fitting_rows, target_risk
-from uatlite.trust.rule import RAW_SCORE, AbstentionRule
+from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, Menu, Rule
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
 from uatlite.values import Floats, Marks
 
@@ -74,7 +73,7 @@ class Abstention:
     """A contender's rule and its outcome."""
 
     contender: str
-    rule: AbstentionRule
+    rule: Rule
     scope: Scope | None
     """None where the rows are too few, or where the store does not have what the scope reads"""
     sets: tuple[RuleOutcome, ...]
@@ -99,8 +98,8 @@ class _Seen:
     def wrong(self) -> Marks:
         return np.asarray(self.outcome.rows.correct == 0)
 
-    def answers(self, rule: AbstentionRule) -> Marks:
-        return rule.answers(self.margins) & self.inside
+    def answers(self, rule: Rule) -> Marks:
+        return rule.reports(self.margins) & self.inside
 
 
 def abstain(
@@ -137,14 +136,22 @@ def abstain(
         one.name: _seen(_known(evaluation, evaluation.predictions(asked.method.name, one.name)), calibrator, scope)
         for one in evaluation.results.sets
     }
-    rule = _rule(rows, fitting, target)
+    decision = decide(
+        Labelled({RAW_SCORE: rows.margins}, rows.wrong),
+        Wanted(kind="risk", target=target, score=RAW_SCORE),
+        inside=rows.inside,
+        fitting=None if free else fitting,
+        menu=free,
+    )
+    rule = decision.rule
+    assert rule is not None
     return Abstention(
         contender=chosen,
         rule=rule,
         scope=scope,
         sets=tuple(_rule_outcome(name, seen, rule) for name, seen in on.items()),
         abstained=_abstained(on[evaluation.results.sets[0].name], rule),
-        menu=_menu(rows) if free else None,
+        menu=decision.menu,
     )
 
 
@@ -176,25 +183,13 @@ def _margins(stored: StoredPredictions) -> Floats:
     return margin(stored.passes.mean_logits)
 
 
-def _rule(rows: _Seen, fitting: Marks, target: float) -> AbstentionRule:
-    deciding = rows.inside & ~fitting
-    reference = rows.margins[rows.inside & fitting] if fitting.any() else None
-    return target_risk(rows.margins[deciding], rows.wrong[deciding], target, score=RAW_SCORE, reference=reference)
-
-
-def _menu(rows: _Seen) -> Menu | None:
-    if rows.inside.sum() < CALIBRATION_ROWS:
-        return None
-    return risk_menu(rows.margins[rows.inside], rows.wrong[rows.inside], score=RAW_SCORE)
-
-
-def _rule_outcome(name: str, rows: _Seen, rule: AbstentionRule) -> RuleOutcome:
+def _rule_outcome(name: str, rows: _Seen, rule: Rule) -> RuleOutcome:
     answers, wrong = rows.answers(rule), rows.wrong
     counts = (len(wrong), answers.sum(), (answers & wrong).sum(), wrong.sum(), (~rows.inside).sum())
     return RuleOutcome(name, *map(int, counts))
 
 
-def _abstained(rows: _Seen, rule: AbstentionRule) -> tuple[AbstainedRow, ...]:
+def _abstained(rows: _Seen, rule: Rule) -> tuple[AbstainedRow, ...]:
     found, classes, answers = rows.outcome.rows, rows.stored.provenance.classes, rows.answers(rule)
     return tuple(
         AbstainedRow(

@@ -35,8 +35,8 @@ from uatlite.metrics.calibration import BINS, by_confidence
 from uatlite.metrics.intervals import SCALES
 from uatlite.metrics.rows import Rows, Statistic, at_once
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
-from uatlite.trust.menu import Menu
-from uatlite.trust.rule import risk_upper_bound
+from uatlite.trust.binomial import risk_upper_bound
+from uatlite.trust.rule import Menu
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -96,9 +96,7 @@ class Reliability:
 
 def _upper(hits: Floats, counts: Floats, level: float) -> Floats:
     """The upper end of the two-sided Clopper–Pearson interval of hits / counts, (bins,); NaN where a count is 0."""
-    side = (1 + level) / 2
-    pairs = zip(hits.astype(int).tolist(), counts.astype(int).tolist(), strict=True)
-    return np.array([risk_upper_bound(hit, count, side) if count else np.nan for hit, count in pairs])
+    return np.where(counts > 0, risk_upper_bound(hits, counts, (1 + level) / 2), np.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincc, gammaln
 from scipy.stats import binom
 
-from uatlite.trust.text_bets import OWN_ERRORS, OWN_TEXTS, stakes_of, won
+from uatlite.trust.bets import OWN_ERRORS, OWN_TEXTS, stakes_of, won
 
 
 def exact_stake(money, mean):

@@ -1,0 +1,284 @@
+"""Promises with texts as the unit: the plan of the thresholds, and the test of each by a bet.
+
+Does E[W] < r·E[N] hold, with N answers and W errors in a text? Nothing is assumed but independent texts and a bound of
+N. Errors of one text may hang together in any way. The test is a bet against E[W] ≥ r·E[N] that starts with the money α
+and wins if it ever has 1, which a fair game allows with a probability of at most α. Its stakes are those that would
+copy the exact binomial test if errors came one by one, so it loses little against it. The order of thresholds is
+planned on answers of other texts, which need no labels; a plan may be as wrong as it likes: that costs coverage, never
+the promise (docs/reference/several.md).
+"""
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from uatlite.trust.search import Plan, Test, TextScores
+from uatlite.trust.shrinkage import Rows, Shrunk
+from uatlite.values import Floats, Marks
+
+BetKind = Literal["precision", "per-text", "recall"]
+"""At most `target` of the reported answers are wrong; wrong answers a text; gold answers of answered texts missed."""
+
+PILOT_TEXTS = 100
+"""The most texts set aside to plan with, if there is no reference."""
+
+GRID = 100
+"""The most thresholds that are tested."""
+
+STARTS = ((1.0, 0.75), (2.0, 0.25))
+"""A search begins where it is most likely to succeed if the errors are as many as the scores say, and another if they
+are twice as many; beside each its part of the level."""
+
+CLUMPING = 0.2
+"""The clumping that is planned, as a part of that of texts whose answers are all wrong or all right."""
+
+SURPLUS = 1.15
+"""Plans reckon with so many times the errors that the scores say: a start that is too high costs less than one that is
+too low."""
+
+
+MEANS = np.linspace(math.log(1e-3), math.log(5e3), 300)
+PROBITS = np.linspace(-4.75, 3.5, 250)
+"""The grid of the table of stakes: the logarithm of the expected errors to come, and the probit of the money."""
+
+OWN_TEXTS, OWN_ERRORS = 20.0, 4.0
+"""The texts and the errors that the expected `mean` and `clump` count as, beside those seen so far."""
+
+
+def plan_search(others: TextScores, texts: int, target: float, level: float, most: int, kind: BetKind) -> Plan:
+    """Thresholds from the highest score of `others` down to -inf, for `texts` labelled texts, and where to begin."""
+    thresholds = threshold_grid(others.scores)
+    chances = error_chances(others.scores, target) if others.chances is None else others.chances
+    caps: list[int] = []
+    planned, answers, errors = [], [], []
+    for threshold in thresholds.tolist():
+        counts = others.tally(others.shown(threshold, most))
+        cap = max([1, *caps[-1:]])
+        while cap < most and bearable(counts, cap + 1, texts, target, level, kind):
+            cap += 1
+        caps.append(cap)
+        shown = others.shown(threshold, cap)
+        planned.append(moments(np.minimum(counts, cap)))
+        answers.append(texts * (1.0 if kind == "per-text" else shown.sum() / others.texts))
+        errors.append(texts * chances[shown].sum() / others.texts)
+    moment = np.array(planned)
+    loss = np.array([largest_loss(cap, target, kind) for cap in caps])
+    starts = plan_starts(np.array(answers), np.array(errors), clumping(moment), loss, target, level)
+    return Plan(thresholds, starts, np.array(caps), moment)
+
+
+def threshold_grid(scores: Floats) -> Floats:
+    """At most `GRID` of the scores, at even ranks, in falling order, and -inf, which all exceed."""
+    ranked = np.sort(scores)[::-1]
+    places = np.unique(np.linspace(0, len(ranked) - 1, GRID).astype(np.int64))
+    return np.append(np.unique(ranked[places])[::-1], -math.inf)
+
+
+def error_chances(scores: Floats, target: float) -> Floats:
+    """The probability (answers,) to plan with that each answer is wrong: 1 - score, where scores are probabilities.
+
+    Other scores give a rank only; then it is planned as if the target were just met by the better half.
+    """
+    if is_probability(scores):
+        return 1.0 - scores
+    share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
+    return np.minimum(4.0 * target * share, 1.0)
+
+
+def learned_chances(scores: Floats, wrong: Marks) -> Floats:
+    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
+    odds = scores
+    if is_probability(scores):
+        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
+    spread = float(odds.std()) or 1.0
+    rows = Rows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
+    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
+    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
+
+
+def is_probability(scores: Floats) -> bool:
+    """Whether all scores are from 0 to 1."""
+    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
+
+
+def moments(counts: Floats) -> tuple[float, float]:
+    """The mean and the mean square of the answers of texts that have any; 1 and 1 where none has."""
+    some = counts[counts > 0]
+    return (float(some.mean()), float(np.square(some).mean())) if len(some) else (1.0, 1.0)
+
+
+def clumping(moment: Floats) -> Floats:
+    """The planned E[W²]/E[W] from the moments of the answers, (..., 2): 1 if errors come one by one."""
+    return np.asarray(1.0 + CLUMPING * np.maximum(moment[..., 1] / moment[..., 0] - 1.0, 0.0))
+
+
+def bearable(counts: Floats, most: int, texts: int, target: float, level: float, kind: BetKind) -> bool:
+    """Whether a bet that may lose no more than it has on `most` errors of one text can still risk what it wants on one.
+
+    A bet must survive a text whose answers are all wrong, so that with a high `most` it can risk little on one error.
+    """
+    shown = np.minimum(counts, most)
+    clump = clumping(np.array([moments(shown)]))
+    answers = np.array([texts * (1.0 if kind == "per-text" else float(shown.mean()))])
+    return bool((wanted_stake(answers, clump, target, level) <= 1.0 / largest_loss(most, target, kind)).all())
+
+
+def wanted_stake(answers: Floats, clump: Floats, target: float, level: float) -> Floats:
+    """The share of its money that a bet wants to risk on one error at first, (hypotheses,)."""
+    jump = (1.0 - target) * clump
+    return stakes_of(np.full(len(answers), level), target * answers / jump) / (level * jump)
+
+
+def largest_loss(most: ArrayLike, target: float, kind: BetKind) -> Floats:
+    """The largest W - target·N of a text: all of `most` answers wrong, with N = 1 for wrong answers a text."""
+    caps = np.asarray(most, dtype=np.float64)
+    return caps - target if kind == "per-text" else caps * (1.0 - target)
+
+
+def plan_starts(
+    answers: Floats, errors: Floats, clump: Floats, loss: Floats, target: float, level: float
+) -> list[tuple[int, float]]:
+    """Where searches begin, and their parts of the level; all are expected numbers, (hypotheses,) each.
+
+    With a Poisson number of errors x are allowed if P(Poisson(target·answers) ≤ x) = level, and a start is where
+    P(Poisson(errors) ≤ x) is the highest, in units of the clump in which errors come. A bet that may risk less than it
+    wants, because a text may cost `loss`, is as weak as one on larger clumps. Two starts at one place are one.
+    """
+    from scipy.special import gammaincc, gdtrib
+
+    starts: dict[int, float] = {}
+    for factor, part in STARTS:
+        units = clump.copy()
+        for _ in range(20):
+            units = np.where(wanted_stake(answers, units, target, part * level) > 1.0 / loss, 1.15 * units, units)
+        jump = (1.0 - target) * units
+        allowed = gdtrib(1.0, 1.0 - part * level, np.maximum(target * answers / jump, 1e-9))
+        chance = np.where(allowed >= 1.0, gammaincc(np.maximum(allowed, 1.0), SURPLUS * factor * errors / jump), 0.0)
+        likely = np.flatnonzero(chance >= chance.max() - 0.01)  # the middle of them bears a wrong plan best
+        place = int(likely[len(likely) // 2]) if chance.any() else len(answers) - 1
+        starts[place] = starts.get(place, 0.0) + part * level
+    return sorted(starts.items())
+
+
+def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetKind, seed: int) -> Test:
+    """The test of the hypotheses of a plan with counts and errors (texts, hypotheses), in an order drawn by the seed.
+
+    Where a text has one answer at most this is the exact binomial test, else the bet.
+    """
+    from scipy.stats import binom
+
+    assert plan.most is not None
+    assert plan.planned is not None
+    order = np.random.default_rng((seed, 1)).permutation(len(counts))
+    counts, errors, caps, planned = counts[order], errors[order], plan.most.astype(np.float64), plan.planned
+    gain = np.full(len(caps), target) if kind == "per-text" else target * caps
+    mean = np.ones(len(caps)) if kind == "per-text" else planned[:, 0]
+    loss, clump = largest_loss(caps, target, kind), clumping(planned)
+    single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
+    p_values = binom.cdf(errors.sum(axis=0), counts.sum(axis=0), target)
+
+    def rejected(places: slice, levels: Floats) -> Marks:
+        marks = np.asarray(p_values[places, None] <= levels)
+        several = np.flatnonzero(~single[places]) + places.start
+        if len(several):
+            marks[several - places.start] = won(
+                counts[:, several],
+                errors[:, several],
+                target,
+                np.tile(levels, (len(several), 1)),
+                loss=loss[several],
+                gain=gain[several],
+                mean=mean[several],
+                clump=clump[several],
+            )
+        return marks
+
+    return rejected
+
+
+def won(
+    counts: Floats,
+    errors: Floats,
+    target: float,
+    levels: Floats,
+    *,
+    loss: Floats,
+    gain: Floats,
+    mean: Floats,
+    clump: Floats,
+) -> Marks:
+    """Whether "E[errors] ≥ target·E[counts]" is rejected at each level, (hypotheses, levels).
+
+    `counts` and `errors` (texts, hypotheses) are N and W of each text under each hypothesis, and `levels` (hypotheses,
+    levels) ascend. W - target·N is at most `loss` and at least -`gain`, (hypotheses,) each. `mean` and `clump`
+    (hypotheses,) are the E[N | N > 0] and E[W²]/E[W] that are expected; they steer the stakes, no more.
+
+    With X = W - target·N the money V, at first the level, becomes V - π·X from text to text, where the stake π ≥ 0
+    depends on the texts before. If E[X] ≥ 0 then E[V] does not rise, and V is never below 0, so P(V ≥ 1) ≤ level.
+    Of two levels the higher always has more money, so that what is rejected at a level is rejected at all above it.
+    """
+    open_texts = np.cumsum((counts > 0)[::-1], axis=0)[::-1]  # texts with answers to come, this one included
+    seen, answers = np.full(len(levels), OWN_TEXTS), OWN_TEXTS * mean
+    wrong, square = np.full(len(levels), OWN_ERRORS), OWN_ERRORS * clump
+    money = levels.astype(np.float64).copy()
+    for here, bad, left in zip(counts, errors, open_texts, strict=True):
+        playing = here > 0
+        if not playing.any():
+            continue
+        jump = (1.0 - target) * square / wrong  # an answer's variance is r·(1 - r), that of a Poisson number is r
+        means = target * (answers / seen) * left / jump
+        stakes = stakes_of(money, means[:, None]) / jump[:, None]
+        outcome = np.where(playing, bad - target * here, 0.0)
+        money -= ordered(stakes, money, loss, gain) * outcome[:, None]
+        seen, answers = seen + playing, answers + here
+        wrong, square = wrong + bad, square + bad * bad
+    return np.asarray(money >= 1.0)
+
+
+def ordered(stakes: Floats, money: Floats, loss: Floats, gain: Floats) -> Floats:
+    """Stakes (hypotheses, levels) after which no money is below 0 nor below that of the level before it.
+
+    With V ≤ V' the new values differ by (V' - V) - (π' - π)·X, and X is between -gain and loss. Who has 1 stops.
+    """
+    allowed = np.empty_like(stakes)
+    below, stake_below = np.zeros(len(stakes)), np.zeros(len(stakes))
+    for level in range(stakes.shape[1]):
+        more = money[:, level] - below
+        stake = np.clip(stakes[:, level], stake_below - more / gain, stake_below + more / loss)
+        stake = np.where(money[:, level] >= 1.0, 0.0, np.maximum(stake, 0.0))
+        allowed[:, level] = stake
+        below, stake_below = money[:, level], stake
+    return allowed
+
+
+def stakes_of(money: Floats, means: Floats) -> Floats:
+    """The stake on the next error that copies a Poisson test: P(Poisson(mean) = x) where P(Poisson(mean) ≤ x) = money.
+
+    x is the number of errors that may still come, made continuous by the gamma function. Read from a table by linear
+    interpolation: any stakes are valid, so that its error costs nothing but power.
+    """
+    from scipy.special import ndtri
+
+    table = _table()
+    row = np.clip((np.log(np.maximum(means, 1e-9)) - MEANS[0]) / (MEANS[1] - MEANS[0]), 0.0, len(MEANS) - 1.001)
+    column = np.clip((ndtri(np.clip(money, 1e-9, 1 - 1e-9)) - PROBITS[0]) / (PROBITS[1] - PROBITS[0]), 0.0, None)
+    column = np.minimum(column, len(PROBITS) - 1.001)
+    row, column = np.broadcast_arrays(row, column)
+    i, j = row.astype(np.int64), column.astype(np.int64)
+    down, right = row - i, column - j
+    upper = table[i, j] * (1 - right) + table[i, j + 1] * right
+    lower = table[i + 1, j] * (1 - right) + table[i + 1, j + 1] * right
+    return np.asarray(upper * (1 - down) + lower * down)
+
+
+@lru_cache(maxsize=1)
+def _table() -> Floats:
+    """(means, probits): the stakes on the grid; Q(x + 1, mean) = money gives x, and the stake is mean^x e^-mean / x!"""
+    from scipy.special import gammaln, gdtrib, ndtr
+
+    means, money = np.broadcast_arrays(np.exp(MEANS)[:, None], ndtr(PROBITS)[None, :])
+    shape = gdtrib(1.0, 1.0 - money, means)  # x + 1
+    return np.asarray(np.exp((shape - 1.0) * np.log(means) - means - gammaln(shape)))

@@ -1,0 +1,255 @@
+"""Exact binomial tests: limits of a share, the plan of a promise about rows of one answer each, and the risk now.
+
+The guarantee of a rule comes from exact tests of thresholds in an order that is fixed beforehand. It is about new rows,
+so the rows that decide must not have fitted anything that the rule is about (docs/reference/decision.md).
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from uatlite.errors import InputError
+from uatlite.trust.rule import Rule, RuleKind
+from uatlite.trust.search import MOST_ROWS, POWER, two_digits
+from uatlite.values import Floats, Integers, Marks, check_array, check_marks, check_share
+
+STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
+"""Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
+answers enough to bear a few errors; the ones above it are for targets that half of the rows cannot meet."""
+
+START_ERRORS, NEAR = 1, 0.8
+"""The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
+near the next start, at this part of its share, the first is left out and its level given to the others."""
+
+PILOT_ROWS = 50
+"""The most rows set aside to give the starts, if there are no reference scores."""
+
+
+def risk_upper_bound(errors: ArrayLike, answered: ArrayLike, confidence: float) -> Floats:
+    """Clopper–Pearson, elementwise: the risk r with P(Binomial(answered, r) ≤ errors) = 1 - confidence; 1 if all erred.
+
+    For a threshold that was fixed beforehand the true selective risk is at most this with the confidence.
+    """
+    from scipy.stats import beta
+
+    k, n = np.asarray(errors), np.asarray(answered)
+    return np.where(k >= n, 1.0, beta.ppf(confidence, k + 1, np.maximum(n - k, 1)))
+
+
+def clopper_pearson(errors: ArrayLike, rows: ArrayLike, confidence: float) -> tuple[Floats, Floats]:
+    """The exact interval of a share of which `errors` of `rows` rows were seen, elementwise."""
+    from scipy.stats import beta
+
+    k, n, tail = np.asarray(errors), np.asarray(rows), (1.0 - confidence) / 2.0
+    low = np.where(k == 0, 0.0, beta.ppf(tail, np.maximum(k, 1), n - k + 1))
+    return low, risk_upper_bound(k, n, 1.0 - tail)
+
+
+def allowed_errors(answered: ArrayLike, target: float, confidence: ArrayLike) -> Integers:
+    """The most errors among `answered` rows with which the Clopper–Pearson bound is at most `target`; else -1.
+
+    The largest k with P(Binomial(answered, target) ≤ k) ≤ 1 - confidence, for each entry of `answered`.
+    """
+    from scipy.stats import binom
+
+    trials = np.asarray(answered, dtype=np.int64)
+    level = 1.0 - np.asarray(confidence)
+    most = np.asarray(binom.ppf(level, trials, target), dtype=np.int64)  # the first k with P(≤ k) ≥ level
+    return np.where(binom.cdf(most, trials, target) <= level, most, most - 1)
+
+
+@lru_cache(maxsize=1024)
+def least_answers(errors: int, target: float, level: float) -> int:
+    """The fewest answers N with P(Binomial(N, target) ≤ errors) ≤ level."""
+    from scipy.stats import binom
+
+    low, high = errors, errors + 1
+    while binom.cdf(errors, high, target) > level:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if binom.cdf(errors, middle, target) <= level else (middle, high)
+    return high
+
+
+def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
+    """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
+
+    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
+    that was chosen on the same rows.
+    """
+    share = answered / rows
+    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
+    return max(share - width, 0.0), min(share + width, 1.0)
+
+
+def rule_at(
+    threshold: float,
+    scores: Floats,
+    wrong: Marks,
+    *,
+    kind: RuleKind,
+    score: str,
+    target: float | None,
+    confidence: float,
+) -> Rule:
+    """The rule at a threshold, with its coverage and risk on the calibration rows (rows,)."""
+    answered = scores > threshold
+    count, errors = int(answered.sum()), int((answered & wrong).sum())
+    share = count / len(scores)
+    return Rule(
+        kind=kind,
+        score=score,
+        threshold=threshold,
+        target=target,
+        confidence=confidence,
+        texts=len(scores),
+        answers=len(scores),
+        reported=count,
+        errors=errors,
+        coverage=share,
+        coverage_interval=(
+            (share, share) if math.isinf(threshold) else coverage_interval(count, len(scores), confidence)
+        ),
+        promised=kind != "risk" or threshold < math.inf,
+        risk_bound=float(risk_upper_bound(errors, count, confidence)) if count else None,
+    )
+
+
+def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[tuple[float, float]]:
+    """Where to begin: thresholds in falling order and the level of each; none if the rows are too few to promise.
+
+    The levels sum to `level`.
+    """
+    shares = planned_shares(rows, len(others), target, level)
+    return [(upper_quantile(others, share), part) for share, part in shares]
+
+
+def planned_shares(rows: int, others: float, target: float, level: float) -> list[tuple[float, float]]:
+    """The share of rows answered at each start, and its level: `STARTS`, of which the first moves down with few rows.
+
+    Where only the last is left, it moves down until it allows no error at least.
+    """
+    for first in range(len(STARTS) - 1):
+        used = STARTS[first:]
+        total = sum(part for _, part in used)
+        shares = [(share, level * part / total) for share, part in used]
+        needed = needed_share(rows, others, target, shares[0][1], START_ERRORS)
+        if needed <= NEAR * shares[1][0]:
+            return [(max(needed, shares[0][0]), shares[0][1]), *shares[1:]]
+    least = needed_share(rows, others, target, level, 0)
+    return [] if least == math.inf else [(max(STARTS[-1][0], least), level)]
+
+
+def needed_share(rows: int, others: float, target: float, level: float, errors: int) -> float:
+    """The share of rows to answer at a start so that `errors` are allowed there; inf if all rows are too few.
+
+    1.3 standard deviations of the difference between the two samples are added: one answer too few would end the
+    search at once.
+    """
+    share = least_answers(errors, target, level) / rows
+    if share > 1.0:
+        return math.inf
+    if others == 0:
+        return 1.0
+    return min(share + 1.3 * math.sqrt(share * (1.0 - share) * (1.0 / others + 1.0 / rows)), 1.0)
+
+
+def upper_quantile(others: Floats, share: float) -> float:
+    """The threshold that about `share` of rows exceed; -inf, which all exceed, where there is no score so low."""
+    rank = math.ceil(share * (len(others) + 1))
+    return -math.inf if rank > len(others) else float(np.sort(others)[-rank])
+
+
+Verdict = Literal["holds", "broken", "cannot tell yet"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskInterval:
+    """The share of wrong answers: the estimate `risk`, and an interval that holds with `confidence`.
+
+    `errors` of the `rows` labelled answers are wrong.
+    """
+
+    rows: int
+    errors: int
+    risk: float
+    low: float
+    high: float
+    confidence: float
+
+    def verdict(self, target: float) -> Verdict:
+        """Whether the risk is at most the target. A wrong 'holds' or 'broken' has probability (1 - confidence)/2."""
+        check_share("target", target)
+        if self.high <= target:
+            return "holds"
+        return "broken" if self.low > target else "cannot tell yet"
+
+    def labels_needed(self, target: float) -> int | None:
+        """How many labelled answers would tell, in all, with probability 0.8 if the risk is as estimated, to two
+        digits; None where it is so near the target that a million would not."""
+        from scipy.stats import binom
+
+        check_share("target", target)
+        risk = self.risk if self.errors else 0.5 / (self.rows + 1)  # none wrong among few does not mean none ever
+        sizes = np.unique(np.ceil(10 * 1.05 ** np.arange(math.log(MOST_ROWS / 10, 1.05))).astype(np.int64))
+        tail = (1.0 - self.confidence) / 2
+        if risk < target:
+            chances = binom.cdf(allowed_errors(sizes, target, 1.0 - tail), sizes, risk)
+        else:
+            chances = binom.sf(binom.isf(tail, sizes, target), sizes, risk)
+        enough = sizes[chances >= POWER]
+        return two_digits(int(enough[0])) if len(enough) else None
+
+    def describe(self) -> str:
+        """The estimate and its interval, in a few words."""
+        return (
+            f"{self.errors} of {self.rows} labelled answers are wrong, a risk of {self.risk:.1%} "
+            f"({self.low:.1%} to {self.high:.1%}, confidence {self.confidence:g})"
+        )
+
+
+def risk_interval(wrong: ArrayLike, inclusion: ArrayLike | None = None, *, confidence: float = 0.95) -> RiskInterval:
+    """The interval of the risk from labelled answers: wrong (rows,), and the probability (rows,) to have been drawn.
+
+    Rows of one inclusion probability are a plain sample, and their interval is exact (Clopper and Pearson); without
+    `inclusion` all are. Rows with the probability 1 are all of their kind, so that nothing is uncertain about them.
+    """
+    w, p = check_draws(wrong, inclusion)
+    check_share("confidence", confidence)
+    drawn = p < 1.0
+    size = float((1.0 / p).sum())  # of the answers that the rows stand for
+    certain, rest = float(w[~drawn].sum()) / size, float((1.0 / p[drawn]).sum()) / size
+    low, high = clopper_pearson(w[drawn].sum(), drawn.sum(), confidence) if drawn.any() else (0.0, 0.0)
+    return RiskInterval(
+        rows=len(w),
+        errors=int(w.sum()),
+        risk=float((w / p).sum()) / size,
+        low=float(certain + rest * low),
+        high=float(certain + rest * high),
+        confidence=confidence,
+    )
+
+
+def check_draws(wrong: ArrayLike, inclusion: ArrayLike | None) -> tuple[Marks, Floats]:
+    """Errors (rows,) and inclusion probabilities (rows,), of at least one row."""
+    w = check_marks("wrong", wrong, np.size(wrong), advice="Give one for each labelled answer, at least one.")
+    if not len(w):
+        raise InputError("there are no labelled answers; give one bool for each, at least one.")
+    if inclusion is None:
+        return w, np.full(len(w), 0.5)  # any equal probability below 1
+    p = check_array("inclusion", inclusion, {"rows": 1})
+    if len(p) != len(w):
+        raise InputError(f"{len(w)} errors came with {len(p)} inclusion probabilities; give one for each row.")
+    if (p <= 0).any() or (p > 1).any():
+        raise InputError(f"inclusion probabilities from {p.min():g} to {p.max():g}; allowed is above 0 and up to 1.")
+    if len(np.unique(p[p < 1])) > 1:
+        raise InputError(
+            f"the rows were drawn with {len(np.unique(p[p < 1]))} different probabilities below 1; give rows of one "
+            "pick at a time, or pick from all files together."
+        )
+    return w, p
