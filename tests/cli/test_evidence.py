@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from uatlite.cli.app import app
-from uatlite.cli.evidence import INCOMPLETE
+from uatlite.cli.reproduce import INCOMPLETE
 from uatlite.errors import ConfigurationError, MissingDependency
 from uatlite.lab.paper.declaration import NAMES
 

@@ -8,8 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from uatlite.cli.lab import report, train
-from uatlite.cli.product import calibrate, predict
+from uatlite.cli.calibrate import calibrate
+from uatlite.cli.evaluate import report
+from uatlite.cli.predict import predict
+from uatlite.cli.train import train
 from uatlite.errors import ConfigurationError, DataError, StoreError
 
 app = typer.Typer(pretty_exceptions_enable=False)

@@ -17,7 +17,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite import __version__
 from uatlite.classifier.reasons import ABSTAINING, REASONS
 from uatlite.cli import main
-from uatlite.cli.bars import ScoringBar, describe
+from uatlite.cli.progress import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
 

@@ -5,11 +5,18 @@ from typing import Annotated
 import typer
 
 from uatlite import __version__
+from uatlite.cli.bench import bench
+from uatlite.cli.calibrate import calibrate
+from uatlite.cli.demo import demo
 from uatlite.cli.deploy import export, serve
-from uatlite.cli.evidence import REPRODUCE_EXAMPLES, bench, demo, reproduce
-from uatlite.cli.lab import EVALUATE_EXAMPLES, TRAIN_EXAMPLES, evaluate, methods, report, tasks, train
-from uatlite.cli.loop import WATCH_EXAMPLES, history, pick, recheck, review, watch
-from uatlite.cli.product import calibrate, explain, predict, sites
+from uatlite.cli.evaluate import EVALUATE_EXAMPLES, evaluate, report
+from uatlite.cli.explain import explain
+from uatlite.cli.lists import methods, sites, tasks
+from uatlite.cli.predict import predict, review
+from uatlite.cli.recheck import history, pick, recheck
+from uatlite.cli.reproduce import REPRODUCE_EXAMPLES, reproduce
+from uatlite.cli.train import TRAIN_EXAMPLES, train
+from uatlite.cli.watch import WATCH_EXAMPLES, watch
 
 app = typer.Typer(
     help="Know when not to trust a text classifier.",

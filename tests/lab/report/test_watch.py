@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from uatlite.classifier.calibrate import Calibration
-from uatlite.lab.report.watch import moment_of, summarise_watch, timeline_figure, write_watch
+from uatlite.lab.report.watch_page import moment_of, summarise_watch, timeline_figure, write_watch
 from uatlite.scoring.watch import Watch
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import Usual, summarise

@@ -1,4 +1,4 @@
-"""The commands that train, evaluate and report, and the lists of tasks and methods."""
+"""Comparing methods on labelled data, and the report of it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,13 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from typer import Argument, Option
 
 from uatlite.cli import options as shared
-from uatlite.cli.bars import StageBar
+from uatlite.cli.progress import StageBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -20,105 +18,14 @@ if TYPE_CHECKING:
     from uatlite.lab.evaluate.suite import ClusterPredict
     from uatlite.scoring.on_ray import Cluster
 
-TRAIN_EXAMPLES = """
-[bold]Examples[/bold]
-
-  uatlite train --data reviews.csv --text body --label stars --recipe few-rows -o my-model
-
-  uatlite train --task sst2 --backbone bert-base-uncased -o my-model
-
-  uatlite train --task sst2 --method swag:rank=20 -o my-swag
-
-  uatlite train --data names.conll --recipe few-rows -o my-tagger
-
-A fifth of your own file is not trained on but written to DIR/held-out.jsonl, to calibrate on:
-
-  uatlite calibrate my-model my-model/held-out.jsonl --text body --label stars -o my-classifier
-"""
-
-
-def train(
-    output: Annotated[Path, Option("--output", "-o", help="Directory for the classifier.")],
-    backbone: Annotated[str, Option(help="Model to start from: minilm, a directory or a hub id.")] = "minilm",
-    method: Annotated[str, Option(help="Method to train for, as in swag:rank=20; see 'uatlite methods'.")] = "base",
-    recipe: Annotated[str, Option(help="paper; few-rows or demo for a few thousand rows on a CPU.")] = "paper",
-    seed: Annotated[int, Option(help="Seed of the new head, the order of rows and dropout.")] = 0,
-    resume: Annotated[bool, Option("--resume", help="Continue from the last checkpoint in DIR.")] = False,
-    base: Annotated[
-        list[Path] | None,
-        Option(help="Finished plain training of the same settings, reused by ensemble (may be repeated) and laplace."),
-    ] = None,
-    checkpoint_steps: Annotated[
-        int | None, Option(help="Keep a checkpoint every N steps; by default each epoch.")
-    ] = None,
-    task: shared.Task = None,
-    data: Annotated[
-        Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV, Parquet or CoNLL.")
-    ] = None,
-    held_out: Annotated[float, shared.in_data(help="Share of --data not to train on, for calibration.")] = 0.2,
-    validation: Annotated[
-        Path | None, shared.in_data(help="File to watch for --patience; by default the held-out rows.")
-    ] = None,
-    limit: Annotated[int | None, shared.in_data(help="Train on N rows, drawn by --seed.")] = None,
-    data_dir: shared.DataDir = None,
-    strict: shared.Strict = False,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
-    label: shared.Label = "label",
-    label_order: shared.LabelOrder = None,
-    learning_rate: Annotated[float | None, shared.in_recipe(help="Peak learning rate.")] = None,
-    warmup_steps: Annotated[int | None, shared.in_recipe(help="Steps of warm-up.")] = None,
-    batch_size: Annotated[int | None, shared.in_recipe(help="Rows of a batch.")] = None,
-    epochs: Annotated[int | None, shared.in_recipe(help="Times through all rows.")] = None,
-    max_length: Annotated[int | None, shared.in_recipe(help="Longest text in tokens.")] = None,
-    patience: Annotated[
-        int | None, shared.in_recipe(help="Stop after N epochs without a better validation NLL.")
-    ] = None,
-    precision: shared.Precision = None,
-) -> None:
-    """Fine-tune a classifier on a task or on your own file."""
-    from uatlite.lab.evaluate.plan import parse_names
-    from uatlite.lab.train.recipe import recipe_for
-    from uatlite.text.schema import Layout
-
-    changes = shared.given(
-        learning_rate=learning_rate, warmup_steps=warmup_steps, batch_size=batch_size, epochs=epochs,
-        max_length=max_length, patience=patience, precision=precision,
-    )  # fmt: skip
-    chosen = replace(recipe_for(recipe, task), **changes)
-    console = shared.messages()
-    with console.status("Loading …"):
-        from uatlite.lab.train.dataset import training_data
-        from uatlite.lab.train.methods import parse_training, steps, train_method
-        from uatlite.lab.train.recipe import TrainingJob, step_counter
-
-        training = parse_training(method)
-        rows = training_data(
-            task,
-            data,
-            Layout(text=text, pair=text_pair, label=label),
-            data_dir=data_dir,
-            label_order=parse_names(label_order),
-            held_out=held_out,
-            validation=validation,
-            limit=limit,
-            seed=seed,
-            early_stopping=chosen.patience is not None,
-            strict=strict,
-        )
-    job = TrainingJob(backbone, rows.train, rows.validation, chosen, seed, checkpoint_steps)
-    with StageBar(console) as bar:
-        bases = base or []
-        bar.begin(f"training {training.name}", steps(training, job, len(bases)))
-        record = train_method(training, job, output, bases=bases, resume=resume, report=step_counter(bar.advance))
-    for line in (f"Wrote {output}: {record.describe()}", *rows.write(output)):
-        console.print(line)
-
 
 METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
+
+
 SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
+
 
 EVALUATE_EXAMPLES = """
 [bold]Examples[/bold]
@@ -317,51 +224,3 @@ def report(
             store, output or home_of(store), contender=method, target_risk=target_risk, data_dir=data_dir, model=model
         )
     console.print(f"Wrote {page} and {page.parent / 'figures'}")
-
-
-FORMS = {
-    "text": "one text",
-    "pair": "two texts",
-    "choice": "multiple choice",
-    "entities": "a label for each token",
-    "labels": "any number of labels",
-}
-
-
-def tasks(data_dir: shared.DataDir = None) -> None:
-    """List the tasks, their splits, and where each split is read from."""
-    from uatlite.lab.evaluate.plan import inventory
-
-    console = Console(highlight=False, soft_wrap=True)
-    for task, places in inventory(data_dir):
-        labels = ", ".join(task.labels) if len(task.labels) <= 4 else f"{len(task.labels)} classes"
-        console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({FORMS[task.form]}; {labels})[/dim]")
-        for split, place in places.items():
-            console.print(f"  {split:<14} {place}")
-    console.print("\nOr use your own file: uatlite evaluate MODEL --data reviews.csv --text body --label stars")
-
-
-def methods() -> None:
-    """List the methods, their settings, and the calibrators that can follow them."""
-    from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-    from uatlite.lab.evaluate.plan import CALIBRATOR_ALIASES
-    from uatlite.methods.registry import METHOD_ALIASES, METHODS
-    from uatlite.passes.config import UATConfig
-    from uatlite.spelling import setting_names
-
-    console = Console()
-    listed = Table("method", "passes", "trained", "what it is", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, method in METHODS.items():
-        aliases = [alias for alias, of in METHOD_ALIASES.items() if of == name]
-        trained = "for it" if method.trained else ""
-        listed.add_row(", ".join([name, *aliases]), str(method.passes), trained, method.summary)
-    console.print(listed)
-    short = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
-    names = [f"{name} ({short[name]})" if name in short else name for name in EVALUATED if name != "none"]
-    console.print(f"Settings, as in uat:gate=k,penalty=1.0: {', '.join(setting_names(UATConfig()))}.", highlight=False)
-    console.print(
-        "Methods trained 'for it' need their own model: uatlite train --method NAME --task TASK -o DIR; give DIR after "
-        "the plain model in uatlite evaluate.",
-        highlight=False,
-    )
-    console.print(f"Calibrators, added as in uat+ts: {', '.join(names)}. Alone, as in ts, one follows base.")

@@ -1,104 +1,19 @@
-"""The commands that show whether it works: the demo, the benchmark of costs, the tables of the paper."""
+"""The tables and figures of the paper, recomputed. The exit code is 3 where something is missing."""
 
-import os
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.table import Table
-from typer import Argument, Exit, Option, echo
+from typer import Argument, Exit, Option
 
 from uatlite.cli import options as shared
-from uatlite.cli.bars import ReproductionBar, StageBar
+from uatlite.cli.progress import ReproductionBar
 
 if TYPE_CHECKING:
     from uatlite.lab.paper.settings import ReproductionSettings
     from uatlite.scoring.on_ray import Cluster
-    from uatlite.values import Text
-
-EXAMPLE = '{"text": "The plot is thin, but the two leads make it worth seeing."}'
-
-
-def demo(
-    output: Annotated[Path, Option("--output", "-o", help="Directory for everything.")] = Path("uatlite-demo"),
-) -> None:
-    """Fine-tune, evaluate, calibrate and report on film reviews: a few minutes, without a network."""
-    console, progress = Console(soft_wrap=True), shared.messages()
-    with progress.status("Loading torch and transformers …"):
-        from uatlite.lab.demo import run_demo
-        from uatlite.lab.report.result_files import render
-    with StageBar(progress) as bar:
-        done = run_demo(output, bar)
-    console.print(render(done.results))
-    console.print("\n[bold]What was found[/bold]")
-    for number, sentence in enumerate(done.findings, 1):
-        console.print(f"{number}. {sentence}", highlight=False, markup=False)
-    console.print(
-        f"\nReport      {done.report}\nClassifier  {done.classifier}\n\nPredict with it:\n"
-        f"  echo '{EXAMPLE}' | uatlite predict {done.classifier} - -o out.jsonl",
-        highlight=False,
-        markup=False,
-    )
-
-
-def bench(
-    model: shared.Model,
-    texts: Annotated[
-        str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
-    ] = None,
-    output: Annotated[Path, Option("--output", "-o", help="Directory for tables and plots.")] = Path("uatlite-bench"),
-    rows: Annotated[
-        int, Option(help="Time the first N texts; this takes about as long as 500 plain passes over them.")
-    ] = 256,
-    passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
-    rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
-    threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
-    options: shared.Options = None,
-) -> None:
-    """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
-    import torch
-
-    from uatlite.lab.bench import BenchPlan, run_bench, write
-    from uatlite.model.load import load_checkpoint
-
-    console = shared.messages()
-    plan = BenchPlan(passes=passes, rounds=rounds)
-    chosen = _texts(texts, rows, text, text_pair, options)
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
-
-    with console.status("loading") as status:
-        results = run_bench(
-            load_checkpoint(model),
-            chosen,
-            plan,
-            lambda step: status.update(f"{step} …"),
-            partial(write, directory=output),
-        )
-    for line in results.lines():
-        echo(line)
-    console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}")
-
-
-def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
-    from itertools import islice
-
-    from uatlite.classifier.answer_kind import KINDS
-    from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
-    from uatlite.text.tasks import load
-    from uatlite.values import Example
-
-    if source is None:
-        return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
-    layout = Layout(text=text, pair=pair, options=options, label=None)
-    read = Source(source)
-    read.check(layout)
-    items = read.items(layout, kind=KINDS["one" if options is None else "choice"])
-    return list(islice((item.text for item in items if isinstance(item, Example)), rows))
 
 
 REPRODUCE_EXAMPLES = """
@@ -112,6 +27,7 @@ REPRODUCE_EXAMPLES = """
 
 Models and predictions are kept in DIR and shared by all tables. After Ctrl-C the same command continues from there.
 """
+
 
 ALL = "all"
 INCOMPLETE = 3

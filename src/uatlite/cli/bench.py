@@ -1,0 +1,71 @@
+"""Timing a model and all methods on it."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option, echo
+
+from uatlite.cli import options as shared
+
+if TYPE_CHECKING:
+    from uatlite.values import Text
+
+
+def bench(
+    model: shared.Model,
+    texts: Annotated[
+        str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
+    ] = None,
+    output: Annotated[Path, Option("--output", "-o", help="Directory for tables and plots.")] = Path("uatlite-bench"),
+    rows: Annotated[
+        int, Option(help="Time the first N texts; this takes about as long as 500 plain passes over them.")
+    ] = 256,
+    passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
+    rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
+    threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+) -> None:
+    """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
+    import torch
+
+    from uatlite.lab.bench import BenchPlan, run_bench, write
+    from uatlite.model.load import load_checkpoint
+
+    console = shared.messages()
+    plan = BenchPlan(passes=passes, rounds=rounds)
+    chosen = _texts(texts, rows, text, text_pair, options)
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+
+    with console.status("loading") as status:
+        results = run_bench(
+            load_checkpoint(model),
+            chosen,
+            plan,
+            lambda step: status.update(f"{step} …"),
+            partial(write, directory=output),
+        )
+    for line in results.lines():
+        echo(line)
+    console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}")
+
+
+def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
+    from itertools import islice
+
+    from uatlite.classifier.answer_kind import KINDS
+    from uatlite.scoring.source import Source
+    from uatlite.text.schema import Layout
+    from uatlite.text.tasks import load
+    from uatlite.values import Example
+
+    if source is None:
+        return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
+    layout = Layout(text=text, pair=pair, options=options, label=None)
+    read = Source(source)
+    read.check(layout)
+    items = read.items(layout, kind=KINDS["one" if options is None else "choice"])
+    return list(islice((item.text for item in items if isinstance(item, Example)), rows))

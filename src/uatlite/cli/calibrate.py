@@ -1,0 +1,182 @@
+"""Learning calibrated probabilities, and when to abstain."""
+
+from inspect import signature
+from pathlib import Path
+from string import ascii_uppercase
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Console
+from typer import Argument, Option
+
+from uatlite.cli import options as shared
+from uatlite.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from uatlite.classifier.product import Product
+
+
+def calibrate(
+    model: shared.Model,
+    data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
+    ] = None,
+    target_risk: Annotated[
+        float | None, Option(help="Abstain so that at most this share of the answers is wrong, as in 0.05.")
+    ] = None,
+    target_coverage: Annotated[float | None, Option(help="Abstain, but answer at least this share.")] = None,
+    target_precision: Annotated[
+        float | None, Option(help="Of many labels: report those of which at least this share is right, as in 0.9.")
+    ] = None,
+    target_wrong: Annotated[
+        float | None, Option(help="Of many labels: report at most so many wrong ones a text, as in 0.1.")
+    ] = None,
+    target_recall: Annotated[
+        float | None, Option(help="Of entities: name the texts to look at, so that in the others this share is found.")
+    ] = None,
+    threshold: Annotated[float | None, Option(help="Answer only if the score is above this number.")] = None,
+    confidence: Annotated[float, Option(help="Confidence with which the target holds.")] = 0.95,
+    per_class: Annotated[
+        bool, Option("--per-class", help="Keep --target-risk among the answers of each class, not only among all.")
+    ] = False,
+    menu: Annotated[
+        bool, Option("--menu", help="Print which risks can be promised, with their coverage; needs no -o.")
+    ] = False,
+    reference: Annotated[
+        str | None,
+        Option(help="Unlabelled texts of the task, best those that trained the model: they tell what is in scope."),
+    ] = None,
+    false_alarm: Annotated[
+        float, Option(help="Rate of false alarms: texts in scope that are refused, and shift checks.")
+    ] = 0.01,
+    score: Annotated[
+        str | None,
+        Option(
+            help="Score to abstain by: logit-margin by default; confidence (default with --threshold), margin, "
+            "entropy, mutual-information, variance."
+        ),
+    ] = None,
+    calibrator: Annotated[
+        str | None,
+        Option(help="input-temperature by default, or temperature where the method has no variance; none."),
+    ] = None,
+    label_sets: Annotated[
+        float | None, Option(help="Also give sets of labels that hold the true one this often, as in 0.9.")
+    ] = None,
+    method: Annotated[
+        str | None, Option(help="Method, as in analytic, fast, base or uat:gate=k; distilled by default.")
+    ] = None,
+    second_look: Annotated[
+        str | None, Option(help="Method for a second look at the texts that are abstained on, as in uat.")
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of the passes and of the split of the rows.")] = 0,
+    max_length: shared.MaxLength = None,
+    windows: Annotated[
+        bool, Option("--windows", help="Read long texts in overlapping windows, as a tagger always does.")
+    ] = False,
+    strict: shared.Strict = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
+    text: shared.Text = "text",
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    label: shared.GoldColumn = None,
+    label_order: shared.LabelOrder = None,
+    format: shared.Format = None,
+) -> None:
+    """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
+    from uatlite.classifier.products import load_product
+    from uatlite.classifier.saving import check_target
+    from uatlite.scoring.source import Source
+    from uatlite.text.schema import Layout
+    from uatlite.text.write import write_rejects
+
+    if output is None and not menu:
+        raise ConfigurationError("give a directory to write to: -o DIR. Or print what can be promised: --menu.")
+    if output is not None:
+        check_target(output, overwrite=overwrite)
+    console = shared.messages()
+    changes = shared.given(max_length=max_length, windows=windows or None)
+    classifier = load_product(model, method=method, calibrated=False, seed=seed, **changes)
+    if label_order is not None:
+        classifier.rename_classes([name.strip() for name in label_order.split(",")])
+    asked = _asked(
+        classifier,
+        menu=menu,
+        target_risk=target_risk,
+        target_coverage=target_coverage,
+        target_precision=target_precision,
+        target_wrong=target_wrong,
+        target_recall=target_recall,
+        threshold=threshold,
+        per_class=per_class or None,
+        label_sets=label_sets,
+        calibrator=calibrator,
+        second_look=second_look,
+        score=score,
+        confidence=confidence,
+        false_alarm=false_alarm,
+        seed=seed,
+    )
+    classes = classifier.class_names or tuple(ascii_uppercase)
+    source = Source(data, format=format)
+    layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
+    layout = source.gold_layout(layout, classifier.kind.name)
+    rows = source.labelled(layout, classes, strict=strict)
+    classifier.columns = layout.columns
+    others = None if reference is None else Source(reference, format=format).texts(layout, strict=strict)
+    more = "" if others is None else f" and {len(others):,} reference texts"
+    with shared.said_by_the_command(), console.status(f"Scoring {len(rows.texts):,} rows{more} …") as status:
+        read: list[int] = []
+
+        def report(texts: int) -> None:
+            read.append(texts)
+            status.update(f"Scoring {len(rows.texts):,} rows{more}: {sum(read):,} texts read …")
+
+        classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
+    if menu:
+        _print_menu(console, classifier)
+    if output is None:
+        return
+    classifier.save_pretrained(output, overwrite=overwrite)
+    write_rejects(output / "rejects.jsonl", rows.rejects)
+    _print_calibration(console, classifier, len(rows.rejects), output)
+
+
+def _asked(product: "Product[Any]", *, menu: bool, **options: Any) -> dict[str, Any]:
+    """The options as arguments of `calibrate`; what the kind of the model does not take is refused by its name."""
+    takes, words = signature(product.calibrate).parameters, product.kind.words  # type: ignore[attr-defined]
+    others = {name: value for name, value in options.items() if name not in takes}
+    shared.refuse(others, f"a model of {words.model}; use {words.options}")
+    return shared.given(**options) | ({"menu": menu} if "menu" in takes else {})
+
+
+def _print_menu(console: Console, classifier: "Product[Any]") -> None:
+    calibration = classifier.calibration_
+    assert calibration is not None
+    if calibration.menu is None:
+        console.print("No menu: it takes 50 rows, and answers in them.")
+        return
+    for line in calibration.menu.describe():
+        console.print(line)
+
+
+def _print_calibration(console: Console, classifier: "Product[Any]", rejected: int, output: Path) -> None:
+    calibration = classifier.calibration_
+    assert calibration is not None
+    lines = calibration.describe()
+    broken = [rule for rule in calibration.rules if not rule.promised]
+    for rule in broken:
+        lines.remove(rule.describe())
+        console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
+    words = classifier.kind.words
+    if not calibration.rules:
+        lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
+    elif broken and calibration.menu is not None:
+        lines += calibration.menu.describe()
+    if rejected:
+        lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
+    if calibration.figures is not None:
+        lines.append(f"On {calibration.figures.basis}:")
+        lines += ["  " + "  ".join(cell.ljust(24) for cell in row).rstrip() for row in calibration.figures.table()]
+    for line in [*lines, f"Wrote {output}"]:
+        console.print(line)

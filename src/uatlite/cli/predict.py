@@ -1,0 +1,142 @@
+"""Scoring a file, and the rows of it that a person should see first."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer import Argument, Option
+
+from uatlite.cli import options as shared
+from uatlite.cli.progress import ScoringBar
+from uatlite.errors import ConfigurationError, DataError
+
+
+def predict(
+    model: shared.Classifier,
+    input: Annotated[str, Argument(help=shared.INPUT_HELP)],
+    output: Annotated[Path, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
+    method: shared.Method = None,
+    max_length: shared.MaxLength = None,
+    windows: Annotated[
+        bool, Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting.")
+    ] = False,
+    rejects: Annotated[Path | None, Option(help="File for rejected rows; OUT.rejects.jsonl by default.")] = None,
+    strict: shared.Strict = False,
+    resume: Annotated[bool, Option("--resume", help="Continue an interrupted run.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing output or an unfinished run.")] = False,
+    review: Annotated[
+        int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
+    ] = None,
+    text: shared.KnownText = None,
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
+    keep: Annotated[
+        list[str] | None, shared.in_columns(help="Columns to copy, as in id,date; may be repeated.")
+    ] = None,
+    keep_text: Annotated[
+        bool | None, shared.in_columns(help="Copy the text too, or leave it out; by default CSV has it.")
+    ] = None,
+    format: shared.Format = None,
+    engine: shared.Engine = "local",
+    address: shared.Address = None,
+    workers: shared.Workers = None,
+    gpus_per_worker: shared.Gpus = 0.0,
+) -> None:
+    """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
+    from uatlite.classifier.products import load_product, product_class
+    from uatlite.classifier.saving import remembered_columns
+    from uatlite.scoring.job import Job, Summary
+    from uatlite.scoring.review import review_rows, write_review
+    from uatlite.scoring.run import check_output, score_file
+    from uatlite.scoring.source import Source
+    from uatlite.text.schema import Layout
+
+    cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
+    if review is not None and keep_text is False:
+        raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
+    source = Source(input, format=format)
+    asked = {"text": text, "pair": text_pair, "options": options}
+    layout = source.layout(Layout(label=None, id=id, meta=shared.names(keep)), asked, remembered_columns(model))
+    texts = True if review is not None else keep_text
+    job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
+    check_output(job)
+    job = source.fitted(job, lambda: product_class(model).kinds[0].name)
+    changes = shared.given(max_length=max_length, windows=windows or None)
+    console = shared.messages()
+    load = partial(load_product, shared.absolute_model(model), method=method, **changes)
+    total = source.estimate() if console.is_terminal else None
+    if cluster is None:
+        score: Callable[..., Summary] = partial(score_file, load(), job, source=source)
+    else:
+        from uatlite.scoring import on_ray
+
+        score = partial(on_ray.score_file, load, job, cluster)
+    stopped = "Stopped. Finished rows are kept; the same command with --resume continues."
+    with shared.resumable(console, stopped), ScoringBar(console, total) as bar:
+        summary = score(bar.show)
+    if summary.promised is False:
+        console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
+    for line in summary.describe():
+        console.print(line)
+    if summary.shift is not None and summary.shift.shifted:
+        console.print("Warning: what calibration promised need not hold for these data.", style=shared.WARNING)
+    if not summary.calibrated:
+        shared.not_calibrated(console, model)
+    if review is not None:
+        write_review(review_rows(output, review), job.review_path)
+    more = "" if review is None else f", {job.review_path.name}"
+    console.print(f"Wrote {output}{more} and {job.summary_path.name}")
+
+
+OWN = ("id", "label", "confidence", "reason", "why")
+"""Columns of a row to review besides those of the input."""
+
+
+WIDTH = 300
+"""Characters of a text on the terminal."""
+
+
+def review(
+    scored: Annotated[Path, Argument(help="File that 'uatlite predict' wrote, with the texts in it.")],
+    rows: Annotated[int, Option("--rows", "-n", min=1, help="How many rows.")] = 20,
+    output: Annotated[
+        Path | None, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension; by default they are printed.")
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Show the rows of a scored file that a person should see first, with text and reason."""
+    from uatlite.scoring.review import review_rows, write_review
+
+    if output is not None and output.exists() and not overwrite:
+        raise DataError(f"{output} exists; give another name, or --overwrite to replace it.")
+    chosen = review_rows(scored, rows)
+    if output is None:
+        Console().print(as_table(chosen))
+        return
+    write_review(chosen, output)
+    shared.messages().print(f"Wrote {output}: {len(chosen):,} row{'' if len(chosen) == 1 else 's'}")
+
+
+def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The rows for a terminal; what the input says comes last, shortened."""
+    kept = [name for name in (rows[0] if rows else ()) if name not in OWN]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("id", "label", "sure", "why"):
+        table.add_column(name, no_wrap=name in ("id", "label", "sure"))
+    for name in kept:
+        table.add_column(name, ratio=1 if len(kept) == 1 else None, overflow="fold")
+    for row in rows:
+        cells = [row["id"], row["label"], f"{row['confidence']:.1%}", row["why"]]
+        table.add_row(*(Text(_short(cell)) for cell in (*cells, *(row[name] for name in kept))))
+    return table
+
+
+def _short(value: object) -> str:
+    line = " ".join(str("" if value is None else value).split())
+    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"

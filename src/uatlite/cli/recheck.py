@@ -1,0 +1,121 @@
+"""Keeping the promise: rows to label, whether it still holds by their labels, and the versions of a classifier."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option, echo
+
+from uatlite.cli import options as shared
+
+if TYPE_CHECKING:
+    pass
+
+
+def pick(
+    scored: Annotated[str, Argument(help="Rows that 'uatlite predict' scored, with the text (--keep-text).")],
+    output: Annotated[Path, Option("--output", "-o", help="Rows to label: JSONL, CSV or Parquet, by extension.")],
+    budget: Annotated[int, Option(help="How many rows to label.")] = 100,
+    random_share: Annotated[
+        float, Option(help="Share drawn at random from the answers; the others are doubtful or out of scope.")
+    ] = 0.75,
+    of: Annotated[str, Option(help="What is drawn from at random: answers, or all rows.")] = "answers",
+    errors: Annotated[
+        bool, Option("--errors", help="Instead: rows of a labelled file that are probably mislabelled.")
+    ] = False,
+    label: Annotated[str, shared.in_columns(help="Column of the given label, for --errors.")] = "input_label",
+    seed: Annotated[int, Option(help="Seed of the draw.")] = 0,
+    text: shared.KnownText = None,
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    id: Annotated[str, shared.in_columns(help="Column of the id.")] = "id",
+    format: shared.Format = None,
+) -> None:
+    """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
+    from uatlite.scoring import pick as picking
+    from uatlite.scoring.mislabelled import suspects
+    from uatlite.text.write import row_writer
+
+    console = shared.messages()
+    if errors:
+        suspected = suspects(scored, label, format=format)
+        with row_writer(output) as write:
+            for row in suspected:
+                write(row)
+        console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
+        return
+    asked = {"text": text, "pair": text_pair, "options": options}
+    rows = picking.read_candidates(scored, asked, id=id, format=format)
+    picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
+    picking.write_picked(output, picked)
+    for line in picking.describe(picked, len(rows)):
+        console.print(line)
+    console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
+
+
+def recheck(
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    labelled: Annotated[str, Argument(help=f"Rows of today with labels, as pick chose them. {shared.INPUT_HELP}")],
+    update: Annotated[
+        bool, Option("--update", help="Make a new promise from these rows: a new version beside the old one.")
+    ] = False,
+    target_risk: Annotated[
+        float | None, Option(help="Check this risk instead of the promised one; with --update, promise it.")
+    ] = None,
+    scored: Annotated[
+        str | None, Option(help="Scored rows of today, unlabelled: where a search starts, and what shift is told by.")
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of folds and splits.")] = 0,
+    strict: shared.Strict = False,
+    text: shared.KnownText = None,
+    text_pair: shared.Pair = None,
+    options: shared.Options = None,
+    label: shared.KnownLabel = None,
+    format: shared.Format = None,
+) -> None:
+    """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
+    from uatlite.classifier import recheck as checking
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.saving import write_version
+    from uatlite.scoring.pick import current_scores, inclusion_of
+    from uatlite.scoring.source import Source
+    from uatlite.text.schema import Layout
+
+    console = shared.messages()
+    classifier = UncertaintyClassifier.from_pretrained(directory)
+    asked = {"text": text, "pair": text_pair, "options": options, "label": label}
+    source = Source(labelled, format=format)
+    layout = source.layout(Layout(codes=classifier.class_names, meta=("inclusion",)), asked, classifier.columns)
+    rows = source.labelled(layout, classifier.class_names, strict=strict)
+    with console.status(f"Scoring {len(rows.texts):,} rows …"):
+        now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
+    calibration = classifier.calibration_
+    assert calibration is not None
+    assert calibration.rule is not None
+    if rows.rejects:
+        first = rows.rejects[0]
+        console.print(f"{len(rows.rejects):,} rows left out; the first: line {first.line}, {first.reason}.")
+    found = checking.recheck(now, calibration.rule, target=target_risk).describe()
+    for line in found:
+        console.print(line)
+    if not update:
+        return
+    others = None if scored is None else current_scores(scored, calibration.rule.score)
+    classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=others, seed=seed)
+    made = write_version(classifier, directory, found[1])
+    for line in (*classifier.calibration_.describe(), made.describe()):
+        console.print(line)
+    console.print(f"Version {made.number} is in use; go back with: uatlite history {directory} --use {made.parent}")
+
+
+def history(
+    directory: Annotated[Path, Argument(help="Directory of the calibrated classifier.")],
+    use: Annotated[int | None, Option(help="Go back to the version of this number.")] = None,
+) -> None:
+    """List the versions of a classifier, or go back to one; nothing is overwritten."""
+    from uatlite.classifier import versions
+
+    if use is not None:
+        versions.use(directory, use)
+    for version in versions.history(directory):
+        echo(version.describe())
+    echo(f"Version {versions.current(directory)} is in use.")

@@ -1,0 +1,112 @@
+"""Watching scored rows over time. With --once the exit code is 4 if there is an alarm."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.console import Console
+from typer import Argument, Exit, Option
+
+from uatlite.cli import options as shared
+from uatlite.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from uatlite.scoring.watch import Watch
+    from uatlite.scoring.watch_state import WatchState
+
+
+ALARM = 4
+WATCH_EXAMPLES = """
+[bold]Examples[/bold]
+
+  uatlite watch my-classifier scored/ -o watch.json --once --report watch.html   # for cron: exit code 4 on an alarm
+
+  uatlite watch my-classifier scored/ -o watch.json --time created_at            # looks again every minute
+
+  uatlite watch my-classifier scored/ -o watch.json --acknowledge                # the change is over
+
+  uatlite watch my-classifier scored/ -o watch.json --acknowledge --new-normal   # the change stays
+
+  uatlite watch my-classifier -o traffic.json --once --report watch.html   # of: uatlite serve --watch traffic.json
+"""
+
+
+def watch(
+    classifier: Annotated[str, Argument(help="Directory that 'uatlite calibrate' wrote.")],
+    scored: Annotated[
+        str | None,
+        Argument(help="What 'uatlite predict' wrote: a file or a directory. Without it: what a service has counted."),
+    ] = None,
+    *,
+    state: Annotated[Path, Option("--output", "-o", help="File that keeps all that is known; each look continues it.")],
+    once: Annotated[bool, Option("--once", help="Look once; exit code 4 if there is an alarm.")] = False,
+    every: Annotated[float, Option(help="Seconds between two looks, without --once.")] = 60.0,
+    bound: Annotated[
+        float | None, Option(help="Probability that it ever raises a false alarm, at most; 0.01 for a new state.")
+    ] = None,
+    acknowledge: Annotated[
+        bool, Option("--acknowledge", help="Reset after an alarm: begin again against the calibration rows.")
+    ] = False,
+    new_normal: Annotated[
+        bool, Option("--new-normal", help="With --acknowledge: compare with the rows from now on instead.")
+    ] = False,
+    report: Annotated[Path | None, Option(help="Also write a page: what changed, since when, what to do.")] = None,
+    time_column: Annotated[
+        str | None, shared.in_columns("--time", help="Column of the time; by default when the file was written.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        shared.in_columns("--text", help="Column of the text, for the page; text by default."),
+    ] = None,
+) -> None:
+    """Watch scored rows over time: has something changed since calibration? Looking often costs no false alarms."""
+    if new_normal and not acknowledge:
+        raise ConfigurationError("--new-normal says how to acknowledge a change; give it with --acknowledge.")
+    if every <= 0:
+        raise ConfigurationError(f"--every {every:g} is not a number of seconds above 0.")
+    console = shared.messages()
+    with console.status("Loading …"):
+        from uatlite.scoring.watch import Watch
+
+        if report is not None:
+            from uatlite.lab.report.watch_page import write_watch
+        watching = Watch.of(classifier, state, bound=bound, time=time_column, text=text)
+    if scored is None and not state.exists():
+        raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
+    if acknowledge:
+        _print(console, watching.acknowledge(fresh=new_normal), new=None)
+        return
+    stopped = f"Stopped. What was counted is in {state}; the same command goes on from there."
+    with shared.resumable(console, stopped):
+        while True:
+            found = _look(console, watching, scored)
+            if report is not None:
+                page = write_watch(watching, found, scored, report, classifier=classifier)
+                console.print(f"Wrote {page}")
+            if once:
+                break
+            time.sleep(every)
+    if found.alarm is not None:
+        raise Exit(ALARM)
+
+
+def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchState":
+    if scored is None:
+        found = watching.read()
+        _print(console, found, new=None)
+        return found
+    counted: list[int] = []
+    with console.status("Reading …") as status:
+
+        def on_rows(rows: int) -> None:
+            counted.append(rows)
+            status.update(f"Reading: {sum(counted):,} new rows …")
+
+        found = watching.look(scored, on_rows)
+    _print(console, found, new=sum(counted))
+    return found
+
+
+def _print(console: Console, state: "WatchState", *, new: int | None) -> None:
+    for line in state.describe(new):
+        console.print(line)
