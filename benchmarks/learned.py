@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from uatlite.classifier.run import run_tokens
+from uatlite.lab.evaluate.cells import MARGIN
 from uatlite.lab.paper.datasets import Datasets
-from uatlite.lab.paper.scores import MARGIN
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob

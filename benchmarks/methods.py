@@ -15,8 +15,9 @@ method's passes over the same texts in turn with base, and storage the bytes of 
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 
@@ -30,20 +31,19 @@ from transformers import (
     TrainingArguments,
 )
 
+from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import Outcomes, fit_calibrator, outcomes_of, score_set
+from uatlite.lab.evaluate.evaluate import panel, scores
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
-from uatlite.lab.evaluate.predict import Prepared, learn, predict, prepare
+from uatlite.lab.evaluate.predict import Prepared
+from uatlite.lab.evaluate.runs import Job, Model, NoProgress, Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.train.methods import parse_training, train_method
-from uatlite.lab.train.recipe import DEMO, PLAIN
-from uatlite.lab.train.recipe import TrainingJob as Job
+from uatlite.lab.train.recipe import DEMO, PLAIN, TrainingJob
 from uatlite.methods.method import Method
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint, embedded_backbone, load_checkpoint
-from uatlite.text.labels import align_task
-from uatlite.text.schema import find_task
+from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import load
 from uatlite.values import Dataset
 
@@ -99,8 +99,8 @@ def load_sets(sizes: Sizes) -> Sets:
     return Sets(load(TASK, "train", limit=sizes.train), scored)
 
 
-def job_of(sets: Sets, seed: int) -> Job:
-    return Job("minilm", sets.train, recipe=DEMO, seed=seed)
+def job_of(sets: Sets, seed: int) -> TrainingJob:
+    return TrainingJob("minilm", sets.train, recipe=DEMO, seed=seed)
 
 
 def train_all(out: Path, sets: Sets, seed: int) -> dict[str, Path]:
@@ -122,78 +122,86 @@ def train_all(out: Path, sets: Sets, seed: int) -> dict[str, Path]:
     return places
 
 
-def prepare_all(checkpoint: Checkpoint, sets: Sets) -> dict[str, Prepared]:
-    """Each set as tokens for a checkpoint."""
-    prepared = {}
-    for name, rows in sets.scored.items():
-        alignment = align_task(find_task(rows.name), checkpoint.id2label)
-        prepared[name] = prepare(checkpoint, rows, alignment, task=rows.name, max_length=DEMO.max_length)
-    return prepared
-
-
 def training_of(method: Method) -> str:
     """Which of `TRAININGS` a method runs on."""
     key = method.key
     return key if key in TRAININGS else "base"
 
 
-Found = dict[tuple[str, str], list[Predictions]]
-"""(method, set) -> its predictions, one for each seed"""
+class TrainedModels:
+    """The source of the benchmark: OUT/seed-SEED/TRAINING, and the rows of every seed."""
+
+    label_order = None
+
+    def __init__(self, out: Path, sets: Sets, seeds: int) -> None:
+        self._out, self._sets, self._seeds = out, sets, seeds
+        self._loaded: tuple[Model, Checkpoint] | None = None
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        training = training_of(cell.contender.method)
+        return [(Model("minilm", TASK, training, seed), seed) for seed in range(self._seeds)]
+
+    def load(self, model: Model) -> Checkpoint:
+        if self._loaded is None or self._loaded[0] != model:
+            place = self._out / f"seed-{model.seed}" / model.method
+            self._loaded = model, load_checkpoint(place, device="cpu")
+        return self._loaded[1]
+
+    def task(self, on: str) -> Task:
+        return find_task(on.partition("/")[0])
+
+    def dataset(self, name: str) -> Dataset:
+        return next(rows for rows in self._sets.scored.values() if f"{rows.name}/{rows.split}" == name)
+
+    def reference(self, model: Model) -> None:
+        return None
+
+    def max_length(self, model: Model) -> int | None:
+        return DEMO.max_length
+
+    def describe(self, job: Job) -> str:
+        return f"seed {job.model.seed}: {job.method.name}, {job.set_name}"
+
+    @property
+    def elsewhere(self) -> Callable[[], "TrainedModels"]:
+        return partial(TrainedModels, self._out, self._sets, self._seeds)
 
 
-def predict_seed(
-    places: Mapping[str, Path], sets: Sets, store: Store, methods: Mapping[str, Method], seed: int, found: Found
-) -> None:
-    """The predictions of every method of a seed, one loaded model at a time."""
-    for training, place in places.items():
-        prepared = prepare_all(load_checkpoint(place, device="cpu"), sets)
-        for name, method in methods.items():
-            if training_of(method) != training:
-                continue
-            say(f"seed {seed}: {name}")
-            learned, calibration = learn(method, prepared["calibration"])
-            for set_name, one in {**prepared, "calibration": calibration}.items():
-                found.setdefault((name, set_name), []).append(predict(store, one, learned, seed).read())
+class Said(NoProgress):
+    """Says each step."""
+
+    def step(self, what: str) -> None:
+        say(what)
 
 
-def outcomes(contenders: tuple[Contender, ...], found: Found, set_name: str) -> Outcomes:
-    """Every contender on a set, its calibrators fitted on the calibration rows of each seed."""
-    result = {}
-    for contender in contenders:
-        own = found[contender.method.name, "calibration"]
-        calibrators = [fit_calibrator(contender.calibrator, run) if contender.calibrated else None for run in own]
-        result[contender.name] = outcomes_of(found[contender.method.name, set_name], calibrators)
-    return result
-
-
-def inference_costs(
-    places: Mapping[str, Path], sets: Sets, methods: Mapping[str, Method], file: Path
-) -> dict[str, float]:
+def inference_costs(runs: Runs, sets: Sets, contenders: Sequence[Contender], file: Path) -> dict[str, float]:
     """CPU time of each method over the same texts relative to base, timed in turn with it; medians of the ratios."""
+    jobs = {contender.method.name: runs.jobs(of(sets, "test", contender))[0] for contender in contenders}
     if file.is_file():
         costs: dict[str, float] = json.loads(file.read_text())
-        if set(costs) >= set(methods):
+        if set(costs) >= set(jobs):
             return costs
     say("timing inference")
-    timed = replace(sets.scored["test"], examples=sets.scored["test"].examples[:TIMED_TEXTS])
-    few = Sets(sets.train, {**sets.scored, "test": timed})
-    costs = {}
-    base = prepare_all(load_checkpoint(places["base"], device="cpu"), few)["test"]
-    for training, place in places.items():
-        prepared = prepare_all(load_checkpoint(place, device="cpu"), few)
-        for name, method in methods.items():
-            if training_of(method) == training:
-                learned, _ = learn(method, prepared["calibration"])
-                once(prepared["test"], learned)  # members are made and draws are made once, before the first text
-                ratios = [once(prepared["test"], learned) / once(base, methods["base"]) for _ in range(ROUNDS)]
-                costs[name] = median(ratios)
+    costs, rows = {}, list(range(min(TIMED_TEXTS, len(sets.scored["test"]))))
+    base = runs.prepared(jobs["base"])
+    for name, job in jobs.items():
+        prepared, method = runs.prepared(job), runs.method(job)
+        once(prepared, method, rows)  # members are made and draws are made once, before the first text
+        ratios = [once(prepared, method, rows) / once(base, jobs["base"].method, rows) for _ in range(ROUNDS)]
+        costs[name] = median(ratios)
     file.write_text(json.dumps(costs))
     return costs
 
 
-def once(prepared: Prepared, method: Method) -> float:
+def of(sets: Sets, name: str, contender: Contender) -> CellSpec:
+    """A contender on a set, without a measure."""
+    rows = sets.scored[name]
+    return CellSpec(measure="", task=TASK, on=f"{rows.name}/{rows.split}", contender=contender)
+
+
+def once(prepared: Prepared, method: Method, rows: list[int]) -> float:
     """CPU seconds of a method's passes over the prepared texts."""
-    batches = list(prepared.tokens.batches())
+    batches = list(prepared.tokens.batches(rows))
     begun = time.process_time()
     for batch in batches:
         method.run(prepared.checkpoint.model, batch.inputs)
@@ -302,22 +310,22 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     sets = load_sets(Sizes(given.rows, given.calibration, given.test, given.shift, given.seeds))
     contenders = parse_contenders(given.methods)
-    methods = {contender.method.name: contender.method for contender in contenders}
-    store, found = Store(given.out / "store"), Found()
     accuracies = []
     for seed in range(given.seeds):
-        places = train_all(given.out, sets, seed)
+        train_all(given.out, sets, seed)
         accuracies.append(plain_trainer(given.out, sets, seed))
-        predict_seed(places, sets, store, methods, seed, found)
-    first = {name: given.out / "seed-0" / name for name in TRAININGS}
-    inference = inference_costs(first, sets, methods, given.out / "inference.json")
+    runs = Runs(TrainedModels(given.out, sets, given.seeds), Store(given.out / "store"))
+    jobs = [job for name in sets.scored for contender in contenders for job in runs.jobs(of(sets, name, contender))]
+    runs.compute(sorted(jobs, key=lambda job: (job.model.seed, job.model.method)), Said())
+    inference = inference_costs(runs, sets, contenders, given.out / "inference.json")
     costs = relative_costs(given.out, given.seeds, contenders, inference)
     for set_name, title in (("test", "In domain"), ("shift", "Shift")):
         rows = sets.scored[set_name]
-        scores = score_set(outcomes(contenders, found, set_name), SCORES, Resampling())
-        print(f"\n### {title}: {rows.name}, {len(rows):,} rows\n\n{table(scores, costs.__getitem__)}")
+        cells = panel(of(sets, set_name, contenders[0]), contenders, {score: score for score in SCORES})
+        scored = scores(cells, runs, Resampling())
+        print(f"\n### {title}: {rows.name}, {len(rows):,} rows\n\n{table(scored, costs.__getitem__)}")
         if set_name == "test":
-            print(f"\n{check_base(scores['base'], accuracies)}")
+            print(f"\n{check_base(scored['base'], accuracies)}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ import argparse
 from pathlib import Path
 
 from uatlite import UncertaintyClassifier
+from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import evaluate
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.explanation_files import write_explanation
 from uatlite.lab.report.result_files import write_results

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,7 @@ from uatlite.cli.progress import StageBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from uatlite.lab.evaluate.plan import Plan
-    from uatlite.lab.evaluate.suite import ClusterPredict
+    from uatlite.lab.evaluate.runs import Remote
     from uatlite.scoring.on_ray import Cluster
 
 
@@ -141,16 +139,15 @@ def evaluate(
     if plan.suggested:
         console.print(suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
+        from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
-        from uatlite.lab.evaluate.suite import evaluate as run
         from uatlite.lab.report.result_files import render, write_results
         from uatlite.model.load import load_checkpoint
 
         checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
     with shared.resumable(console, stopped), StageBar(console) as bar:
-        on_cluster = None if cluster is None else ray_predictions(model, plan, cluster)
-        results = run(checkpoints, plan, Store(output / "store"), bar, on_cluster)
+        results = run(checkpoints, plan, Store(output / "store"), bar, _remote(cluster))
     Console().print(render(results))
     written = write_results(results, output)
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
@@ -193,12 +190,13 @@ def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[st
     console.print(f"Wrote {', '.join(path.name for path in written)} to {output}")
 
 
-def ray_predictions(models: Sequence[str], plan: "Plan", cluster: "Cluster") -> "ClusterPredict":
-    """The function that computes the predictions of an evaluation on a cluster."""
-    from uatlite.lab.evaluate.on_ray import evaluation_jobs, predict_on_cluster
+def _remote(cluster: "Cluster | None") -> "Remote | None":
+    """The workers of a cluster, where one is asked for."""
+    if cluster is None:
+        return None
+    from uatlite.lab.evaluate.on_ray import OnCluster
 
-    names = [shared.absolute_model(name) for name in dict.fromkeys(models)]
-    return partial(predict_on_cluster, make_jobs=partial(evaluation_jobs, names, plan), cluster=cluster)
+    return OnCluster(cluster)
 
 
 def report(

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice, parse_contender, parse_contenders
 from uatlite.lab.evaluate.results import Results
+from uatlite.lab.evaluate.runs import Progress
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import ProgressDisplay, evaluate
 from uatlite.lab.report.abstention import abstain, findings
 from uatlite.lab.report.build import build_report
 from uatlite.lab.report.evaluation import open_evaluation
@@ -83,7 +84,7 @@ class Demo:
     classifier: Path
 
 
-def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings | None = None) -> Demo:
+def run_demo(directory: Path, display: Progress, settings: DemoSettings | None = None) -> Demo:
     """Run every step that is not done yet, and draw the report."""
     settings = settings or DemoSettings()
     checkpoint = train(directory / "model", settings, display)
@@ -107,7 +108,7 @@ def run_demo(directory: Path, display: ProgressDisplay, settings: DemoSettings |
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
 
 
-def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> Checkpoint:
+def train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:
     """The fine-tuned model; it is trained unless the directory has it."""
     rows = load(settings.task, "train")
     job = TrainingJob(settings.backbone, rows, recipe=settings.recipe, seed=settings.seed)
@@ -119,7 +120,7 @@ def train(directory: Path, settings: DemoSettings, display: ProgressDisplay) -> 
 
 
 def calibrate(
-    checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, display: ProgressDisplay
+    checkpoint: Checkpoint, contender: str, directory: Path, settings: DemoSettings, display: Progress
 ) -> None:
     """Save the calibrated classifier of a contender, with a rule that keeps errors at the target."""
     chosen, rows = parse_contender(contender), load(settings.task, CALIBRATION)

@@ -1,5 +1,6 @@
 """A store that workers fill piece by piece holds what one process would have put there."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -7,10 +8,12 @@ import numpy as np
 import pytest
 
 from uatlite.errors import DataError
+from uatlite.lab.evaluate.evaluate import jobs_of, sets_of
+from uatlite.lab.evaluate.models import load_models
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
-from uatlite.lab.evaluate.predict import predict
+from uatlite.lab.evaluate.predict import StoreJob, predict
+from uatlite.lab.evaluate.runs import Runs, remote_jobs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import StoreJob as Job
 
 REASON = "ray is not installed, so computing on a cluster is NOT tested: pip install 'uatlite[ray]'"
 on_ray = pytest.importorskip("uatlite.lab.evaluate.on_ray", reason=REASON)
@@ -27,12 +30,20 @@ def plan(tmp_path: Path, made_texts) -> Plan:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def jobs(saved: Path, plan: Plan) -> list[Job]:
-    made: list[Job] = on_ray.evaluation_jobs([str(saved)], plan)
-    return made
+def jobs(saved: Path, plan: Plan, tmp_path: Path) -> list[StoreJob]:
+    return make_jobs(saved, plan, tmp_path)()
 
 
-def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, jobs: list[Job], tmp_path: Path) -> None:
+def make_jobs(saved: Path, plan: Plan, tmp_path: Path) -> Callable[[], list[StoreJob]]:
+    """What a worker gets, to make the jobs of the evaluation."""
+    source = partial(load_models, [str(saved)], [str(saved)], plan)
+    jobs = jobs_of(plan, sets_of(plan), Runs(source(), Store(tmp_path / "store")))
+    return partial(remote_jobs, source, tmp_path / "store", jobs)
+
+
+def test_workers_fill_a_store_as_one_process_does(
+    saved: Path, plan: Plan, jobs: list[StoreJob], tmp_path: Path
+) -> None:
     assert [(method.name, one.set_name.split("/")[1], seed) for one, method, seed in jobs] == [
         ("base", "test", 0),
         ("base", "calibration", 0),
@@ -40,7 +51,7 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, jobs:
     ]
     shared, own = Store(tmp_path / "shared"), Store(tmp_path / "own")
     units = [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
-    workers = [on_ray.PieceWorker(partial(on_ray.evaluation_jobs, [str(saved)], plan)) for _ in range(2)]
+    workers = [on_ray.PieceWorker(make_jobs(saved, plan, tmp_path)) for _ in range(2)]
     done = sum(workers[place % 2].work(unit) for place, unit in enumerate(reversed(units)))
     assert done == sum(len(one.dataset) * method.passes for one, method, _ in jobs)
     for job in jobs:
@@ -51,10 +62,10 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, jobs:
     assert not [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
 
 
-def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, jobs: list[Job], tmp_path: Path) -> None:
+def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, jobs: list[StoreJob], tmp_path: Path) -> None:
     (run, number, rows), *_ = on_ray.missing_pieces(Store(tmp_path / "store"), jobs[0])
     source = tmp_path / "rows.csv"
     source.write_text(source.read_text().replace("a1", "a2"))
-    worker = on_ray.PieceWorker(partial(on_ray.evaluation_jobs, [str(saved)], plan))
+    worker = on_ray.PieceWorker(make_jobs(saved, plan, tmp_path))
     with pytest.raises(DataError, match="the models or the data are not those of the driver: there is no base on"):
         worker.work((run, number, rows))

@@ -1,4 +1,4 @@
-"""Stored logits to probabilities, calibrated and in the task's order; and scores that agree with the bootstrap."""
+"""Stored logits to probabilities, calibrated and in the task's order."""
 
 from dataclasses import replace
 
@@ -8,29 +8,13 @@ from numpy.typing import NDArray
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.outcomes import (
-    HEADLINE,
-    Outcome,
-    fit_calibrator,
-    outcome_of,
-    score_detection,
-    score_set,
-    score_shift,
-)
+from uatlite.lab.evaluate.outcomes import fit_calibrator, outcome_of
 from uatlite.lab.evaluate.parquet import NO_LABEL
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
-from uatlite.metrics.intervals import (
-    METRICS,
-    SCALES,
-    Resampling,
-    detection_estimates,
-    intervals,
-    metric_estimates,
-    shift_estimates,
-)
+from uatlite.metrics.intervals import METRICS, SCALES
 from uatlite.predictive import margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
 
@@ -156,51 +140,6 @@ def test_too_few_rows_are_named_with_their_set(logits: NDArray[np.float32], labe
     few = stored(logits[:, :5], labels[:5])
     with pytest.raises(CalibrationError, match=r"made/test: 5 labelled rows are too few"):
         fit_calibrator("temperature", replace(few, ids=few.ids[:5]))
-
-
-HOW = Resampling(resamples=100, confidence=0.9, seed=3)
-
-
-def make_outcome(seed: int, rows: int = 80, *, scope: bool = False) -> Outcome:
-    generator = np.random.default_rng(seed)
-    probabilities = generator.dirichlet([1.0, 1.0, 1.0], size=rows)
-    labels = np.array([generator.choice(3, p=row) for row in probabilities])
-    if not scope:
-        return Outcome(probabilities, labels, None, None)
-    return Outcome(probabilities, labels, generator.random(rows + 20), np.arange(rows + 20) % 5 == 0)
-
-
-def test_one_seed_of_one_contender_is_its_bootstrap() -> None:
-    outcome = make_outcome(0)
-    scores = score_set({"one": [outcome]}, HEADLINE, HOW)["one"]
-    plain = intervals(metric_estimates(outcome.rows, HEADLINE), HOW)
-    for name in HEADLINE:
-        assert (scores[name].mean, scores[name].low, scores[name].high) == pytest.approx(
-            (plain[name].point, plain[name].low, plain[name].high), nan_ok=True
-        )
-
-
-def test_shift_is_its_bootstrap_over_both_sets() -> None:
-    first, second = make_outcome(0), make_outcome(1, rows=50)
-    scores = score_shift({"one": [first]}, {"one": [second]}, HOW)["one"]
-    plain = intervals(shift_estimates(first.rows, second.rows), HOW)
-    assert set(scores) == set(SHIFT)
-    for name, score in scores.items():
-        assert (score.mean, score.low, score.high) == (plain[name].point, plain[name].low, plain[name].high)
-
-
-def test_detection_is_its_bootstrap_and_needs_both_kinds_of_rows() -> None:
-    outcome = make_outcome(0, scope=True)
-    scores = score_detection({"one": [outcome]}, HOW)["one"]
-    assert outcome.doubt is not None
-    assert outcome.out_of_scope is not None
-    plain = intervals(detection_estimates(outcome.doubt, outcome.out_of_scope), HOW)
-    assert set(scores) == set(DETECTION)
-    for name, score in scores.items():
-        assert (score.mean, score.low, score.high) == (plain[name].point, plain[name].low, plain[name].high)
-    one_kind = Outcome(outcome.probabilities, outcome.labels, outcome.doubt, np.zeros(100, dtype=bool))
-    assert score_detection({"one": [one_kind]}, HOW) == {}
-    assert score_detection({"one": [make_outcome(0)]}, HOW) == {}
 
 
 SEVERAL = {

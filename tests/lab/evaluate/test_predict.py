@@ -15,7 +15,8 @@ import torch
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.lab.evaluate.predict import Models, Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.models import MethodModels
+from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.method import Passes
 from uatlite.methods.registry import METHODS, parse_method
@@ -184,21 +185,21 @@ def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make
 
 
 def test_each_method_runs_on_the_model_that_was_trained_for_it(make: Make) -> None:
-    models = Models.of([make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")])
+    models = MethodModels.of([make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")])
     names = {name: models.of_method(parse_method(name)).name for name in ("base", "uat", "swag:samples=3", "ensemble")}
     assert names == {"base": "plain-dir", "uat": "plain-dir", "swag:samples=3": "swag-dir", "ensemble": "ens-dir"}
 
 
 def test_a_trained_model_alone_is_also_the_plain_one(make: Make) -> None:
-    models = Models.of([make("swag-dir", "swag")])
+    models = MethodModels.of([make("swag-dir", "swag")])
     assert {models.of_method(parse_method(name)).name for name in ("base", "swag")} == {"swag-dir"}
 
 
 def test_what_is_missing_or_there_twice_is_named(make: Make) -> None:
-    models = Models.of([make("plain-dir"), make("swag-dir", "swag")])
+    models = MethodModels.of([make("plain-dir"), make("swag-dir", "swag")])
     with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
         models.of_method(parse_method("ensemble"))
     with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):
-        Models.of([make("a", "swag"), make("b", "swag")])
+        MethodModels.of([make("a", "swag"), make("b", "swag")])
     with pytest.raises(ConfigurationError, match="a, b are all plain models"):
-        Models.of([make("a"), make("b")])
+        MethodModels.of([make("a"), make("b")])

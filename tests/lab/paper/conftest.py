@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from uatlite.lab.evaluate.cells import Cell
 from uatlite.lab.paper.declaration import NAMES
-from uatlite.lab.paper.grid import Cell
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PaperReport, write_reproduction

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel, most_seeds
 from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.paper.claims import (
     ALIKE,
@@ -19,9 +20,7 @@ from uatlite.lab.paper.claims import (
     outcome_of,
     summary,
 )
-from uatlite.lab.paper.declaration import Claim, Declaration, Line, Panel
-from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.scores import Learning, most_seeds
+from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.metrics.intervals import Interval
 
 LESS = Claim("less", "a/x", "<", "b/x")
@@ -63,7 +62,7 @@ def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
 def table(left: Cell, right: Cell) -> tuple[Declaration, Grid]:
     rows = (Line("a", "A", {}), Line("b", "B", {}))
     panel = Panel(rows, (Line("x", "X", {}),), {})
-    return Declaration("t", "t", "t", (panel,), {}, claims=(LESS,)), Grid(panel, {("a", "x"): left, ("b", "x"): right})
+    return Declaration("t", "t", "t", (panel,), claims=(LESS,)), Grid(panel, {("a", "x"): left, ("b", "x"): right})
 
 
 def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> None:

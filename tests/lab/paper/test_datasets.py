@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.paper.datasets import Datasets, subset_ids
+from uatlite.lab.evaluate.cells import subset_ids
+from uatlite.lab.paper.datasets import Datasets
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.text.tasks import load
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from uatlite.errors import ConfigurationError
+from uatlite.lab.evaluate.cells import Panel
 from uatlite.lab.evaluate.comparison import DERIVATIONS
 from uatlite.lab.paper.declaration import (
     DECLARATIONS,
     NAMES,
-    Panel,
     find_declaration,
     read_declaration,
     substitute_backbones,
 )
-from uatlite.lab.paper.grid import measure_of
+from uatlite.lab.paper.probes import paper_measure
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 
 
@@ -28,7 +28,7 @@ def test_a_declaration_asks_for_what_there_is(name: str) -> None:
     specs = list(find_declaration(name).specs())
     assert specs
     for spec in specs:
-        measure_of(spec.measure)
+        paper_measure(spec.measure)
 
 
 def derived(panel: Panel) -> list[tuple[str, str, float, float]]:

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel
+from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured
+from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.claims import Findings, findings_of, judge
-from uatlite.lab.paper.declaration import Claim, Declaration, Line, Panel
+from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.lab.paper.formats import lead
-from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.measurement import resampled
 from uatlite.lab.paper.reproduction import Reproduction
-from uatlite.lab.paper.scores import Learning
+from uatlite.metrics.intervals import Estimate, Resampling
 from uatlite.metrics.rows import mean_of
 
 GOOD = Learning("dir/small", "sst2", 2, 200, accuracy=0.9, chance=0.5)
@@ -21,19 +22,21 @@ ROWS = {"base+ts": 0.30, "uat": 0.20, "analytic+its": 0.10}
 
 def cell(level: float, learning: Learning, noise: float = 0.01) -> Cell:
     values = np.random.default_rng(round(level * 100)).normal(size=200)
-    measured = resampled([mean_of(level + noise * (values - values.mean()))], 200, over="rows", resamples=200)
-    return Cell(measured, None, 3, learning=(learning,))
+    sampled = Sampled([Estimate(mean_of(level + noise * (values - values.mean())))], (ResampledRows((200,), "rows"),))
+    return Cell(measured({0: sampled}, Resampling(200, over_seeds=True))[0], None, 3, learning=(learning,))
 
 
 @pytest.fixture(scope="module")
 def found() -> Findings:
     """A column in which everything is told apart, one in which nothing is, and one that was not learned."""
-    rows = tuple(Line(key, key.title(), {"contender": key}, ours=key.startswith("analytic")) for key in ROWS)
+    rows = tuple(
+        Line(key, key.title(), {"contender": parse_contender(key)}, ours=key.startswith("analytic")) for key in ROWS
+    )
     columns = tuple(Line(key, f"{key} ECE ↓", {}) for key in ("sst2", "noisy", "mnli"))
     claims = (Claim("UAT-Lite is lower.", "uat/{}", "<", "base+ts/{}", over=("sst2", "noisy", "mnli")),)
     claims += (replace(claims[0], says="UAT-Lite is higher.", relation=">"),)
     panel = Panel(rows, columns, {})
-    declaration = Declaration("t", "T", "where", (panel,), {}, claims=claims)
+    declaration = Declaration("t", "T", "where", (panel,), claims=claims)
     cells = {(row, "sst2"): cell(level, GOOD) for row, level in ROWS.items()}
     cells |= {(row, "noisy"): cell(level, GOOD, noise=50.0) for row, level in ROWS.items()}
     cells |= {(row, "mnli"): cell(level, WEAK) for row, level in ROWS.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from uatlite.errors import ConfigurationError
-from uatlite.lab.paper import scores
+from uatlite.lab.evaluate import cells as module
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import write_reproduction
 
@@ -19,7 +19,7 @@ TABLE = ["main"]
 def test_an_unlearned_task_costs_the_plain_model_alone(
     learned: bool, settings: Settings, tmp_path: Path, recorder: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "MARGIN", -1.0 if learned else 2.0)
+    monkeypatch.setattr(module, "MARGIN", -1.0 if learned else 2.0)
     display = recorder()
     chosen = replace(settings, learned_only=True)
     (table,) = write_reproduction(TABLE, tmp_path, chosen, display).tables

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, ModelError
-from uatlite.lab.paper.models import rescaled_embeddings
+from uatlite.lab.evaluate.predict import rescaled_embeddings
 from uatlite.model.load import model_hash
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample

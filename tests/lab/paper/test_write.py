@@ -79,10 +79,9 @@ def test_the_members_of_an_ensemble_are_the_plain_models_of_the_first_seeds(whol
         assert torch.equal(weights[seed - 1], flat_parameters(load_checkpoint(plain, device="cpu").model))
 
 
-def test_what_two_methods_say_alike_is_computed_once(whole: Any) -> None:
+def test_two_methods_with_the_same_rates_say_the_same(whole: Any) -> None:
     ran = {run.provenance.method for run in Store(whole.directory / "store").runs()}
-    assert "mc-uniform" in ran
-    assert "mc-global" not in ran  # the own rates of a BERT are 0.1
+    assert {"mc-uniform", "mc-global"} <= ran  # the own rates of a BERT are 0.1, so both say the same
     uniform, own = (whole.cell("main", 0, row, "sst2").measurement for row in ("mc-uniform", "mc-global"))
     assert uniform.values == own.values
     assert np.array_equal(uniform.drawn, own.drawn)
@@ -91,7 +90,7 @@ def test_what_two_methods_say_alike_is_computed_once(whole: Any) -> None:
 # ── against a direct computation ──
 
 
-def plain_model(whole: Any, task: str, seed: int = 0, kind: str = "text") -> Checkpoint:
+def plain_model(whole: Any, task: str, seed: int = 0, kind: str = "one") -> Checkpoint:
     return load_checkpoint(next((whole.directory / "models").glob(f"{task}-base-{seed}-*")), kind=kind, device="cpu")
 
 

@@ -15,8 +15,8 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.outcomes import fit_calibrator, outcomes_of, score_set, score_shift
+from uatlite.lab.evaluate.comparison import Score, compare
+from uatlite.lab.evaluate.outcomes import DIRECTIONS, Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
@@ -27,7 +27,7 @@ from uatlite.lab.report.evaluation import Evaluation, open_evaluation
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
 from uatlite.methods.registry import method_to_dict
-from uatlite.metrics.intervals import Interval, Resampling
+from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
@@ -76,6 +76,19 @@ def provenance(contender: Contender, task: str, split: str, rows: int) -> Proven
     )  # fmt: skip
 
 
+Outcomes = dict[str, Outcome]
+
+
+def score_set(outcomes: Outcomes) -> dict[str, dict[str, Score]]:
+    estimates = {name: [metric_estimates(one.rows, METRICS)] for name, one in outcomes.items()}
+    return compare(estimates, DIRECTIONS, (len(outcomes["base"].labels),), HOW)
+
+
+def score_shift(first: Outcomes, second: Outcomes) -> dict[str, dict[str, Score]]:
+    estimates = {name: [shift_estimates(first[name].rows, one.rows)] for name, one in second.items()}
+    return compare(estimates, DIRECTIONS, (len(first["base"].labels), len(second["base"].labels)), HOW)
+
+
 def write_evaluation(directory: Path) -> Path:
     """results.json, store and explanations.json, as `uatlite evaluate` and the demo write them."""
     store = Store(directory / "store")
@@ -89,7 +102,7 @@ def write_evaluation(directory: Path) -> Path:
     first = None
     for task, split, count in SETS:
         runs = {c.method.name: write_run(store, c, task, split, count) for c in CONTENDERS}
-        outcomes = {c.name: outcomes_of([runs[c.method.name]], fitted[c.name]) for c in CONTENDERS}
+        outcomes = {c.name: outcome_of(runs[c.method.name], fitted[c.name][0]) for c in CONTENDERS}
         first = first or outcomes
         about = runs["base"].provenance
         scored.append(
@@ -101,8 +114,8 @@ def write_evaluation(directory: Path) -> Path:
                 left_out=0,
                 truncated_texts=3,
                 truncated_tokens=40,
-                scores=score_set(outcomes, METRICS, HOW),
-                shift=score_shift(first, outcomes, HOW) if scored else {},
+                scores=score_set(outcomes),
+                shift=score_shift(first, outcomes) if scored else {},
                 runs={name: (run.provenance.recipe.key,) for name, run in runs.items()},
             )
         )

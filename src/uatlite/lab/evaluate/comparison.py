@@ -48,9 +48,10 @@ def counts_of(rows: Sequence[ResampledRows], how: Resampling) -> Iterator[Floats
 
     Where seeds are drawn too, the name of the rows and not `how.seed` decides their draws.
     """
-    seeds = (zlib.crc32(group.name.encode()) if how.over_seeds else how.seed for group in rows)
-    every = (draw_counts(group.strata, how.resamples, seed) for group, seed in zip(rows, seeds, strict=True))
-    return next(every) if len(rows) == 1 else iter([np.hstack([np.concatenate(list(some)) for some in every])])
+    if not how.over_seeds:
+        return draw_counts(tuple(size for group in rows for size in group.strata), how.resamples, how.seed)
+    every = [draw_counts(group.strata, how.resamples, zlib.crc32(group.name.encode())) for group in rows]
+    return every[0] if len(rows) == 1 else iter([np.hstack([np.concatenate(list(chunks)) for chunks in every])])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 For a reproduction the workers train models too.
 
 A piece is some rows of one data set with one method and one seed. Pieces are written whole or not at all, so a worker
-may be killed at any time. `uatlite.lab.evaluate.suite` then reads the store as if it had computed everything itself.
+may be killed at any time. `uatlite.lab.evaluate.runs` then reads the store as if it had computed everything itself.
 """
 
 import socket
@@ -13,35 +13,14 @@ from functools import partial
 from typing import Any
 
 from uatlite.errors import DataError
-from uatlite.lab.evaluate.plan import Plan
-from uatlite.lab.evaluate.predict import Models, compute, missing, provenance_of, recipe_of
+from uatlite.lab.evaluate.predict import StoreJob, compute, missing, provenance_of, recipe_of
 from uatlite.lab.evaluate.store import Store, StoredRun
-from uatlite.lab.evaluate.suite import StoreJob, jobs_of, sets_of
-from uatlite.model.load import load_checkpoint
 from uatlite.scoring.on_ray import Cluster, Worker, connected, worker_results
 
 MakeJobs = Callable[[], Sequence[StoreJob]]
 """Makes the jobs in a worker: models, data and tokens. It is pickled, so it must be a `partial` and not a closure."""
 Piece = tuple[StoredRun, int, list[int]]
 """A run of the store, the number of one of its pieces, and the rows of that piece."""
-
-
-def predict_on_cluster(
-    jobs: Sequence[StoreJob],
-    store: Store,
-    advance: Callable[[float], None],
-    *,
-    make_jobs: MakeJobs,
-    cluster: Cluster,
-) -> None:
-    """Compute the pieces of some jobs that the store does not have, on the workers of a cluster.
-
-    `make_jobs` makes the same jobs in a worker. `advance` gets the work of each finished piece, in passes over a row.
-    """
-    found = (piece for job in jobs for piece in missing_pieces(store, job))
-    pieces = list({(run.directory, number): (run, number, rows) for run, number, rows in found}.values())
-    for work in _results(pieces, PieceWorker, (make_jobs,), cluster):
-        advance(work)
 
 
 def _results(items: Sequence[Any], worker: type[Worker], arguments: tuple[Any, ...], cluster: Cluster) -> Iterator[Any]:
@@ -54,15 +33,22 @@ def _results(items: Sequence[Any], worker: type[Worker], arguments: tuple[Any, .
 
 @dataclass(frozen=True)
 class OnCluster:
-    """A cluster that trains and predicts for a reproduction."""
+    """A cluster that predicts for an evaluation, and trains too for a reproduction."""
 
     cluster: Cluster
 
     def predict(
         self, jobs: Sequence[StoreJob], store: Store, advance: Callable[[float], None], *, make_jobs: MakeJobs
     ) -> None:
-        """`predict_on_cluster` on this cluster."""
-        predict_on_cluster(jobs, store, advance, make_jobs=make_jobs, cluster=self.cluster)
+        """Compute the pieces of some jobs that the store does not have, on the workers.
+
+        `make_jobs` makes the same jobs in a worker. `advance` gets the work of each finished piece, in passes over a
+        row.
+        """
+        found = (piece for job in jobs for piece in missing_pieces(store, job))
+        pieces = list({(run.directory, number): (run, number, rows) for run, number, rows in found}.values())
+        for work in _results(pieces, PieceWorker, (make_jobs,), self.cluster):
+            advance(work)
 
     def run(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Run tasks on the workers, each as a whole. They are pickled, so they are a `partial` and not a closure."""
@@ -107,9 +93,3 @@ class PieceWorker(Worker):
         prepared, method = self._jobs[key]
         run.write(number, compute(prepared, method, rows))
         return float(len(rows) * method.passes)
-
-
-def evaluation_jobs(names: Sequence[str], plan: Plan) -> list[StoreJob]:
-    """The jobs of `uatlite evaluate`, from the names of the models."""
-    models = Models.of([load_checkpoint(name, kind=plan.test.task.kind) for name in names])
-    return jobs_of(plan, models, sets_of(plan, models))

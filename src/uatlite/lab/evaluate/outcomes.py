@@ -1,10 +1,9 @@
-"""From stored logits to scores: calibrate, put the classes in the task's order, score and compare contenders.
+"""From stored logits to outcomes: calibrated probabilities in the task's order, beside the gold labels.
 
 Only stored predictions are needed, no model and no torch. Calibrators work on the model's own columns, before columns
 are summed into classes of the task. A calibrator fitted on NLI with three classes therefore serves HANS with two.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.comparison import Scores, Tick, compare
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.metrics.intervals import SCALES, Better, Resampling, detection_estimates, metric_estimates, shift_estimates
+from uatlite.metrics.intervals import SCALES, Better
 from uatlite.metrics.rows import Rows
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
@@ -54,10 +52,6 @@ class Outcome:
         return self.rows
 
 
-Outcomes = Mapping[str, Sequence[Outcome]]
-"""contender -> its outcome on a set for each seed"""
-
-
 def fit_calibrator(name: str, predictions: StoredPredictions) -> LogitCalibrator:
     """A calibrator fitted on the stored predictions of a calibration split."""
     columns = _gold_columns(predictions)
@@ -90,13 +84,6 @@ def class_probabilities(predictions: StoredPredictions, calibrator: LogitCalibra
     return np.asarray(predictions.provenance.align().apply(columns).astype(np.float64))
 
 
-def outcomes_of(
-    predictions: Sequence[StoredPredictions], calibrators: Sequence[LogitCalibrator | None]
-) -> list[Outcome]:
-    """The outcome of a contender on a set for each seed."""
-    return [outcome_of(run, calibrator) for run, calibrator in zip(predictions, calibrators, strict=True)]
-
-
 def class_indices(predictions: StoredPredictions) -> NDArray[np.int64]:
     """(rows,): the gold label as an index into the model's classes; -1 without a label or outside of them."""
     provenance = predictions.provenance
@@ -122,34 +109,3 @@ def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str 
     if out_of_scope is not None and out_of_scope in classes:
         return np.asarray(probabilities[:, classes.index(out_of_scope)])
     return np.asarray(1 - probabilities.max(axis=1))
-
-
-def score_set(outcomes: Outcomes, metrics: Sequence[str], how: Resampling, tick: Tick = lambda share: None) -> Scores:
-    """Metrics of every contender on the same rows."""
-    estimates = {name: [metric_estimates(one.rows, metrics) for one in seeds] for name, seeds in outcomes.items()}
-    return compare(estimates, DIRECTIONS, (_size(outcomes),), how, tick)
-
-
-def score_shift(in_domain: Outcomes, shifted: Outcomes, how: Resampling) -> Scores:
-    """ΔECE and the robustness score of every contender; the two sets are resampled separately."""
-    estimates = {
-        name: [shift_estimates(first.rows, second.rows) for first, second in zip(seeds, shifted[name], strict=True)]
-        for name, seeds in in_domain.items()
-    }
-    return compare(estimates, DIRECTIONS, (_size(in_domain), _size(shifted)), how)
-
-
-def score_detection(outcomes: Outcomes, how: Resampling) -> Scores:
-    """AUROC, AUPR and FPR95 of telling out-of-scope rows from the others; empty unless there are both kinds."""
-    flags = next(iter(outcomes.values()))[0].out_of_scope
-    if flags is None or flags.all() or not flags.any():
-        return {}
-    estimates = {
-        name: [detection_estimates(one.doubt, one.out_of_scope) for one in seeds]  # type: ignore[arg-type]
-        for name, seeds in outcomes.items()
-    }
-    return compare(estimates, DIRECTIONS, (len(flags),), how)
-
-
-def _size(outcomes: Outcomes) -> int:
-    return len(next(iter(outcomes.values()))[0].labels)

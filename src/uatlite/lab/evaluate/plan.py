@@ -144,6 +144,8 @@ def parse_answer_contenders(text: str) -> tuple[AnswerContender, ...]:
 
 
 CALIBRATION, TEST = "calibration", "test"
+OUT_OF_SCOPE = "out-of-scope"
+"""The split that texts out of scope are stored under, whatever split they come from."""
 ALL_METRICS = "all"
 
 
@@ -156,6 +158,11 @@ class SetChoice:
 
     def __post_init__(self) -> None:
         check_choice(f"split of {self.task.name}", self.split, self.task.splits)
+
+    @property
+    def name(self) -> str:
+        """'sst2/test'"""
+        return f"{self.task.name}/{self.split}"
 
 
 @dataclass(frozen=True)
@@ -236,6 +243,11 @@ class Plan:
         """Whether any contender has to be fitted on calibration rows."""
         return any(contender.fitted for contender in self.contenders)
 
+    @property
+    def outside_name(self) -> str:
+        """The set of the texts out of scope."""
+        return "" if self.out_of_scope is None else f"{self.out_of_scope.task.name}/{OUT_OF_SCOPE}"
+
     def seeds_of(self, method: Method) -> range:
         """The seeds that a method runs with; one for a method without randomness."""
         return range(self.seeds if method.stochastic else 1)
@@ -314,7 +326,7 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
 
 def as_sets(texts: Sequence[str]) -> tuple[SetChoice, ...]:
     """The sets that the texts spell, without repetitions."""
-    return tuple({choice.task.name + "/" + choice.split: choice for choice in map(parse_set, texts)}.values())
+    return tuple({choice.name: choice for choice in map(parse_set, texts)}.values())
 
 
 def inventory(data_dir: Path | None = None) -> Iterator[tuple[Task, dict[str, str]]]:

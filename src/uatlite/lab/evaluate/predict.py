@@ -1,29 +1,30 @@
-"""Run methods over data sets into the store, piece by piece; an interrupted run resumes.
-
-Most methods run on the plain model. A method with trained weights runs on the model that was trained for it.
-"""
+"""Run a method over a data set into the store, piece by piece; an interrupted run resumes."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.run import run_tokens
-from uatlite.errors import ConfigurationError, InputError, ModelError
+from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun, set_name
-from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.model.weights import attached
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
-from uatlite.values import Choices, Dataset, Floats
+from uatlite.values import Choices, Dataset
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
@@ -32,50 +33,12 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Models:
-    """Which model each method runs on."""
+class Known:
+    """What a method says of all rows of a set, read off what was computed before."""
 
-    plain: Checkpoint
-    """of all methods without trained weights"""
-    trained: Mapping[str, Checkpoint] = field(default_factory=dict)
-    """method -> the model that was trained for it"""
-
-    @classmethod
-    def of(cls, checkpoints: Sequence[Checkpoint]) -> "Models":
-        """The plain model is the one trained for no method; without such a model, the first one."""
-        trained: dict[str, Checkpoint] = {}
-        plain: list[Checkpoint] = []
-        for checkpoint in checkpoints:
-            weights = attached(checkpoint.model)
-            if weights is None:
-                plain.append(checkpoint)
-            elif weights.method in trained:
-                raise ConfigurationError(
-                    f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
-                    "evaluate one of them at a time."
-                )
-            else:
-                trained[weights.method] = checkpoint
-        if len(plain) > 1:
-            names = ", ".join(checkpoint.name for checkpoint in plain)
-            raise ConfigurationError(
-                f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
-                "it models that were trained for a method; or evaluate each by itself."
-            )
-        return cls((plain or list(checkpoints))[0], trained)
-
-    def of_method(self, method: Method) -> Checkpoint:
-        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
-        if not method.trained:
-            return self.plain
-        key = method.key
-        if key not in self.trained:
-            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
-            raise ModelError(
-                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
-                f"its directory beside {self.plain.name}: uatlite train --method {key} --task TASK -o DIR."
-            )
-        return self.trained[key]
+    said: PassLogits
+    seconds: float
+    """of a row: what it took to compute what this was read off"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +51,22 @@ class Prepared:
     alignment: Alignment
     task: str
     perturbation: str | None = None
-    left_out: Mapping[str, Floats] = field(default_factory=dict)
-    """method -> the variance (rows,) of rows that it learned from, each as if it had not"""
+    known: Mapping[str, Known] = field(default_factory=dict)
+    """method -> what it says of these rows, where no model has to run for it"""
 
     @property
     def set_name(self) -> str:
         """The rows in short: 'sst2/test', 'sst2+swap/test'."""
         return set_name(self.task, self.dataset.split, self.perturbation)
+
+
+class StoreJob(NamedTuple):
+    """One run of the store."""
+
+    prepared: Prepared
+    method: Method
+    """with all that it learns"""
+    seed: int
 
 
 def prepare(
@@ -116,23 +88,6 @@ def prepare(
     limit = longest(checkpoint.model, checkpoint.tokenizer, max_length)
     tokens = tokenize(checkpoint.tokenizer, dataset.texts, limit)
     return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
-
-
-def learn(
-    method: Method, calibration: Prepared, run: Callable[[Method], PassLogits] | None = None
-) -> tuple[Method, Prepared]:
-    """The method with what it learns from the texts of a calibration set, and that set; labels are not used.
-
-    `run` gives what another method says of those texts, for instance from a store; without it the model runs.
-    """
-    if not method.learns:
-        return method, calibration
-    tokens = calibration.tokens
-    run = run or partial(run_tokens, calibration.checkpoint.model, tokens=tokens)
-    tuned = method.learn(CalibrationRows(len(tokens), run))
-    variance = None if tuned.outputs is None else tuned.outputs.given_variance
-    left_out = calibration.left_out if variance is None else {**calibration.left_out, method.name: variance}
-    return tuned.method, replace(calibration, left_out=left_out)
 
 
 def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance: Advance | None = None) -> StoredRun:
@@ -201,19 +156,41 @@ def provenance_of(prepared: Prepared, method: Method, seed: int) -> Provenance:
 
 def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
     """The piece with these rows."""
-    started = time.perf_counter()
-    found = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
-    seconds = time.perf_counter() - started
-    variance = prepared.left_out[method.name][rows] if method.name in prepared.left_out else found.given_variance
-    read = found.representations if method.passes == 1 else None
+    started, known = time.perf_counter(), prepared.known.get(method.name)
+    if known is None:
+        said: PassLogits = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
+    else:
+        said = known.said.take(np.array(rows))
+    seconds = time.perf_counter() - started + (0.0 if known is None else known.seconds * len(rows))
+    variance, read = said.given_variance, said.representations if len(said.logits) == 1 else None
     examples = [prepared.dataset.examples[row] for row in rows]
     labels = [NO_LABEL if example.label is None else example.label for example in examples]
     return Piece(
         rows=np.array(rows, dtype=np.int32),
         ids=tuple(example.id for example in examples),
         labels=np.array(labels, dtype=np.int32),
-        logits=found.logits.astype(np.float32),
+        logits=said.logits.astype(np.float32),
         margin_variance=None if variance is None else variance[:, 0].astype(np.float32),
         seconds=seconds,
         representations=None if read is None else read.astype(np.float32),
     )
+
+
+@contextmanager
+def rescaled_embeddings(model: "PreTrainedModel", factor: float) -> Iterator[None]:
+    """Within the block the model's word embeddings are e_j ← c·e_j; positions and segments stay as they are.
+
+    The weights are not touched: a hook on the embedding's output multiplies, and is removed also after an error.
+    """
+    if not factor > 0:
+        raise ConfigurationError(f"factor={factor} is not above 0.")
+
+    def scale(module: object, args: object, output: "Tensor") -> "Tensor":
+        return output * factor
+
+    hook = None if factor == 1 else model.get_input_embeddings().register_forward_hook(scale)
+    try:
+        yield
+    finally:
+        if hook is not None:
+            hook.remove()

@@ -1,8 +1,6 @@
 """Whether a promise about several answers a text is kept on labelled texts, and how much it reports."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +37,6 @@ class PromiseCheck:
     def kept(self) -> bool:
         """Whether at most the promised share is wrong here; a sample may miss it by chance."""
         return self.risk is None or self.risk <= self.target
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of `dataclasses.asdict`, after JSON."""
-        given = {one.name: values[one.name] for one in fields(cls)}
-        pairs = {name: tuple(given[name]) for name in ("risk_interval", "coverage_interval") if given[name] is not None}
-        return cls(**{**given, **pairs})
 
 
 @dataclass(frozen=True, eq=False)

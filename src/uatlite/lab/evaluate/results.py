@@ -1,17 +1,16 @@
 """The results of an evaluation, as a frozen value that goes to JSON and back."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from uatlite.codec import dump
+from uatlite.codec import dump, load
 from uatlite.lab.evaluate.comparison import Score, Scores
 from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
-from uatlite.metrics.intervals import Interval, Resampling
+from uatlite.metrics.intervals import Resampling
 
 
 @dataclass(frozen=True)
@@ -96,88 +95,45 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        values["resampling"] = dump(self.resampling)
-        values["own_file"] = self.own_file and self.own_file.to_dict()
-        values["promises"] = [asdict(one) for one in self.promises]
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "out_of_scope"}
         values["verdict"] = self.verdict and self.verdict.to_dict()
-        values["sets"] = [_tables_to_dict(one, _TABLES) for one in self.sets]
-        outside = values.pop("out_of_scope")
-        if outside is not None:
-            values["out_of_scope"] = _tables_to_dict(outside, _SCOPE_TABLES)
-        return _plain(values)  # type: ignore[no-any-return]
+        values["sets"] = [_with_means(of_set) for of_set in self.sets]
+        if self.out_of_scope is not None:
+            values["out_of_scope"] = _with_means(self.out_of_scope)
+        return dump(values)  # type: ignore[no-any-return]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Results":
         """The inverse of `to_dict`; the verdict is computed again."""
-        outside = values.get("out_of_scope")
-        return cls(
-            **{
-                **{name: value for name, value in values.items() if name != "verdict"},
-                "contenders": tuple(values["contenders"]),
-                "metrics": tuple(values["metrics"]),
-                "resampling": Resampling(**values["resampling"]),
-                "sets": tuple(SetScores(**_tables_from_dict(one, _TABLES)) for one in values["sets"]),
-                "out_of_scope": None if outside is None else OutOfScope(**_tables_from_dict(outside, _SCOPE_TABLES)),
-                "own_file": OwnFile(**values["own_file"]) if values["own_file"] else None,
-                "calibration_runs": _keys(values["calibration_runs"]),
-                "suggested": tuple(values["suggested"]),
-                "promises": tuple(PromiseCheck.from_dict(one) for one in values.get("promises", ())),
-                "calibrators": {name: tuple(states) for name, states in values["calibrators"].items()},
-            }
-        )
+        state = {name: value for name, value in values.items() if name != "verdict"}
+        state["sets"] = [_without_means(of_set) for of_set in values["sets"]]
+        if "out_of_scope" in state:
+            state["out_of_scope"] = _without_means(state["out_of_scope"])
+        return load(cls, state, advice="evaluate again.")
 
 
-_TABLES = ("scores", "shift", "detection")
-_SCOPE_TABLES = ("detection", "in_scope", "mixture")
+TABLES = ("scores", "shift", "detection", "in_scope", "mixture")
+"""The fields that hold scores by contender and metric."""
 
 
-def _tables_to_dict(one: SetScores | OutOfScope, tables: Sequence[str]) -> dict[str, Any]:
-    return vars(one) | {table: _each_score(getattr(one, table), _score_to_dict) for table in tables}
+def _with_means(of_set: SetScores | OutOfScope) -> dict[str, Any]:
+    """The fields of a set, each score with its mean and deviation, for readers of the file."""
+
+    def described(score: Score) -> dict[str, Any]:
+        summary = {"mean": score.mean, "deviation": score.deviation, "low": score.low, "high": score.high}
+        return {**summary, "best": score.best, "values": score.values, "differences": score.differences}
+
+    return _each_score(vars(of_set), described)
 
 
-def _tables_from_dict(values: Mapping[str, Any], tables: Sequence[str]) -> dict[str, Any]:
-    scores = {table: _each_score(values[table], _score_from_dict) for table in tables}
-    return {**values, **scores, "runs": _keys(values["runs"])}
+def _without_means(of_set: Mapping[str, Any]) -> dict[str, Any]:
+    return _each_score(of_set, lambda score: {k: score[k] for k in score if k not in ("mean", "deviation")})
 
 
-def _keys(runs: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    return {method: tuple(keys) for method, keys in runs.items()}
-
-
-def _each_score(table: Mapping[str, Mapping[str, Any]], change: Callable[[Any], Any]) -> dict[str, dict[str, Any]]:
-    return {name: {metric: change(score) for metric, score in scores.items()} for name, scores in table.items()}
-
-
-def _score_to_dict(score: Score) -> dict[str, Any]:
-    summary = {"mean": score.mean, "deviation": score.deviation, "low": score.low, "high": score.high}
-    differences = {other: asdict(apart) for other, apart in score.differences.items()}
-    return {**summary, "best": score.best, "values": score.values, "differences": differences}
-
-
-def _score_from_dict(values: Mapping[str, Any]) -> Score:
-    differences = {
-        other: Interval(**{key: _number(value) for key, value in apart.items()})
-        for other, apart in values["differences"].items()
+def _each_score(of_set: Mapping[str, Any], change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    changed = {
+        table: {name: {metric: change(one) for metric, one in row.items()} for name, row in of_set[table].items()}
+        for table in TABLES
+        if table in of_set
     }
-    return Score(
-        values=tuple(_number(value) for value in values["values"]),
-        low=_number(values["low"]),
-        high=_number(values["high"]),
-        differences=differences,
-        best=bool(values["best"]),
-    )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return {**of_set, **changed}

@@ -32,7 +32,7 @@ from uatlite.lab.evaluate.plan import ANSWERS, CALIBRATION, AnswerContender, Set
 from uatlite.lab.evaluate.predict import PACKAGES
 from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
 from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.lab.evaluate.suite import NoDisplay, ProgressDisplay
+from uatlite.lab.evaluate.runs import NoProgress, Progress
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Resampling
@@ -101,10 +101,10 @@ class _Runs:
 
 
 def evaluate_answers(
-    product: SeveralProduct, name: str, plan: AnswerPlan, display: ProgressDisplay | None = None
+    product: SeveralProduct, name: str, plan: AnswerPlan, display: Progress | None = None
 ) -> AnswerEvaluation:
     """Evaluate a plan on a product; `name` is what the results call its model."""
-    display = display or NoDisplay()
+    display = display or NoProgress()
     sets = [_load(product, plan, choice) for choice in (plan.test, *plan.shifts)]
     fitting = None
     if any(one.calibrated for one in plan.contenders):
@@ -153,7 +153,7 @@ def _run(
     plan: AnswerPlan,
     sets: Sequence[GoldRows],
     fitting: GoldRows | None,
-    display: ProgressDisplay,
+    display: Progress,
 ) -> _Runs:
     found: list[list[SeveralPredictions]] = []
     seconds = 0.0
@@ -189,7 +189,7 @@ def _scored(
     found: Mapping[str, Sequence[SeveralPredictions]],
     outcomes: Mapping[str, Sequence[AnswerOutcome]],
     how: Resampling,
-    display: ProgressDisplay,
+    display: Progress,
 ) -> SetScores:
     estimates = {
         one: [estimates_of(outcome, run, rows) for outcome, run in zip(outcomes[one], own, strict=True)]

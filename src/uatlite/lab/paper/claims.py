@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
+from uatlite.lab.evaluate.cells import Grid, Learning, Line, most_seeds
 from uatlite.lab.evaluate.comparison import Measurement, Relation, relation
-from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.declaration import Claim, Declaration, find_cell
-from uatlite.lab.paper.grid import Grid
-from uatlite.lab.paper.scores import Learning, most_seeds
 from uatlite.metrics.intervals import Better, Interval
 
 HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
@@ -283,7 +281,7 @@ def _claims(table: FilledTable, outcomes: Sequence[str]) -> Iterator[Finding]:
 def _own(table: FilledTable, grid: Grid) -> Iterator[OwnResult]:
     """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
     rows = [row for row in grid.panel.rows if row.derive is None]
-    ours = [row for row in rows if row.ours and _method(row.coordinates.get("contender", "base")) in OWN_METHODS]
+    ours = [row for row in rows if row.ours and _method(row) in OWN_METHODS]
     rivals = [row for row in rows if row.key in RIVALS]
     title = f"{grid.panel.title}, " if grid.panel.title else ""
     for column in (column for column in grid.panel.columns if column.derive is None):
@@ -299,5 +297,6 @@ def _own(table: FilledTable, grid: Grid) -> Iterator[OwnResult]:
             yield OwnResult(table.declaration.name, heading, row.heading, rival.heading, apart, stands)
 
 
-def _method(contender: str) -> str:
-    return parse_contender(contender).method.key
+def _method(row: Line) -> str:
+    contender = row.coordinates.get("contender")
+    return "base" if contender is None else contender.method.key

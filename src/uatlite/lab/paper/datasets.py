@@ -4,18 +4,19 @@ Where a data directory has no training rows of a task (many copies of SQuAD 2.0 
 rows are divided: most train, the rest calibrate. The test rows are the same either way, and the report says which.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from uatlite.errors import ConfigurationError, DataError, check_choice
+from uatlite.errors import DataError
+from uatlite.lab.evaluate.cells import draw
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST, parse_set
+from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
 from uatlite.lab.paper.settings import ReproductionSettings
-from uatlite.text.perturb import buckets_of
 from uatlite.text.schema import Task, find_task
-from uatlite.text.tasks import find_rows, load, sample, take_share
-from uatlite.values import Dataset, Example
+from uatlite.text.tasks import find_rows, load, take_share
+from uatlite.values import Dataset
 
 TRAINING_SHARE = 70
 """Per cent of the calibration rows that train where there are no training rows."""
@@ -86,17 +87,14 @@ class Datasets:
         return self._tasks[name]
 
     def find(self, name: str) -> Dataset:
-        """The set called 'mnli', 'mnli/test' or 'mnli/calibration'."""
+        """The set called 'mnli', 'mnli/test' or 'mnli/calibration'; 'mnli/reference' says what is in scope."""
+        if name not in self._sets and name.endswith(f"/{REFERENCE}"):
+            self._sets[name] = draw(self.task(name.partition("/")[0]).train.in_scope(), REFERENCE_ROWS)
         if name not in self._sets:
             choice = parse_set(name)
             task = self.task(choice.task.name)
             self._sets[name] = task.calibration if choice.split == CALIBRATION else task.test(choice.split)
         return self._sets[name]
-
-
-def draw(dataset: Dataset, rows: int | None) -> Dataset:
-    """At most this many rows of a set, always the same ones."""
-    return dataset if rows is None else replace(dataset, examples=tuple(sample(dataset.examples, rows)))
 
 
 def _share(dataset: Dataset, task: Task, share: tuple[int, int]) -> Dataset:
@@ -105,23 +103,3 @@ def _share(dataset: Dataset, task: Task, share: tuple[int, int]) -> Dataset:
     groups: list[Hashable] | None = None if column is None else [str(one.meta[column]) for one in dataset.examples]
     examples = take_share(dataset.examples, share, groups)
     return replace(dataset, examples=tuple(examples), source=f"{dataset.source}, {share[0]}–{share[1]} % of those")
-
-
-CONDITIONS: dict[str, Callable[[Example, str, tuple[str, ...]], bool]] = {
-    "bucket": lambda example, value, labels: value in buckets_of(example.text),
-    "label": lambda example, value, labels: example.label is not None and labels[example.label] == value,
-    "heuristic": lambda example, value, labels: example.meta.get("heuristic") == value,
-}
-"""condition -> whether an example of a set with these labels meets it"""
-
-
-def subset_ids(dataset: Dataset, subset: str | None, rows: int | None) -> frozenset[str]:
-    """The ids of at most `rows` rows that meet every condition of 'label=no&bucket=hedges'."""
-    examples = list(dataset.examples)
-    for condition in subset.split("&") if subset else ():
-        name, equals, value = condition.partition("=")
-        if not equals:
-            raise ConfigurationError(f"{condition!r} in {subset!r} is not a condition; write it as 'bucket=negation'.")
-        check_choice("condition", name, CONDITIONS)
-        examples = [one for one in examples if CONDITIONS[name](one, value, dataset.labels)]
-    return frozenset(example.id for example in sample(examples, rows))

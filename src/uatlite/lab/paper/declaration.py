@@ -11,17 +11,16 @@ A panel without rows or columns has those of the panel before it.
 A declaration that compares backbones can be run with other backbones in their place.
 """
 
-import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
-
-T = TypeVar("T")
+from uatlite.lab.evaluate.cells import COORDINATES, CellSpec, Line, Panel
+from uatlite.lab.evaluate.plan import parse_contender
 
 DECLARATIONS = Path(__file__).parent / "declarations"
 NAMES = (
@@ -33,85 +32,6 @@ NAMES = (
 FIGURES = ("bars", "heatmap", "attention")
 RELATIONS = ("<", "<=", ">", ">=", "~")
 """`~` claims that two cells differ by less than the claim's tolerance."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellSpec:
-    """The coordinates of one cell: what is measured, of which contender, on which rows."""
-
-    measure: str
-    contender: str = "base"
-    task: str = "mnli"
-    """the task that the model was fine-tuned on"""
-    on: str | None = None
-    """the set that is measured, as in 'hans' or 'mnli-mismatched/test'; by default the test set of `task`"""
-    perturbation: str | None = None
-    subset: str | None = None
-    """'bucket=negation', 'heuristic=subsequence', 'label=non-entailment'; several are joined by '&'"""
-    rows: int | None = None
-    """at most this many rows"""
-    scale: float = 1.0
-    """token embeddings are multiplied by this"""
-    passes: int | None = None
-    """only the first passes of the method"""
-    backbone: str | None = None
-    text: str | None = None
-    word: str | None = None
-    layers: str | None = None
-    """'embeddings', 'early', 'middle', 'late' or 'head'"""
-    estimator: str = "delta"
-    seeds: int | None = None
-    """at most this many seeds: the paper's appendix has one"""
-
-    @property
-    def set_name(self) -> str:
-        """The set that is measured."""
-        return self.on or self.task
-
-    @property
-    def rows_name(self) -> str:
-        """A name for the rows of the cell: cells with the same name are resampled together."""
-        return f"{self.set_name}|{self.subset}|{self.rows}"
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row or a column of a grid: coordinates, or a derivation from other lines."""
-
-    key: str
-    heading: str
-    coordinates: Mapping[str, Any]
-    derive: str | None = None
-    of: tuple[str, ...] = ()
-    """the lines that it is derived from, or 'row/column' for a cell of another row"""
-    ours: bool = False
-    """not in the paper"""
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A grid of cells."""
-
-    rows: tuple[Line, ...]
-    columns: tuple[Line, ...]
-    coordinates: Mapping[str, Any]
-    key: str = ""
-    title: str = ""
-    paper: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """row key -> the paper's numbers, one for each column"""
-    beside: str = "paper"
-    """what the numbers beside ours are called, where they are not the paper's"""
-
-    def measured(self) -> Iterator[tuple[Line, Line]]:
-        """The row and the column of each cell that is measured, not derived."""
-        return ((row, one) for row in self.rows for one in self.columns if row.derive is None and one.derive is None)
-
-    def printed(self, row: str, column: str) -> float | None:
-        """The paper's number of a cell; None where it has none."""
-        if row not in self.paper:
-            return None
-        number = float(self.paper[row][[line.key for line in self.columns].index(column)])
-        return None if math.isnan(number) else number
 
 
 @dataclass(frozen=True)
@@ -146,7 +66,6 @@ class Declaration:
     title: str
     where: str
     panels: tuple[Panel, ...]
-    coordinates: Mapping[str, Any]
     claims: tuple[Claim, ...] = ()
     sizes: bool = False
     """its rows are sizes of one family: each backbone given in their place becomes one row"""
@@ -155,13 +74,9 @@ class Declaration:
     figure_of: tuple[str, ...] = ()
     """the columns that the figure shows; empty for all"""
 
-    def spec(self, panel: Panel, row: Line, column: Line) -> CellSpec:
-        """The coordinates of a cell that is measured, not derived."""
-        return CellSpec(**{**self.coordinates, **panel.coordinates, **row.coordinates, **column.coordinates})
-
     def specs(self) -> Iterator[CellSpec]:
         """The coordinates of every measured cell."""
-        return (self.spec(panel, row, column) for panel in self.panels for row, column in panel.measured())
+        return (spec for panel in self.panels for _, spec in panel.specs())
 
 
 def find_declaration(name: str) -> Declaration:
@@ -173,29 +88,43 @@ def find_declaration(name: str) -> Declaration:
 def read_declaration(path: Path) -> Declaration:
     """A declaration from its file; unknown coordinates, incomplete rows of numbers and unknown cells are errors."""
     values, name = tomllib.loads(path.read_text(encoding="utf-8")), path.stem
-    for before, panel in pairwise(values["panels"]):
+    panels, claims = values.pop("panels"), values.pop("claims", ())
+    for before, panel in pairwise(panels):
         for lines in ("rows", "columns"):
             panel.setdefault(lines, before[lines])
-    for panel in values["panels"]:
-        for lines in ("rows", "columns"):
-            panel[lines] = [_build(Line, one, name) for one in panel[lines]]
-    values["panels"] = [_build(Panel, one, name) for one in values["panels"]]
-    values["claims"] = [Claim(**one | {"over": tuple(one.get("over", ()))}) for one in values.get("claims", ())]
-    declaration = _build(Declaration, values | {"name": name}, name)
+    shared, own = _split(values, Declaration, name)
+    declaration = Declaration(
+        name=name,
+        panels=tuple(_panel(panel, shared, name) for panel in panels),
+        claims=tuple(Claim(**claim | {"over": tuple(claim.get("over", ()))}) for claim in claims),
+        **own,
+    )
     _check(declaration)
     return declaration
 
 
-def _build(kind: Callable[..., T], values: dict[str, Any], table: str) -> T:
-    """A part of a declaration; keys that are not its fields are coordinates."""
-    known, own = ([one.name for one in fields(one)] for one in (CellSpec, kind))  # type: ignore[arg-type]
+def _panel(values: dict[str, Any], shared: dict[str, Any], table: str) -> Panel:
+    """A panel from its table in the file, with the coordinates that all cells of the declaration share."""
+    lines = {}
+    for name in ("rows", "columns"):
+        split = (_split(line, Line, table) for line in values[name])
+        lines[name] = tuple(Line(**own, coordinates=coordinates) for coordinates, own in split)
+    coordinates, own = _split(values, Panel, table)
+    return Panel(**own | lines, coordinates=shared | coordinates)
+
+
+def _split(values: dict[str, Any], kind: type, table: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The coordinates of a part of a declaration, which are the keys that are not its fields; and its fields."""
+    own = {field.name for field in fields(kind)}
     coordinates = {key: value for key, value in values.items() if key not in own}
     for key in coordinates:
-        if key not in known:
-            allowed = f"{', '.join(known)}.{nearest(key, known)}"
+        if key not in COORDINATES:
+            allowed = f"{', '.join(COORDINATES)}.{nearest(key, COORDINATES)}"
             raise ConfigurationError(f"{table}: {key!r} is not a coordinate; allowed are {allowed}")
-    given = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items() if key in own}
-    return kind(**given, coordinates=coordinates)
+    if "contender" in coordinates:
+        coordinates["contender"] = parse_contender(coordinates["contender"])
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in own}
+    return coordinates, given
 
 
 def _check(declaration: Declaration) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uatlite.lab.paper.artifacts import Artifacts
-from uatlite.lab.paper.grid import Cell, Grid
-from uatlite.lab.paper.probes import ATTENTION, attention_maps
+from uatlite.lab.evaluate.cells import Cell, Grid
+from uatlite.lab.evaluate.runs import Runs
+from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report.figures import INK, MUTED, SERIES, Record, RenderedFigure, figure_of, render
 from uatlite.lab.report.tables import number
@@ -94,7 +94,7 @@ class AttentionMaps:
                 yield {"query": query, "key": key, **numbers}
 
 
-def figures_of(reproduction: Reproduction, artifacts: Artifacts) -> list[RenderedFigure]:
+def figures_of(reproduction: Reproduction, runs: Runs) -> list[RenderedFigure]:
     """The figure of a table that the paper shows as one, of its fullest panel; empty where nothing was measured."""
     declaration = reproduction.declaration
     if declaration.figure is None or reproduction.skipped:
@@ -110,7 +110,7 @@ def figures_of(reproduction: Reproduction, artifacts: Artifacts) -> list[Rendere
         heat = Heatmap.of(grid)
         return [figure("Numbers shaded within each row.", heat, partial(draw_heat, heat))]
     spec = next(declaration.specs())
-    arrays = attention_maps(spec, artifacts.fine_tunings(spec)[0], artifacts)
+    arrays = attention_maps(spec, source_of(runs).fine_tunings(spec)[0], runs)
     weights = {name.removeprefix("attention-"): weights_of(arrays) for name, weights_of in ATTENTION.items()}
     maps = AttentionMaps(tuple(map(str, arrays["tokens"])), weights)
     alt = "Attention from each token to each, without modulation, with it, and the difference."

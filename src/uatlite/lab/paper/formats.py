@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from uatlite.lab.evaluate.cells import Cell, Grid
 from uatlite.lab.paper.claims import Findings, OwnResult, summary
-from uatlite.lab.paper.grid import Cell, Grid
 from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report import tables
 from uatlite.lab.report.figures import records_csv

@@ -20,14 +20,16 @@ from uatlite.attribution.layers import attribute
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.bench_timing import seconds
-from uatlite.lab.evaluate.comparison import Measurement
-from uatlite.lab.evaluate.plan import parse_contender
-from uatlite.lab.paper.artifacts import Arrays, Artifacts, PredictionJob
-from uatlite.lab.paper.datasets import subset_ids
-from uatlite.lab.paper.declaration import CellSpec
-from uatlite.lab.paper.measurement import mean_over_rows, resampled
-from uatlite.lab.paper.models import FineTuning, rescaled_embeddings
+from uatlite.lab.evaluate.cells import CellSpec, subset_ids
+from uatlite.lab.evaluate.comparison import Measurement, Sampled
+from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, no_jobs, over_rows
+from uatlite.lab.evaluate.plan import Contender, parse_contender
+from uatlite.lab.evaluate.predict import rescaled_embeddings
+from uatlite.lab.evaluate.runs import Job, Model, Runs
+from uatlite.lab.paper.models import Arrays, FineTunedModels
 from uatlite.methods.registry import method_to_dict
+from uatlite.methods.sampling import BASE
+from uatlite.metrics.intervals import Estimate
 from uatlite.metrics.rows import Statistic
 from uatlite.model.load import Checkpoint
 from uatlite.model.tokens import Tokens, longest, tokenize
@@ -39,17 +41,23 @@ from uatlite.trust.calibrators import Temperature
 from uatlite.values import Floats
 
 
-def config_of(spec: CellSpec, fit: FineTuning) -> UATConfig:
+def source_of(runs: Runs) -> FineTunedModels:
+    """The fine-tuned models of a reproduction."""
+    assert isinstance(runs.source, FineTunedModels)
+    return runs.source
+
+
+def config_of(cell: CellSpec, fit: Model) -> UATConfig:
     """The dropout configuration of a cell's method, with the seed of its fine-tuning."""
-    method = parse_contender(spec.contender).method.seeded(fit.seed)
+    method = cell.contender.method.seeded(fit.seed)
     if method.config is None:
-        raise ConfigurationError(f"{spec.measure} needs a method with dropout, such as uat; {method.name} has none.")
+        raise ConfigurationError(f"{cell.measure} needs a method with dropout, such as uat; {method.name} has none.")
     return method.config
 
 
-def text_tokens(spec: CellSpec, checkpoint: Checkpoint) -> Tokens:
+def text_tokens(cell: CellSpec, checkpoint: Checkpoint) -> Tokens:
     """The tokens of a cell's own text."""
-    return tokenize(checkpoint.tokenizer, [spec.text or ""], longest(checkpoint.model, checkpoint.tokenizer))
+    return tokenize(checkpoint.tokenizer, [cell.text or ""], longest(checkpoint.model, checkpoint.tokenizer))
 
 
 # ── attention ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -62,25 +70,25 @@ ATTENTION: dict[str, Callable[[Arrays], Floats]] = {
 """measure -> attention weights (tokens, tokens)"""
 
 
-def word_attention(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def word_attention(cell: CellSpec, runs: Runs) -> Measurement:
     """The attention that a word of a text receives: the mean of its column over query tokens, heads and layers."""
     values = []
-    for fit in artifacts.fine_tunings(spec):
-        maps = attention_maps(spec, fit, artifacts)
-        columns = [place for place, token in enumerate(maps["tokens"]) if str(token) == spec.word]
+    for fit in source_of(runs).fine_tunings(cell):
+        maps = attention_maps(cell, fit, runs)
+        columns = [place for place, token in enumerate(maps["tokens"]) if str(token) == cell.word]
         if not columns:
-            raise ConfigurationError(f"{spec.word!r} is not a token of {spec.text!r}: {', '.join(maps['tokens'])}.")
-        values.append(float(ATTENTION[spec.measure](maps)[:, columns].mean(axis=0).sum()))
+            raise ConfigurationError(f"{cell.word!r} is not a token of {cell.text!r}: {', '.join(maps['tokens'])}.")
+        values.append(float(ATTENTION[cell.measure](maps)[:, columns].mean(axis=0).sum()))
     return Measurement(tuple(values))
 
 
-def attention_maps(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:
+def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
     """plain and modulated (tokens, tokens), averaged over passes, heads and layers, and the tokens (tokens,)."""
-    config = config_of(spec, fit)
+    config = config_of(cell, fit)
 
     def compute() -> Arrays:
-        checkpoint = artifacts.models.load(fit)
-        inputs = text_tokens(spec, checkpoint).pad([0])
+        checkpoint = runs.source.load(fit)
+        inputs = text_tokens(cell, checkpoint).pad([0])
         shift = attention_shift(checkpoint.model, inputs, config).chosen()
         names = checkpoint.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
         return {
@@ -89,31 +97,31 @@ def attention_maps(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arr
             "tokens": np.array(names),
         }
 
-    return artifacts.cached("attention", fit, [fit, config.to_dict(), spec.text], compute)
+    return source_of(runs).kept("attention", fit, [fit, config.to_dict(), cell.text], compute)
 
 
-def attention_cosine(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
     """The cosine of modulated attention with and without rescaled embeddings, mean over texts, layers and heads."""
-    return mean_over_rows([_cosines(spec, job, artifacts)["cosine"] for job in artifacts.jobs(spec)], spec, artifacts)
+    return mean_over_rows(cell, (_cosines(cell, job, runs)["cosine"] for job in runs.jobs(cell)))
 
 
-def _cosines(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
-    job = replace(job, rows=spec.rows, scale=1.0)
-    config = config_of(spec, job.fit)
+def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
+    job = replace(job, rows=cell.rows, scale=1.0)
+    config = config_of(cell, job.model)
 
     def compute() -> Arrays:
-        model, prepared = artifacts.models.load(job.fit).model, artifacts.prepared(job)
+        model, prepared = runs.source.load(job.model).model, runs.prepared(job)
         found = np.zeros(len(prepared.dataset))
         for row in range(len(found)):
             inputs = prepared.tokens.pad([row])
             plain = attention_shift(model, inputs, config).modulated
-            with rescaled_embeddings(model, spec.scale):
+            with rescaled_embeddings(model, cell.scale):
                 scaled = attention_shift(model, inputs, config).modulated
             found[row] = torch.nn.functional.cosine_similarity(plain.flatten(-2), scaled.flatten(-2), dim=-1).mean()
         return {"cosine": found}
 
-    identity = [job, spec.scale, config.to_dict(), artifacts.dataset(job).fingerprint]
-    return artifacts.cached("cosine", job.fit, identity, compute)
+    identity = [job, cell.scale, config.to_dict(), runs.dataset(job).fingerprint]
+    return source_of(runs).kept("cosine", job.model, identity, compute)
 
 
 # ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -123,15 +131,15 @@ SAMPLES = 200
 """Passes of each kind, for an estimator that samples."""
 
 
-def layer_share(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def layer_share(cell: CellSpec, runs: Runs) -> Measurement | Sampled:
     """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
-    check_choice("layers", spec.layers, GROUPS)
-    assert spec.layers is not None
-    shares = [_layer_shares(spec, job, artifacts)["shares"] for job in artifacts.jobs(spec)]
-    of_group = [one[:, layers_of(spec.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
+    check_choice("layers", cell.layers, GROUPS)
+    assert cell.layers is not None
+    shares = [_layer_shares(cell, job, runs)["shares"] for job in runs.jobs(cell)]
+    of_group = [one[:, layers_of(cell.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
     if len(of_group[0]) == 1:  # a single example, as in the paper: nothing to resample
         return Measurement(tuple(float(one[0]) for one in of_group), rows=1)
-    return mean_over_rows(of_group, spec, artifacts)
+    return mean_over_rows(cell, of_group)
 
 
 def layers_of(group: str, layers: int) -> list[int]:
@@ -142,14 +150,14 @@ def layers_of(group: str, layers: int) -> list[int]:
     return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
-def _layer_shares(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
+def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     """Shares (texts, layers + 2) of the variance."""
-    config = config_of(spec, job.fit)
+    config = config_of(cell, job.model)
 
     def compute() -> Arrays:
-        model, prepared = artifacts.models.load(job.fit).model, artifacts.prepared(job)
-        ids = subset_ids(prepared.dataset, spec.subset, spec.rows)
-        shares_of = partial(attribute, estimator=spec.estimator, samples=SAMPLES, components=False)
+        model, prepared = runs.source.load(job.model).model, runs.prepared(job)
+        ids = subset_ids(prepared.dataset, cell.subset, cell.rows)
+        shares_of = partial(attribute, estimator=cell.estimator, samples=SAMPLES, components=False)
         found = [
             shares_of(model, prepared.tokens.pad([place]), config).shares.cpu().numpy()
             for place, name in enumerate(prepared.dataset.ids)
@@ -157,8 +165,8 @@ def _layer_shares(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> A
         ]
         return {"shares": np.concatenate(found).astype(np.float64)}
 
-    identity = [replace(job, rows=spec.rows), spec.subset, spec.estimator, config.to_dict()]
-    return artifacts.cached("layers", job.fit, identity, compute)
+    identity = [replace(job, rows=cell.rows), cell.subset, cell.estimator, config.to_dict()]
+    return source_of(runs).kept("layers", job.model, identity, compute)
 
 
 # ── token uncertainty ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,37 +174,37 @@ def _layer_shares(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> A
 # ranks over all tokens; in a resample the ranks stay and a token is weighted by how often its text was drawn.
 
 
-def correlation(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def correlation(cell: CellSpec, runs: Runs) -> Sampled:
     """'spearman:U,entropy', 'pearson:U,norm', or 'partial:U,entropy,norm': ranks with the last one held fixed."""
-    kind, _, names = spec.measure.partition(":")
-    signals = [token_signals(spec, job, artifacts) for job in artifacts.jobs(spec)]
+    kind, _, names = cell.measure.partition(":")
+    signals = [token_signals(cell, job, runs) for job in runs.jobs(cell)]
     values = [[one[name] if kind == "pearson" else rankdata(one[name]) for name in names.split(",")] for one in signals]
-    return _over_texts(values, [one["text"] for one in signals], spec, artifacts)
+    return _over_texts(cell, values, [one["text"] for one in signals])
 
 
-def rank_stability(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def rank_stability(cell: CellSpec, runs: Runs) -> Sampled:
     """Spearman's ρ of U without and with rescaled token embeddings."""
-    jobs = artifacts.jobs(spec)
-    scaled = [token_signals(spec, job, artifacts) for job in jobs]
-    plain = [token_signals(spec, replace(job, scale=1.0), artifacts) for job in jobs]
+    jobs = runs.jobs(cell)
+    scaled = [token_signals(cell, job, runs) for job in jobs]
+    plain = [token_signals(cell, replace(job, scale=1.0), runs) for job in jobs]
     ranks = [[rankdata(one["U"]), rankdata(two["U"])] for one, two in zip(plain, scaled, strict=True)]
-    return _over_texts(ranks, [one["text"] for one in plain], spec, artifacts)
+    return _over_texts(cell, ranks, [one["text"] for one in plain])
 
 
-def token_signals(spec: CellSpec, job: PredictionJob, artifacts: Artifacts) -> Arrays:
+def token_signals(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     """For every token but padding, (tokens,) each: U, entropy and MI of its text, two norms, the number of its text.
 
     `norm` is that of the token's embedding, before position, segment and LayerNorm are added; `block` that of the
     embedding block's output, which dropout acts on.
     """
-    method, config = parse_contender(spec.contender).method, config_of(spec, job.fit)
-    job = replace(job, rows=spec.rows)
-    identity = [job, method_to_dict(method), artifacts.dataset(job).fingerprint]
-    return artifacts.cached("tokens", job.fit, identity, lambda: _compute_signals(job, config, artifacts))
+    method, config = cell.contender.method, config_of(cell, job.model)
+    job = replace(job, rows=cell.rows)
+    identity = [job, method_to_dict(method), runs.dataset(job).fingerprint]
+    return source_of(runs).kept("tokens", job.model, identity, lambda: _compute_signals(job, config, runs))
 
 
-def _compute_signals(job: PredictionJob, config: UATConfig, artifacts: Artifacts) -> Arrays:
-    checkpoint, prepared = artifacts.models.load(job.fit), artifacts.prepared(job)
+def _compute_signals(job: Job, config: UATConfig, runs: Runs) -> Arrays:
+    checkpoint, prepared = runs.source.load(job.model), runs.prepared(job)
     found: dict[str, list[Floats]] = {name: [] for name in ("U", "entropy", "mi", "norm", "block", "text")}
     with rescaled_embeddings(checkpoint.model, job.scale):
         for batch in prepared.tokens.batches():
@@ -229,18 +237,15 @@ def _norms(checkpoint: Checkpoint, inputs: dict[str, torch.Tensor]) -> dict[str,
     return {name: output.float().norm(dim=-1).cpu().numpy() for name, output in outputs.items()}
 
 
-def _over_texts(
-    signals: Sequence[Sequence[Floats]], texts: Sequence[Floats], spec: CellSpec, artifacts: Artifacts
-) -> Measurement:
+def _over_texts(cell: CellSpec, signals: Sequence[Sequence[Floats]], texts: Sequence[Floats]) -> Sampled:
     """The correlation of each seed; `texts` (tokens,) are the numbers of the texts, which are resampled."""
 
     def statistic(values: Sequence[Floats], text: Floats) -> Statistic:
-        places = text.astype(np.intp)
-        return lambda counts: _correlate(values, counts[:, places])
+        rows = text.astype(np.intp)
+        return lambda counts: _correlate(values, counts[:, rows])
 
-    statistics = [statistic(one, text) for one, text in zip(signals, texts, strict=True)]
-    count = int(texts[0].max()) + 1
-    return resampled(statistics, count, over=spec.rows_name, resamples=artifacts.settings.resamples)
+    estimates = (Estimate(statistic(values, text)) for values, text in zip(signals, texts, strict=True))
+    return over_rows(cell, estimates, int(texts[0].max()) + 1)
 
 
 def _correlate(signals: Sequence[Floats], weights: Floats) -> Floats:
@@ -272,21 +277,21 @@ PROBES: dict[str, Callable[[Arrays], Floats]] = {
 """measure -> its value from confidence and mutual information; the paper's "Unc" is 1 - confidence"""
 
 
-def probe(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def probe(cell: CellSpec, runs: Runs) -> Measurement:
     """Confidence, 1 - confidence, or mutual information of a sentence."""
-    value = PROBES[spec.measure]
-    return Measurement(tuple(float(value(_probe(spec, fit, artifacts))) for fit in artifacts.fine_tunings(spec)))
+    value = PROBES[cell.measure]
+    return Measurement(tuple(float(value(_probe(cell, fit, runs))) for fit in source_of(runs).fine_tunings(cell)))
 
 
-def _probe(spec: CellSpec, fit: FineTuning, artifacts: Artifacts) -> Arrays:
-    method = parse_contender(spec.contender).method.seeded(fit.seed)
+def _probe(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
+    method = cell.contender.method.seeded(fit.seed)
 
     def compute() -> Arrays:
-        checkpoint = artifacts.models.load(fit)
-        summary = predict(run_tokens(checkpoint.model, method, text_tokens(spec, checkpoint)).logits)
+        checkpoint = runs.source.load(fit)
+        summary = predict(run_tokens(checkpoint.model, method, text_tokens(cell, checkpoint)).logits)
         return {"confidence": summary.confidence[0], "information": summary.mutual_information[0]}
 
-    return artifacts.cached("probe", fit, [fit, method_to_dict(method), fit.seed, spec.text], compute)
+    return source_of(runs).kept("probe", fit, [fit, method_to_dict(method), fit.seed, cell.text], compute)
 
 
 # ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,27 +302,27 @@ RUNS = {"cuda": (50, 200), "cpu": (1, 5)}
 """device -> warm-up runs and timed runs; the paper's on a GPU"""
 
 
-def parameters(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def parameters(cell: CellSpec, runs: Runs) -> Measurement:
     """Millions of parameters."""
-    model = artifacts.models.load(artifacts.fine_tunings(spec)[0]).model
+    model = runs.source.load(source_of(runs).fine_tunings(cell)[0]).model
     return Measurement((sum(one.numel() for one in model.parameters()) / 1e6,))
 
 
-def latency(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def latency(cell: CellSpec, runs: Runs) -> Measurement:
     """Milliseconds for 32 texts of 128 tokens, end to end; the deviation is over runs."""
-    return Measurement(tuple(1000 * _latencies(spec, artifacts)[spec.contender]))
+    return Measurement(tuple(1000 * _latencies(cell, runs)[cell.contender.name]))
 
 
-def latency_ratio(spec: CellSpec, artifacts: Artifacts) -> Measurement:
+def latency_ratio(cell: CellSpec, runs: Runs) -> Measurement:
     """A contender's time over the base's, the median over turns in which both ran."""
-    times = _latencies(spec, artifacts)
-    return Measurement((float(np.median(times[spec.contender] / times["base"])),))
+    times = _latencies(cell, runs)
+    return Measurement((float(np.median(times[cell.contender.name] / times["base"])),))
 
 
-def _latencies(spec: CellSpec, artifacts: Artifacts) -> Arrays:
+def _latencies(cell: CellSpec, runs: Runs) -> Arrays:
     """Seconds (runs,) of each timed contender."""
-    fit = artifacts.fine_tunings(replace(spec, contender="base", seeds=1))[0]
-    return artifacts.cached("seconds", fit, [fit], lambda: _time(artifacts.models.load(fit), fit.seed))
+    fit = source_of(runs).fine_tunings(replace(cell, contender=Contender(BASE), seeds=1))[0]
+    return source_of(runs).kept("seconds", fit, [fit], lambda: _time(runs.source.load(fit), fit.seed))
 
 
 def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
@@ -343,3 +348,26 @@ def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
     warm_up, timed = RUNS["cuda" if model.device.type == "cuda" else "cpu"]
     turns = [[seconds(partial(run, name)) for name in TIMED] for _ in range(warm_up + timed)]
     return dict(zip(TIMED, np.array(turns[warm_up:]).T, strict=True))
+
+
+# ── by name ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PROBED: dict[str, Measure] = {
+    "rank-stability": Measure(rank_stability, no_jobs),
+    "attention-cosine": Measure(attention_cosine, no_jobs),
+    **{name: Measure(word_attention, no_jobs, decimals=4) for name in ATTENTION},
+    "layer-share": Measure(layer_share, no_jobs),
+    **{name: Measure(probe, no_jobs) for name in PROBES},
+    "parameters": Measure(parameters, no_jobs, decimals=1, of_learning=False),
+    "latency": Measure(latency, no_jobs, decimals=1, of_learning=False),
+    "latency-ratio": Measure(latency_ratio, no_jobs, decimals=2, of_learning=False),
+}
+CORRELATIONS = ("pearson", "spearman", "partial")
+"""Measures that name their signals after a colon, as in 'spearman:U,entropy'."""
+
+
+def paper_measure(name: str) -> Measure:
+    """The measure of this name: one of these, or one of those that are computed from stored predictions."""
+    if name.partition(":")[0] in CORRELATIONS:
+        return Measure(correlation, no_jobs)
+    return PROBED[name] if name in PROBED else measure_of(name)

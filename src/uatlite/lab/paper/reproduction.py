@@ -4,20 +4,20 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from uatlite.errors import ConfigurationError
-from uatlite.lab.evaluate.plan import inventory, parse_contender, parse_set
-from uatlite.lab.evaluate.suite import ProgressDisplay
-from uatlite.lab.paper.artifacts import UNAVAILABLE, Artifacts, PredictionJob
+from uatlite.lab.evaluate.cells import Cell, CellSpec, Grid, Learning, Panel
+from uatlite.lab.evaluate.comparison import Measurement
+from uatlite.lab.evaluate.measures import UNAVAILABLE, learning_cell, learning_of, measure
+from uatlite.lab.evaluate.plan import inventory, parse_set
+from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs
 from uatlite.lab.paper.claims import UNKNOWN, Verdict, judge
-from uatlite.lab.paper.declaration import CellSpec, Declaration, find_declaration, substitute_backbones
-from uatlite.lab.paper.grid import Grid, Reasons, fill, measure_of
-from uatlite.lab.paper.models import FineTuning
-from uatlite.lab.paper.scores import Learning, learning_of, learning_spec
+from uatlite.lab.paper.declaration import Declaration, find_declaration, substitute_backbones
+from uatlite.lab.paper.models import FineTunedModels, members_of, title_of
+from uatlite.lab.paper.probes import paper_measure, source_of
 from uatlite.methods.sampling import BASE
+from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import backbone_directory
 from uatlite.text.hub import UNREACHED, hub_was_missed
 from uatlite.text.tasks import data_directory
@@ -26,7 +26,7 @@ PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "
 """package -> the extra that installs it"""
 
 
-class ReproductionDisplay(ProgressDisplay, Protocol):
+class ReproductionProgress(Progress, Protocol):
     """Shows the progress of a reproduction: each table is a stage. A unit of work is a pass over one sequence."""
 
     def say(self, line: str) -> None:
@@ -66,203 +66,230 @@ class Reproduction:
         return [verdict for verdict in self.verdicts if not (verdict.ours and verdict.outcome == UNKNOWN)]
 
 
-def reproduce(names: Sequence[str], artifacts: Artifacts, display: ReproductionDisplay) -> Iterator[Reproduction]:
+def reproduce(
+    names: Sequence[str], runs: Runs, progress: ReproductionProgress, remote: Remote | None = None
+) -> Iterator[Reproduction]:
     """Each table in turn, as soon as it is filled. A directory that was given and is not there is an error at once."""
-    data_directory(artifacts.settings.data_dir)
-    substitutes = artifacts.settings.substitutes
-    for backbone in substitutes:
+    settings = source_of(runs).settings
+    data_directory(settings.data_dir)
+    for backbone in settings.substitutes:
         backbone_directory(backbone)
-    declarations = [substitute_backbones(find_declaration(name), substitutes) for name in names]
-    display.step("reading the data")
-    missing = _missing(declarations, artifacts)
-    for line in _rows_at_hand(declarations, artifacts, missing):
-        display.say(line)
-    reasons: dict[CellSpec, str | Learning] = {**missing}
-    parts = _new_work(declarations, artifacts, reasons)
-    done, failed = 0.0, dict[FineTuning, str]()
-    if artifacts.settings.learned_only:
-        plain = _plain_work(parts)
-        done = plain.amount(artifacts)
-        display.begin_all(done + sum(part.amount(artifacts) for part in parts))
-        display.begin("plain models", done)
-        _compute(plain, artifacts, display, failed)
-        reasons.update(_unlearned(declarations, artifacts, reasons, failed))
-        parts = _new_work(declarations, artifacts, reasons)
-    display.begin_all(done + sum(part.amount(artifacts) for part in parts))
-    for declaration, part in zip(declarations, parts, strict=True):
-        display.begin(declaration.name, part.amount(artifacts))
-        _compute(part, artifacts, display, failed)
-        for spec in [spec for spec in declaration.specs() if spec not in reasons]:
-            reasons.update((spec, failed[fit]) for fit in _fits_of(spec, artifacts) if fit in failed)
-        display.step(f"measuring {declaration.name}")
-        grids = fill(declaration, artifacts, reasons)
-        known = [spec for spec in declaration.specs() if spec not in reasons]
-        notes = (*declaration.notes, *_row_notes(known, artifacts))
-        yield Reproduction(declaration, tuple(grids), tuple(judge(declaration, grids)), notes)
+    declarations = [substitute_backbones(find_declaration(name), settings.substitutes) for name in names]
+    progress.step("reading the data")
+    return _Reproducer(runs, progress, remote).tables(declarations)
+
+
+Reasons = dict[CellSpec, str | Learning]
+"""cell -> why it is not computed: a sentence, or the model that has not learned its task"""
 
 
 @dataclass(frozen=True)
 class _Work:
     """The models and predictions that a table needs and no earlier table has."""
 
-    fits: tuple[FineTuning, ...]
-    jobs: tuple[PredictionJob, ...]
+    fits: tuple[Model, ...]
+    jobs: tuple[Job, ...]
 
-    def amount(self, artifacts: Artifacts) -> float:
+
+class _Reproducer:
+    """Fills tables, and remembers what cannot be computed."""
+
+    def __init__(self, runs: Runs, progress: ReproductionProgress, remote: Remote | None) -> None:
+        self.runs, self.progress, self.remote = runs, progress, remote
+        self.source = source_of(runs)
+        self.reasons: Reasons = {}
+        self.failed: dict[Model, str] = {}
+        self._learned: dict[CellSpec, Learning] = {}
+
+    def tables(self, declarations: Sequence[Declaration]) -> Iterator[Reproduction]:
+        """Each table, after all that is missing was said and all work was counted."""
+        self.reasons.update(self._missing(declarations))
+        for line in self._rows_at_hand(declarations):
+            self.progress.say(line)
+        parts, done = self._new_work(declarations), 0.0
+        if self.source.settings.learned_only:
+            plain = _plain_work(parts)
+            done = self._amount(plain)
+            self.progress.begin_all(done + sum(map(self._amount, parts)))
+            self.progress.begin("plain models", done)
+            self._compute(plain)
+            self.reasons.update(self._unlearned(declarations))
+            parts = self._new_work(declarations)
+        self.progress.begin_all(done + sum(map(self._amount, parts)))
+        for declaration, part in zip(declarations, parts, strict=True):
+            self.progress.begin(declaration.name, self._amount(part))
+            self._compute(part)
+            for cell in self._open(declaration):
+                self.reasons.update((cell, self.failed[fit]) for fit in self._fits_of(cell) if fit in self.failed)
+            self.progress.step(f"measuring {declaration.name}")
+            grids = tuple(self._fill(panel) for panel in declaration.panels)
+            notes = (*declaration.notes, *_row_notes(self._open(declaration), self.source))
+            yield Reproduction(declaration, grids, tuple(judge(declaration, grids)), notes)
+
+    def _open(self, declaration: Declaration) -> list[CellSpec]:
+        """The cells that nothing is known to hinder."""
+        return [cell for cell in declaration.specs() if cell not in self.reasons]
+
+    # ── what is missing ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _missing(self, declarations: Sequence[Declaration]) -> dict[CellSpec, str]:
+        """The cells that cannot be computed, and why; each set is read once."""
+        reasons: dict[CellSpec, str] = {}
+        known: dict[tuple[str, str | None, bool], str | None] = {}
+        for cell in (cell for declaration in declarations for cell in declaration.specs()):
+            key = (cell.task, cell.on, cell.contender.fitted)
+            if key not in known:
+                known[key] = self._reason(cell)
+            reason = known[key]
+            if reason is not None:
+                reasons[cell] = reason
+        return reasons
+
+    def _reason(self, cell: CellSpec) -> str | None:
+        """Why a cell cannot be computed, found by reading its rows; None where it can."""
+        asked, datasets = self.source.settings.tasks, self.source.datasets
+        if asked and cell.task not in asked:
+            return f"models of {cell.task} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
+        try:
+            datasets.find(cell.set_name)
+            datasets.find(cell.task)  # whether the model has learned its task is measured on these rows
+            task = datasets.task(cell.task)
+            _ = task.train, task.calibration if cell.contender.fitted else None
+        except UNAVAILABLE as error:
+            return f"needs {cell.set_name}: {error}"
+        return None
+
+    def _rows_at_hand(self, declarations: Sequence[Declaration]) -> Iterator[str]:
+        """Which rows a run has and which it lacks, a line each; said before anything is trained."""
+        if hub_was_missed():
+            yield UNREACHED
+        yield from _row_notes((cell for declaration in declarations for cell in self._open(declaration)), self.source)
+        empty: dict[str | Learning, Counter[str]] = {}
+        for declaration in declarations:
+            for cell in declaration.specs():
+                if cell in self.reasons:
+                    empty.setdefault(self.reasons[cell], Counter())[declaration.name] += 1
+        for reason, tables in empty.items():
+            cells = ", ".join(f"{count} cells of {name}" for name, count in tables.items())
+            yield f"missing: {cells}: {reason}"
+
+    def _unlearned(self, declarations: Sequence[Declaration]) -> dict[CellSpec, Learning]:
+        """The cells that need more than one pass of a plain model that has not learned its task."""
+        found: dict[CellSpec, Learning] = {}
+        for cell in (cell for declaration in declarations for cell in self._open(declaration)):
+            measure = paper_measure(cell.measure)
+            if not measure.of_learning or any(fit in self.failed for fit in self._fits_of(cell)):
+                continue
+            jobs = measure.jobs(cell, self.runs)
+            if not (jobs and all(map(_is_plain, jobs))) and not self._learning(cell).learned:
+                found[cell] = self._learning(cell)
+        return found
+
+    def _learning(self, cell: CellSpec) -> Learning:
+        key = learning_cell(cell)
+        if key not in self._learned:
+            backbone = self.source.settings.backbone_of(cell.backbone)
+            self._learned[key] = learning_of(cell, self.runs, backbone)
+        return self._learned[key]
+
+    # ── models and predictions ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _new_work(self, declarations: Sequence[Declaration]) -> list[_Work]:
+        """What each table needs that no earlier one has."""
+        fits: set[Model] = set()
+        jobs: set[Job] = set()
+        parts = []
+        for declaration in declarations:
+            cells = self._open(declaration)
+            needed_fits = dict.fromkeys(fit for cell in cells for fit in self._fits_of(cell))
+            needed_jobs = dict.fromkeys(job for cell in cells for job in self._jobs_of(cell))
+            new_jobs = sorted((job for job in needed_jobs if job not in jobs), key=_order)
+            parts.append(_Work(tuple(fit for fit in needed_fits if fit not in fits), tuple(new_jobs)))
+            fits.update(needed_fits)
+            jobs.update(needed_jobs)
+        return parts
+
+    def _fits_of(self, cell: CellSpec) -> list[Model]:
+        """The models of a cell after those that they are made of, and the plain ones that show what was learned."""
+        of_learning = paper_measure(cell.measure).of_learning
+        plain = self.source.fine_tunings(learning_cell(cell)) if of_learning else []
+        return [*plain, *(fit for one in self.source.fine_tunings(cell) for fit in (*members_of(one), one))]
+
+    def _jobs_of(self, cell: CellSpec) -> list[Job]:
+        """The predictions of a cell, and those that show whether the task was learned."""
+        measure = paper_measure(cell.measure)
+        plain = self.runs.jobs(learning_cell(cell)) if measure.of_learning else []
+        return [*plain, *measure.jobs(cell, self.runs)]
+
+    def _amount(self, part: _Work) -> float:
         """In passes over a sequence."""
-        return sum(map(artifacts.models.work, self.fits)) + sum(map(artifacts.work, self.jobs))
+        return sum(map(self.source.work, part.fits)) + sum(map(self.runs.work, part.jobs))
+
+    def _compute(self, part: _Work) -> None:
+        """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
+        if part.fits:
+            self.progress.step(f"fine-tuning {len(part.fits)} models")
+            if self.remote is not None:
+                self.source.fine_tune_on(self.remote, part.fits)
+        for fit in part.fits:
+            self.progress.step(f"fine-tuning {title_of(fit)}")
+            try:
+                self.source.fine_tune(fit, self.progress.advance)
+            except UNAVAILABLE as error:
+                self.failed[fit] = f"needs {title_of(fit)}: {error}"
+                self.progress.advance(self.source.work(fit))
+        self.progress.advance(sum(self.runs.work(job) for job in part.jobs if job.model in self.failed))
+        self.runs.compute([job for job in part.jobs if job.model not in self.failed], self.progress)
+
+    # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fill(self, panel: Panel) -> Grid:
+        """Compute the cells of a panel, except those that have a reason why they cannot be computed."""
+        cells, reasons = dict(panel.specs()), dict[CellSpec, str]()
+        known = [cell for cell in cells.values() if cell not in self.reasons]
+        how = Resampling(self.source.settings.resamples, over_seeds=True)
+        numbers = measure(known, self.runs, how, named=paper_measure, reasons=reasons)
+        return Grid.of(panel, {key: self._cell(cell, numbers.get(cell), reasons) for key, cell in cells.items()})
+
+    def _cell(self, cell: CellSpec, number: Measurement | None, reasons: Mapping[CellSpec, str]) -> Cell:
+        kind, reason = paper_measure(cell.measure), self.reasons.get(cell, reasons.get(cell))
+        if isinstance(reason, Learning):
+            return Cell(None, None, kind.decimals, f"not computed: {reason.sentence}", (reason,))
+        if reason is not None:
+            return Cell(None, None, kind.decimals, reason)
+        return Cell(number, None, kind.decimals, learning=(self._learning(cell),) if kind.of_learning else ())
 
 
 def _plain_work(parts: Sequence[_Work]) -> _Work:
     """The plain models that predict something by themselves, and that in one pass: it shows what was learned."""
     jobs = tuple(job for part in parts for job in part.jobs if _is_plain(job))
-    asked = {job.fit for job in jobs}
+    asked = {job.model for job in jobs}
     return _Work(tuple(fit for part in parts for fit in part.fits if fit in asked), jobs)
 
 
-def _is_plain(job: PredictionJob) -> bool:
-    return job.fit == job.fit.plain and job.method == BASE.name
+def _is_plain(job: Job) -> bool:
+    return job.model == job.model.plain and job.method == BASE
 
 
-def _missing(declarations: Sequence[Declaration], artifacts: Artifacts) -> dict[CellSpec, str]:
-    """The cells that cannot be computed, and why; each set is read once."""
-    reasons: dict[CellSpec, str] = {}
-    known: dict[tuple[str, str | None, str], str | None] = {}
-    for spec in (spec for declaration in declarations for spec in declaration.specs()):
-        key = (spec.task, spec.on, spec.contender)
-        if key not in known:
-            known[key] = _reason(spec, artifacts)
-        reason = known[key]
-        if reason is not None:
-            reasons[spec] = reason
-    return reasons
-
-
-def _reason(spec: CellSpec, artifacts: Artifacts) -> str | None:
-    """Why a cell cannot be computed, found by reading its rows; None where it can."""
-    asked = artifacts.settings.tasks
-    if asked and spec.task not in asked:
-        return f"models of {spec.task} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
-    try:
-        contender = parse_contender(spec.contender)
-    except ConfigurationError as error:
-        return f"needs the method {spec.contender}: {error}"
-    try:
-        artifacts.datasets.find(spec.set_name)
-        artifacts.datasets.find(spec.task)  # whether the model has learned its task is measured on these rows
-        task = artifacts.datasets.task(spec.task)
-        _ = task.train, task.calibration if contender.fitted else None
-    except UNAVAILABLE as error:
-        return f"needs {spec.set_name}: {error}"
-    return None
-
-
-def _rows_at_hand(
-    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Mapping[CellSpec, str]
-) -> Iterator[str]:
-    """Which rows a run has and which it lacks, a line each; said before anything is trained."""
-    if hub_was_missed():
-        yield UNREACHED
-    specs = [spec for declaration in declarations for spec in declaration.specs()]
-    yield from _row_notes([spec for spec in specs if spec not in reasons], artifacts)
-    empty: dict[str, Counter[str]] = {}
-    for declaration in declarations:
-        for spec in declaration.specs():
-            if spec in reasons:
-                empty.setdefault(reasons[spec], Counter())[declaration.name] += 1
-    for reason, tables in empty.items():
-        cells = ", ".join(f"{count} cells of {name}" for name, count in tables.items())
-        yield f"missing: {cells}: {reason}"
-
-
-def _new_work(declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Reasons) -> list[_Work]:
-    fits: set[FineTuning] = set()
-    jobs: set[PredictionJob] = set()
-    parts = []
-    for declaration in declarations:
-        specs = [spec for spec in declaration.specs() if spec not in reasons]
-        needed_fits = dict.fromkeys(fit for spec in specs for fit in _fits_of(spec, artifacts))
-        needed_jobs = dict.fromkeys(job for spec in specs for job in _jobs_of(spec, artifacts))
-        new_jobs = sorted((job for job in needed_jobs if job not in jobs), key=_order)
-        parts.append(_Work(tuple(fit for fit in needed_fits if fit not in fits), tuple(new_jobs)))
-        fits.update(needed_fits)
-        jobs.update(needed_jobs)
-    return parts
-
-
-def _fits_of(spec: CellSpec, artifacts: Artifacts) -> list[FineTuning]:
-    """The models of a cell after those that they are made of, and the plain ones that show what was learned."""
-    plain = artifacts.fine_tunings(learning_spec(spec)) if measure_of(spec.measure).of_learning else []
-    return [*plain, *(one for fit in artifacts.fine_tunings(spec) for one in (*fit.members, fit))]
-
-
-def _jobs_of(spec: CellSpec, artifacts: Artifacts) -> list[PredictionJob]:
-    """The predictions of a cell, and those that show whether the task was learned."""
-    measure = measure_of(spec.measure)
-    plain = artifacts.jobs(learning_spec(spec)) if measure.of_learning else []
-    return [*plain, *measure.jobs(spec, artifacts)]
-
-
-def _unlearned(
-    declarations: Sequence[Declaration], artifacts: Artifacts, reasons: Reasons, failed: dict[FineTuning, str]
-) -> dict[CellSpec, Learning]:
-    """The cells that need more than one pass of a plain model that has not learned its task."""
-    found: dict[CellSpec, Learning] = {}
-    specs = (spec for declaration in declarations for spec in declaration.specs())
-    for spec in (spec for spec in specs if spec not in reasons):
-        if not measure_of(spec.measure).of_learning or any(fit in failed for fit in _fits_of(spec, artifacts)):
-            continue
-        jobs = measure_of(spec.measure).jobs(spec, artifacts)
-        if jobs and all(map(_is_plain, jobs)):
-            continue
-        learning = learning_of(spec, artifacts)
-        if not learning.learned:
-            found[spec] = learning
-    return found
-
-
-def _order(job: PredictionJob) -> tuple[str, ...]:
+def _order(job: Job) -> tuple[str, ...]:
     """Jobs of one model together, and of one set within it, so that each is loaded once."""
-    fit = job.fit
-    return fit.task, fit.method, str(fit.seed), fit.backbone, job.on, str(job.perturbation), str(job.scale), job.method
+    fit = job.model
+    place = job.on, str(job.perturbation), str(job.scale), job.method.name
+    return fit.task, fit.method, str(fit.seed), fit.name, *place
 
 
-def _compute(work: _Work, artifacts: Artifacts, display: ReproductionDisplay, failed: dict[FineTuning, str]) -> None:
-    """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
-    if work.fits:
-        display.step(f"fine-tuning {len(work.fits)} models")
-        artifacts.fine_tune_remotely(work.fits)
-    for fit in work.fits:
-        display.step(f"fine-tuning {fit.title}")
-        try:
-            artifacts.models.fine_tune(fit, display.advance)
-        except UNAVAILABLE as error:
-            failed[fit] = f"needs {fit.title}: {error}"
-            display.advance(artifacts.models.work(fit))
-    for fit, group in groupby(work.jobs, key=lambda job: job.fit):
-        jobs = list(group)
-        if fit in failed:
-            display.advance(sum(map(artifacts.work, jobs)))
-            continue
-        display.step(f"predicting with {fit.title}")
-        artifacts.predict_remotely(jobs)
-        for job in jobs:
-            display.step(f"predicting {job.title}")
-            artifacts.predict(job, display.advance)
-
-
-def _row_notes(specs: Iterable[CellSpec], artifacts: Artifacts) -> list[str]:
+def _row_notes(cells: Iterable[CellSpec], source: FineTunedModels) -> list[str]:
     """Where the training rows and the test rows of some cells came from, and where they are fewer than asked for."""
     trained: dict[str, str] = {}
     tested: dict[str, str] = {}
-    limit = artifacts.settings.limit
-    for spec in specs:
-        if spec.set_name in tested and spec.task in trained:
+    limit = source.settings.limit
+    for cell in cells:
+        if cell.set_name in tested and cell.task in trained:
             continue
-        trained[spec.task] = artifacts.datasets.task(spec.task).note
-        dataset = artifacts.datasets.find(spec.set_name)
+        trained[cell.task] = source.datasets.task(cell.task).note
+        dataset = source.datasets.find(cell.set_name)
         fewer = f", fewer than the {limit:,} asked for" if limit is not None and len(dataset) < limit else ""
-        tested[spec.set_name] = f"{spec.set_name}: tested on {len(dataset):,} rows of {dataset.source}{fewer}"
+        tested[cell.set_name] = f"{cell.set_name}: tested on {len(dataset):,} rows of {dataset.source}{fewer}"
     return [*trained.values(), *tested.values()]
 
 

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from uatlite.lab.paper.artifacts import Artifacts, Remote
+from uatlite.lab.evaluate.runs import Remote, Runs
+from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, Findings, findings_of, summary
 from uatlite.lab.paper.figures import figures_of
 from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
-from uatlite.lab.paper.reproduction import Reproduction, ReproductionDisplay, reproduce
+from uatlite.lab.paper.models import FineTunedModels
+from uatlite.lab.paper.reproduction import Reproduction, ReproductionProgress, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.report.build import style_sheet, template
 from uatlite.lab.report.figures import RenderedFigure
@@ -40,14 +42,14 @@ def write_reproduction(
     names: Sequence[str],
     directory: Path,
     settings: ReproductionSettings,
-    display: ReproductionDisplay,
+    progress: ReproductionProgress,
     remote: Remote | None = None,
 ) -> PaperReport:
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
-    artifacts = Artifacts(directory, settings, remote)
+    runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
     done: list[Drawn] = []
-    for reproduction in reproduce(names, artifacts, display):
-        figures = figures_of(reproduction, artifacts)
+    for reproduction in reproduce(names, runs, progress, remote):
+        figures = figures_of(reproduction, runs)
         write_table(reproduction, figures, directory)
         done.append((reproduction, figures))
     return PaperReport(tuple(one for one, _ in done), write_report(done, settings, directory))

@@ -1,4 +1,4 @@
-"""Texts out of scope beside the test rows: every number against a direct computation, with a tiny model."""
+"""Measures of an evaluation: texts out of scope against a direct computation, the others against the bootstrap."""
 
 import json
 import random
@@ -11,16 +11,19 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-import uatlite.lab.evaluate.out_of_scope as room
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.lab.evaluate.out_of_scope import mixed_of, outside_texts, scope_texts
+from uatlite.lab.evaluate import predict
+from uatlite.lab.evaluate.evaluate import evaluate
+from uatlite.lab.evaluate.models import GivenModels, outside_texts
+from uatlite.lab.evaluate.outcomes import outcome_of
 from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import OutOfScope, Results
+from uatlite.lab.evaluate.runs import Model
+from uatlite.lab.evaluate.scope import mixed_of
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.evaluate.suite import evaluate
 from uatlite.lab.report.result_files import markdown, records
 from uatlite.lab.report.tables import tables_of
-from uatlite.metrics.intervals import Resampling
+from uatlite.metrics.intervals import Resampling, detection_estimates, intervals, metric_estimates, shift_estimates
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import load, task_from_file
@@ -187,11 +190,17 @@ def test_results_without_such_texts_are_as_before(plan: Plan, checkpoint: Checkp
     assert Results.from_dict(values).out_of_scope is None
 
 
-def test_nothing_is_predicted_twice(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+def test_nothing_is_predicted_twice(
+    plan: Plan, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even the teacher, the plain pass that a read-out reads, and that of the scope; also in another process."""
+    plan = replace(plan, contenders=(*plan.contenders, *parse_contenders("distilled:of=uat,samples=2+its")))
     first = evaluate(checkpoint, plan, Store(tmp_path))
+    monkeypatch.setattr(predict, "run_tokens", lambda *_: pytest.fail("a model ran again"))
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
     assert set(found(first).runs["base"]) < {run.provenance.recipe.key for run in Store(tmp_path).runs()}
     again = evaluate(checkpoint, plan, Store(tmp_path))
+    assert json.dumps(again.to_dict()) == json.dumps(first.to_dict())
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")} == stamps
     assert found(again) == found(first)
 
@@ -216,7 +225,8 @@ def test_without_training_texts_the_calibration_rows_serve_and_it_is_said(
     plan: Plan, checkpoint: Checkpoint, data_dir: Path, tmp_path: Path
 ) -> None:
     without = replace(TASK, splits={name: split for name, split in TASK.splits.items() if name != "train"})
-    assert scope_texts(replace(plan, test=SetChoice(without))).reference is None
+    source = GivenModels([checkpoint], replace(plan, test=SetChoice(without)))
+    assert source.reference(Model("made", "made")) is None
     absent = replace(TASK, splits={**TASK.splits, "train": Split(("absent",))})
     one = found(evaluate(checkpoint, replace(plan, test=SetChoice(absent)), Store(tmp_path)))
     assert one.note == "scope: by 70 calibration rows alone, as no training texts of the task were found"
@@ -260,16 +270,6 @@ def test_a_text_answered_by_out_of_scope_is_no_error(plan: Plan, checkpoint: Che
     np.testing.assert_array_equal(mixed.wrong[-25:], logits.argmax(axis=1) != 1)
 
 
-def test_texts_are_read_in_blocks_and_come_back_in_order(
-    plan: Plan, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = found(evaluate(checkpoint, plan, Store(tmp_path)))
-    monkeypatch.setattr(room, "BLOCK", 7)
-    parts = found(evaluate(checkpoint, plan, Store(tmp_path)))
-    assert parts.detection["scope"]["auroc"].mean == pytest.approx(whole.detection["scope"]["auroc"].mean, abs=1e-3)
-    assert parts.mixture["base"]["scope_aurc"].mean == pytest.approx(whole.mixture["base"]["scope_aurc"].mean, abs=1e-3)
-
-
 def test_a_file_without_the_column_or_without_texts_is_an_error(plan: Plan, strange_file: Path, tmp_path: Path) -> None:
     chosen = choose_out_of_scope(str(strange_file), text="text", text_pair=None)
     with pytest.raises(DataError, match="There is no column 'text'; the columns are: question"):
@@ -299,3 +299,22 @@ def test_what_cannot_be_out_of_scope_is_an_error_before_any_model_is_loaded(plan
     own = SetChoice(task_from_file(rows))
     with pytest.raises(ConfigurationError, match="this is the task under test"):
         replace(plan, contenders=parse_contenders("base"), test=own, out_of_scope=own)
+
+
+def test_shift_and_detection_are_their_bootstraps(plan: Plan, checkpoint: Checkpoint, tmp_path: Path) -> None:
+    chosen = replace(plan, out_of_scope=None, perturbations=("swap",), contenders=parse_contenders("base"))
+    first, second = evaluate(checkpoint, chosen, Store(tmp_path)).sets
+    stored = {run.provenance.recipe.key: run.read() for run in Store(tmp_path).runs()}
+    before, after = (outcome_of(stored[one.runs["base"][0]], None) for one in (first, second))
+    assert before.doubt is not None
+    assert before.out_of_scope is not None
+    for scores, bootstrapped in (
+        (second.shift["base"], intervals(shift_estimates(before.rows, after.rows), FEW)),
+        (first.detection["base"], intervals(detection_estimates(before.doubt, before.out_of_scope), FEW)),
+        (first.scores["base"], intervals(metric_estimates(before.rows, ("nll", "aurc")), FEW)),
+    ):
+        assert set(scores) == set(bootstrapped)
+        for name, score in scores.items():
+            expected = bootstrapped[name]
+            assert (score.mean, score.low, score.high) == (expected.point, expected.low, expected.high)
+    assert not first.shift

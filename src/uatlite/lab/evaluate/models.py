@@ -1,0 +1,164 @@
+"""The models and rows of `uatlite evaluate`: a plain model, those trained for a method, and the sets of a plan."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from uatlite.errors import CalibrationError, ConfigurationError, DataError, MissingDependency, ModelError
+from uatlite.lab.evaluate.cells import CellSpec
+from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, Plan
+from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Source
+from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
+from uatlite.methods.method import Method
+from uatlite.model.load import Checkpoint, load_checkpoint
+from uatlite.model.weights import attached
+from uatlite.text.examples import read_examples
+from uatlite.text.rows import Reject
+from uatlite.text.schema import Task
+from uatlite.text.tasks import load, sample
+from uatlite.values import Dataset, Example
+
+TRAIN = "train"
+
+
+@dataclass(frozen=True, eq=False)
+class MethodModels:
+    """Which model each method runs on: most on the plain one, a method with trained weights on that made for it."""
+
+    plain: Checkpoint
+    trained: Mapping[str, Checkpoint] = field(default_factory=dict)
+    """method -> the model that was trained for it"""
+
+    @classmethod
+    def of(cls, checkpoints: Sequence[Checkpoint]) -> "MethodModels":
+        """The plain model is the one trained for no method; without such a model, the first one."""
+        trained: dict[str, Checkpoint] = {}
+        plain: list[Checkpoint] = []
+        for checkpoint in checkpoints:
+            weights = attached(checkpoint.model)
+            if weights is None:
+                plain.append(checkpoint)
+            elif weights.method in trained:
+                raise ConfigurationError(
+                    f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
+                    "evaluate one of them at a time."
+                )
+            else:
+                trained[weights.method] = checkpoint
+        if len(plain) > 1:
+            names = ", ".join(checkpoint.name for checkpoint in plain)
+            raise ConfigurationError(
+                f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
+                "it models that were trained for a method; or evaluate each by itself."
+            )
+        return cls((plain or list(checkpoints))[0], trained)
+
+    def of_method(self, method: Method) -> Checkpoint:
+        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
+        if not method.trained:
+            return self.plain
+        key = method.key
+        if key not in self.trained:
+            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
+            raise ModelError(
+                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
+                f"its directory beside {self.plain.name}: uatlite train --method {key} --task TASK -o DIR."
+            )
+        return self.trained[key]
+
+
+class GivenModels:
+    """The source of an evaluation."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
+        self.by_method = MethodModels.of(checkpoints)
+        self.label_order = plan.label_order
+        self._plan = plan
+        self._names = [checkpoint.name for checkpoint in checkpoints]
+        self._sets: dict[str, Dataset] = {}
+
+    @property
+    def elsewhere(self) -> Callable[[], Source]:
+        return partial(load_models, list(map(_absolute, self._names)), self._names, self._plan)
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        method, key = cell.contender.method, cell.contender.method.key
+        self.by_method.of_method(method)  # there is one
+        model = Model(self.by_method.plain.name, self._plan.test.task.name, key if method.trained else BASE_METHOD)
+        return [(model, seed) for seed in self._plan.seeds_of(method)]
+
+    def load(self, model: Model) -> Checkpoint:
+        return self.by_method.trained.get(model.method, self.by_method.plain)
+
+    def task(self, on: str) -> Task:
+        shift = next((choice.task for choice in self._plan.shifts if choice.name == on), None)
+        return shift or self._plan.test.task  # texts out of scope have its labels
+
+    def max_length(self, model: Model) -> int | None:
+        return self._plan.max_length
+
+    def describe(self, job: Job) -> str:
+        return f"{job.method.name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
+
+    def reference(self, model: Model) -> str | None:
+        task, test = self._plan.test.task, self._plan.test
+        if CALIBRATION not in task.splits:
+            raise CalibrationError(f"{task.name} has no calibration split")
+        if test.split == CALIBRATION:
+            raise CalibrationError(f"{task.name}/{CALIBRATION} is the set under test")
+        name = f"{task.name}/{REFERENCE}"
+        if TRAIN in task.splits and test.split != TRAIN:
+            try:
+                return name if len(self.dataset(name)) else None
+            except (DataError, MissingDependency):
+                pass
+        return None
+
+    def dataset(self, name: str) -> Dataset:
+        if name not in self._sets:
+            self._sets[name] = self._load(name)
+        return self._sets[name]
+
+    def _load(self, name: str) -> Dataset:
+        plan, (_, _, split) = self._plan, name.partition("/")
+        if name == plan.outside_name:
+            return outside_texts(plan)
+        if split == REFERENCE:
+            rows = min(REFERENCE_ROWS, plan.limit or REFERENCE_ROWS)
+            return load(plan.test.task, TRAIN, plan.data_dir, limit=rows).in_scope()
+        return load(self.task(name), split, plan.data_dir, limit=plan.limit)
+
+
+def load_models(paths: Sequence[str], names: Sequence[str], plan: Plan) -> GivenModels:
+    """The source of an evaluation on another machine that sees the same files."""
+    checkpoints = [load_checkpoint(path, kind=plan.test.task.kind) for path in paths]
+    return GivenModels([replace(one, name=name) for one, name in zip(checkpoints, names, strict=True)], plan)
+
+
+def _absolute(name: str) -> str:
+    return str(Path(name).absolute()) if Path(name).is_dir() else name
+
+
+def outside_texts(plan: Plan) -> Dataset:
+    """The texts out of scope of a plan, without labels, as a data set of the task under test."""
+    assert plan.out_of_scope is not None
+    task, split = plan.out_of_scope.task, plan.out_of_scope.split
+    if task.path is not None and task.layout.label is None:
+        examples, source = list(map(_usable, read_examples(task.path, task.layout))), str(task.path)
+    else:
+        data = load(task, split, plan.data_dir)
+        examples, source = list(data.examples), data.source
+        if data.out_of_scope is not None:
+            examples = [example for example in examples if example.label == data.out_of_scope]
+            source += f", rows labelled {task.out_of_scope}"
+    if not examples:
+        raise DataError(f"--out-of-scope: {source} holds no text; give a file or a split with texts out of scope.")
+    chosen = sample([replace(example, label=None) for example in examples], plan.limit)
+    return Dataset(task.name, OUT_OF_SCOPE, plan.test.task.labels, tuple(chosen), source)
+
+
+def _usable(row: Example | Reject) -> Example:
+    if isinstance(row, Reject):
+        raise DataError(f"{row.file}, line {row.line}: {row.reason}.")
+    return row

@@ -1,0 +1,365 @@
+"""The runs of an experiment: which method of which model says what about which rows, each computed once and stored.
+
+Everything that numbers rest on goes through the store: test rows and calibration rows, the teacher that a method
+learns from, and the plain pass that a scope or a read-out needs. So a killed experiment goes on where it stopped.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
+from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
+from uatlite.lab.evaluate.plan import CALIBRATION
+from uatlite.lab.evaluate.predict import Known, Prepared, StoreJob, predict, prepare, rescaled_embeddings
+from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
+from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.sampling import BASE
+from uatlite.model.load import Checkpoint
+from uatlite.predictive import PassLogits
+from uatlite.text.labels import align_task
+from uatlite.text.perturb import perturb
+from uatlite.text.schema import Task
+from uatlite.trust.calibrators import LogitCalibrator
+from uatlite.values import Dataset
+
+if TYPE_CHECKING:
+    from uatlite.lab.evaluate.scope import Strangeness
+
+
+BASE_METHOD = "base"
+
+
+class Progress(Protocol):
+    """Shows the progress of a long computation: a bar on a terminal, lines in a log."""
+
+    def begin(self, stage: str, total: float) -> None:
+        """A new stage begins, with `total` units of work."""
+
+    def step(self, what: str) -> None:
+        """Say what is being done now."""
+
+    def advance(self, amount: float) -> None:
+        """Add `amount` units of finished work."""
+
+
+class NoProgress:
+    """Shows nothing."""
+
+    def begin(self, stage: str, total: float) -> None: ...
+
+    def step(self, what: str) -> None: ...
+
+    def advance(self, amount: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """Names a fine-tuned model."""
+
+    name: str
+    """what it was fine-tuned from, or is loaded by"""
+    task: str
+    """that it was fine-tuned on; the calibration rows of it are the model's own"""
+    method: str = BASE_METHOD
+    """what it was trained for; 'base' unless a method has a training of its own"""
+    seed: int = 0
+    """of the fine-tuning"""
+
+    @property
+    def plain(self) -> "Model":
+        """The plain fine-tuning, which some methods begin with; its passes tell what is in scope."""
+        return replace(self, method=BASE_METHOD)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method of a model over some rows."""
+
+    model: Model
+    method: Method
+    """as it is asked for: nothing learned, without a seed"""
+    seed: int
+    on: str
+    """the set, 'mnli/test'"""
+    perturbation: str | None = None
+    rows: int | None = None
+    """at most this many rows"""
+    scale: float = 1.0
+    """token embeddings are multiplied by this"""
+
+    @property
+    def set_name(self) -> str:
+        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
+        task, _, split = self.on.partition("/")
+        return set_name(task, split, self.perturbation)
+
+    @property
+    def home(self) -> "Job":
+        """The same over the calibration rows of the model's own task."""
+        return Job(self.model, self.method, self.seed, f"{self.model.task}/{CALIBRATION}")
+
+    def of(self, method: Method, model: Model | None = None) -> "Job":
+        """Another method over the same rows, of another model if one is given."""
+        seed = self.seed if method.stochastic else 0
+        return replace(self, method=method.seeded(0), seed=seed, model=model or self.model)
+
+    def over(self, name: str) -> "Job":
+        """The same over another set, 'mnli/test'."""
+        return Job(self.model, self.method, self.seed, name)
+
+
+class Source(Protocol):
+    """Where the models and the rows of an experiment come from."""
+
+    @property
+    def label_order(self) -> tuple[str, ...] | None:
+        """The task's labels in the order of the model's columns, where their names do not tell it."""
+
+    @property
+    def elsewhere(self) -> Callable[[], "Source"]:
+        """Makes the same source on another machine; it is pickled."""
+
+    def models(self, cell: CellSpec) -> Sequence[tuple[Model, int]]:
+        """The model and the seed of each run of a cell."""
+
+    def load(self, model: Model) -> Checkpoint: ...
+
+    def task(self, on: str) -> Task:
+        """The task of the set called 'mnli/test'."""
+
+    def dataset(self, name: str) -> Dataset:
+        """The set called 'mnli/test'."""
+
+    def reference(self, model: Model) -> str | None:
+        """The set of training texts that say what is in scope of a model; None where there are none.
+
+        A CalibrationError says why there can be no scope.
+        """
+
+    def max_length(self, model: Model) -> int | None:
+        """The most tokens of a text; None for what the model takes."""
+
+    def describe(self, job: Job) -> str:
+        """A job in words."""
+
+
+class Remote(Protocol):
+    """Other machines that see the directory of an experiment."""
+
+    def predict(
+        self,
+        jobs: Sequence[StoreJob],
+        store: Store,
+        advance: Callable[[float], None],
+        *,
+        make_jobs: Callable[[], Sequence[StoreJob]],
+    ) -> None:
+        """Compute the missing predictions of some jobs; `make_jobs` builds the same jobs on another machine."""
+
+    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
+        """Run tasks of no order, each as a whole on one machine; they are pickled."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A method with what it learned from calibration texts, and what it says of those, each as if it had not."""
+
+    method: Method
+    left_out: PassLogits | None = None
+
+
+class Runs:
+    """The stored runs of an experiment, and what is read of them: calibrators and outcomes."""
+
+    def __init__(self, source: Source, store: Store, remote: Remote | None = None) -> None:
+        self.source = source
+        self.store = store
+        self.strangeness: dict[Job, Strangeness] = {}
+        """what the scope says of the rows of a plain job"""
+        self._remote = remote
+        self._finished: dict[Job, StoredRun] = {}
+        self._lessons: dict[Job, Lesson] = {}
+        self._calibrators: dict[tuple[str, Job, int | None], LogitCalibrator] = {}
+        self._outcomes: dict[CellSpec, list[Outcome]] = {}
+        self._tokens = lru_cache(maxsize=12)(self._tokenized)
+        self._read = lru_cache(maxsize=8)(self._read_run)
+
+    # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def jobs(self, cell: CellSpec) -> list[Job]:
+        """A cell's contender on its rows, for each seed."""
+        method = cell.contender.method
+        rows = cell.rows if cell.perturbation is not None else None  # else the rows are cut from the whole set
+        return [
+            Job(model, method, seed if method.stochastic else 0, cell.full_set, cell.perturbation, rows, cell.scale)
+            for model, seed in self.source.models(cell)
+        ]
+
+    def calibration_jobs(self, cell: CellSpec) -> list[Job]:
+        """A cell's contender on the calibration rows, for each seed."""
+        return [job.home for job in self.jobs(cell)]
+
+    def calibrator_jobs(self, cell: CellSpec) -> list[Job]:
+        """What a cell's calibrator is fitted on; nothing where it has no calibrator."""
+        return self.calibration_jobs(cell) if cell.contender.calibrated else []
+
+    # ── computing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compute(self, jobs: Iterable[Job], progress: Progress) -> None:
+        """Compute what the store does not have; progress advances by the work of all jobs, stored rows included."""
+        jobs = list(dict.fromkeys(jobs))
+        left = sum(map(self.work, jobs))
+
+        def advance(passes: int, rows: float) -> None:
+            nonlocal left
+            left -= rows * passes
+            progress.advance(rows * passes)
+
+        self._compute_remotely(jobs, partial(advance, 1))
+        for job in jobs:
+            progress.step(self.source.describe(job))
+            self._compute(job, _nothing if self._remote is not None else partial(advance, job.method.passes))
+        progress.advance(left)
+
+    def work(self, job: Job) -> float:
+        """The work of a whole job, in passes over a text."""
+        return float(len(self.dataset(job)) * job.method.passes)
+
+    def _compute(self, job: Job, advance: Callable[[int], None]) -> StoredRun:
+        if job in self._finished:
+            advance(self._finished[job].provenance.rows)
+            return self._finished[job]
+        prepared, method, seed = self.store_job(job)
+        done = 0
+
+        def count(rows: int) -> None:
+            nonlocal done
+            done += rows
+            advance(rows)
+
+        with rescaled_embeddings(prepared.checkpoint.model, job.scale):
+            self._finished[job] = run = predict(self.store, prepared, method, seed, count)
+        advance(run.provenance.rows - done)
+        return run
+
+    def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
+        """Let other machines, if there are any, compute what is missing, one model at a time.
+
+        Jobs with rescaled embeddings are left out: the scale is not a part of the model that others load. What others
+        need to know of the plain pass is computed first.
+        """
+        if self._remote is None:
+            return
+        for _, group in groupby((job for job in jobs if job.scale == 1), key=lambda job: job.model):
+            of_model = [job for job in group if job not in self._finished]
+            self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], _nothing)
+            ready = [self.store_job(job) for job in of_model]
+            make_jobs = partial(remote_jobs, self.source.elsewhere, self.store.directory.absolute(), of_model)
+            self._remote.predict(ready, self.store, advance, make_jobs=make_jobs)
+
+    def store_job(self, job: Job) -> StoreJob:
+        """The job in the form that fills a store; a method that learns from calibration texts has learned."""
+        prepared, lesson = self.prepared(job), self._learned(job)
+        plain = said = None
+        if job.method.learns and job == job.home:
+            said = lesson.left_out
+        elif job.method.learns:
+            plain = self.predictions(job.of(BASE))
+            said = lesson.method.read_from(plain.passes)
+        if said is not None:
+            seconds = 0.0 if plain is None else plain.seconds / len(plain.ids)
+            prepared = replace(prepared, known={lesson.method.name: Known(said, seconds)})
+        return StoreJob(prepared, lesson.method, job.seed)
+
+    def prepared(self, job: Job) -> Prepared:
+        """The rows of a job as tokens."""
+        return self._tokens(replace(job, method=BASE, seed=0))
+
+    def _tokenized(self, job: Job) -> Prepared:
+        checkpoint = self.source.load(job.model)
+        return prepare(
+            checkpoint,
+            self.dataset(job),
+            align_task(self.source.task(job.on), checkpoint.id2label, label_order=self.source.label_order),
+            task=job.on.partition("/")[0],
+            perturbation=job.perturbation if job.scale == 1 else f"embeddings×{job.scale:g}",
+            max_length=self.source.max_length(job.model),
+        )
+
+    def dataset(self, job: Job) -> Dataset:
+        """The rows of a job."""
+        dataset = draw(self.source.dataset(job.on), job.rows)
+        return dataset if job.perturbation is None else perturb(dataset, job.perturbation)
+
+    def method(self, job: Job) -> Method:
+        """The method of a job, with what it learned."""
+        return self._learned(job).method
+
+    def _learned(self, job: Job) -> Lesson:
+        if not job.method.learns:
+            return Lesson(job.method)
+        home = job.home
+        if home not in self._lessons:
+            rows = CalibrationRows(len(self.dataset(home)), lambda method: self.predictions(home.of(method)).passes)
+            learned = job.method.seeded(job.seed).learn(rows)
+            self._lessons[home] = Lesson(learned.method, learned.outputs)
+        return self._lessons[home]
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def predictions(self, job: Job, passes: int | None = None) -> StoredPredictions:
+        """The predictions of a job; with `passes` only the first ones.
+
+        A pass depends on earlier ones only (also under the lagged estimate), so three of ten are a run of three.
+        """
+        predictions = self._read(job)
+        return predictions if passes is None else replace(predictions, logits=predictions.logits[:passes])
+
+    def _read_run(self, job: Job) -> StoredPredictions:
+        self._compute_remotely([job], _nothing)
+        return self._compute(job, _nothing).read()
+
+    def keys(self, jobs: Sequence[Job]) -> tuple[str, ...]:
+        """The names of runs in the store."""
+        return tuple(self._compute(job, _nothing).provenance.recipe.key for job in jobs)
+
+    def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
+        """The fitted calibrator of each seed; None where the contender has none."""
+        name, jobs = cell.contender.calibrator, self.calibrator_jobs(cell)
+        for job in jobs:
+            if (name, job, cell.passes) not in self._calibrators:
+                fitted = fit_calibrator(name, self.predictions(job, cell.passes))
+                self._calibrators[name, job, cell.passes] = fitted
+        return [self._calibrators[name, job, cell.passes] for job in jobs] or [None] * len(self.source.models(cell))
+
+    def outcomes(self, cell: CellSpec) -> list[Outcome]:
+        """The outcome of a cell's contender on its rows, for each seed; kept, as many cells share it."""
+        key = replace(cell, measure="")
+        if key not in self._outcomes:
+            pairs = zip(self.jobs(cell), self.calibrators(cell), strict=True)
+            self._outcomes[key] = [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
+        return self._outcomes[key]
+
+    def _of_cell(self, job: Job, cell: CellSpec) -> StoredPredictions:
+        """The passes and rows that a cell is about."""
+        predictions = self.predictions(job, cell.passes)
+        if cell.subset is None and (cell.rows is None or cell.perturbation is not None):
+            return predictions
+        ids = subset_ids(self.dataset(job), cell.subset, cell.rows)
+        return predictions.take(np.flatnonzero([name in ids for name in predictions.ids]))
+
+
+def _nothing(amount: float) -> None:
+    """Progress that nobody follows."""
+
+
+def remote_jobs(source: Callable[[], Source], store: Path, jobs: Sequence[Job]) -> list[StoreJob]:
+    """The store's jobs of an experiment, built on another machine that sees its directory."""
+    runs = Runs(source(), Store(store))
+    return [runs.store_job(job) for job in jobs]
