@@ -65,7 +65,7 @@ def attribute_all(model: PreTrainedModel, batches: list[Encoded], seed: int = 0,
         components=None,
         contributions=torch.cat([part.contributions for part in found]),
         total=torch.cat([part.total for part in found]),
-        predicted=torch.cat([part.predicted for part in found]),
+        logits=torch.cat([part.logits for part in found]),
     )
 
 

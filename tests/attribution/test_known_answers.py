@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from uatlite.attribution import layers
-from uatlite.attribution.case import Case
+from uatlite.attribution.first_order import Case
+from uatlite.attribution.first_order import first_order as first_order_of
 from uatlite.model.architectures import BERT
 from uatlite.model.intervention import EMBEDDINGS, HEAD, Site, Sites, current
 from uatlite.model.view import View
@@ -118,7 +119,7 @@ def _within(found: Tensor, error: Tensor | None, expected: Tensor, errors: float
 def test_all_three_find_the_variance_of_a_sum() -> None:
     stack = Sum(tokens=3, width=4)
     case, expected = stack.case(), stack.variances()
-    delta = layers._delta(case, "predicted")
+    delta = layers.Attribution.of(first_order_of(case, "predicted"), "predicted")
     torch.testing.assert_close(delta.contributions[0], expected, rtol=1e-4, atol=0)
     assert delta.components is not None
     torch.testing.assert_close(delta.components.sum(dim=-1), delta.contributions[:, 1:-1])
@@ -138,7 +139,9 @@ def test_they_part_on_a_product_exactly_as_algebra_says() -> None:
         [RATIOS["embedding"], *[2 * RATIOS["attention"] + RATIOS["feed_forward"]] * LAYERS, RATIOS["classifier"]]
     )
     alone = torch.tensor([*cumulative[:1], *[cumulative_of_one_layer()] * LAYERS, 4 * RATIOS["classifier"]])
-    torch.testing.assert_close(layers._delta(case, "predicted").contributions[0], 4 * first_order)
+    torch.testing.assert_close(
+        layers.Attribution.of(first_order_of(case, "predicted"), "predicted").contributions[0], 4 * first_order
+    )
 
     isolated = layers._sampled(case, "isolated", "predicted", 2500, True)
     assert _within(isolated.contributions[0], isolated.contribution_errors[0], alone)  # type: ignore[index]

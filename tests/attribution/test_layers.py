@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, forwards, output_weights, without_noise
+from uatlite.attribution.first_order import Case, forwards, output_weights, without_noise
 from uatlite.attribution.layers import ESTIMATORS, attribute
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import EMBEDDINGS, Site

@@ -1,17 +1,14 @@
 """Words out of word pieces, and what each of them does."""
 
-import json
 from collections.abc import Callable
 
 import pytest
-import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerFast
 
 from uatlite.attribution.layers import propagate
-from uatlite.attribution.words import attribute_tokens, replacement_id, tokens_of, words_of
-from uatlite.errors import InputError
+from uatlite.attribution.words import attribute_words, words_of
 from uatlite.passes.config import DropoutRates, UATConfig
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
@@ -76,70 +73,30 @@ def test_byte_level_marks_begin_words(byte_level: PreTrainedTokenizerFast, said:
 def test_words_carry_what_their_pieces_do(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
     model = shared("bert")
     encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
-    found = attribute_tokens(model, wordpiece, encoded, CONFIG, output="margin")
     analytic = propagate(model, encoded, CONFIG)
-    torch.testing.assert_close(found.total, analytic.variance)
-    torch.testing.assert_close(found.variance, analytic.tokens)
-    word = found.words[0][4]
-    assert word.variance == pytest.approx(float(analytic.tokens[0, 4:7].sum()))
-    assert word.uncertainty == pytest.approx(float(analytic.token_uncertainty[0, 4:7].mean()))
-    assert word.share == pytest.approx(word.variance / float(found.total[0]))
-    shares = sum(word.share for word in found.words[1])
+    first, second = attribute_words(analytic, wordpiece, encoded)
+    assert analytic.tokens is not None
+    assert analytic.token_uncertainty is not None
+    assert first[4].variance == pytest.approx(float(analytic.tokens[0, 4:7].sum()))
+    assert first[4].uncertainty == pytest.approx(float(analytic.token_uncertainty[0, 4:7].mean()))
+    assert first[4].share == pytest.approx(first[4].variance / float(analytic.total[0]))
+    shares = sum(word.share for word in second)
     assert shares + float(analytic.shares[1, -1]) == pytest.approx(1, abs=1e-4)
-    json.dumps(found.to_dict())
-
-
-def test_what_propagate_found_is_not_computed_again(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
-    model, calls = shared("bert"), []
-    encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
-    expected = attribute_tokens(model, wordpiece, encoded, CONFIG, output="margin")
-    found = propagate(model, encoded, CONFIG)
-    with model.register_forward_pre_hook(lambda *_: calls.append(1)):
-        quick = tokens_of(found, model, wordpiece, encoded, CONFIG, occlusion=False)
-    assert calls == []
-    torch.testing.assert_close(quick.variance, expected.variance)
-    assert tokens_of(found, model, wordpiece, encoded, CONFIG).to_dict() == expected.to_dict()
-
-
-def test_masking_a_word_is_running_the_text_without_it(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
-    model, config = shared("bert"), UATConfig(gate="none", rates=DropoutRates(classifier=0.1))
-    encoded = _encode(wordpiece, ["a film , unbelievable", "not good"])
-    found = attribute_tokens(model, wordpiece, encoded, config)
-    for row, words in enumerate(found.words):
-        for word in words:
-            if word.word.special:
-                assert word.masked_confidence is None
-                continue
-            ids = encoded["input_ids"].clone()
-            ids[row, list(word.word.tokens)] = 4
-            with torch.inference_mode():
-                logits = model(input_ids=ids, attention_mask=encoded["attention_mask"]).logits
-            after = logits.softmax(-1)[row, found.predicted[row]]
-            assert word.masked_confidence == pytest.approx(float(after), abs=1e-5)
-    without = attribute_tokens(model, wordpiece, encoded, config, occlusion=False)
-    assert all(word.masked_confidence is None for text in without.words for word in text)
+    assert all(word.masked_confidence is None for word in (*first, *second))
 
 
 def test_choices_have_words_too(wordpiece: PreTrainedTokenizerFast, chooser: PreTrainedModel) -> None:
     flat = _encode(wordpiece, ["good", "not good", "a film", "unbelievable"])
     encoded = {name: value.view(1, 4, -1) for name, value in flat.items()}
-    found = attribute_tokens(chooser, wordpiece, encoded, CONFIG)
-    texts = [word.word.text for word in found.words[0] if not word.word.special]
+    (words,) = attribute_words(propagate(chooser, encoded, CONFIG), wordpiece, encoded)
+    texts = [word.word.text for word in words if not word.word.special]
     assert texts == ["good", "not", "good", "a", "film", "unbelievable"]
-    flat_places = [place for word in found.words[0] for place in word.word.tokens]
+    flat_places = [place for word in words for place in word.word.tokens]
     assert flat_places == encoded["attention_mask"].flatten().nonzero()[:, 0].tolist()
-
-
-def test_what_a_masked_word_is_replaced_by(
-    wordpiece: PreTrainedTokenizerFast, byte_level: PreTrainedTokenizerFast
-) -> None:
-    assert replacement_id(wordpiece) == 4
-    assert replacement_id(wordpiece, embeddings=4) == 0  # the model has no mask token: the unknown one
-    with pytest.raises(InputError, match=r"no mask, unknown or padding token.*occlusion=False"):
-        replacement_id(byte_level)
 
 
 def test_unpadded_texts_need_no_attention_mask(shared: Tiny, wordpiece: PreTrainedTokenizerFast) -> None:
     ids: Tensor = _encode(wordpiece, ["not good"])["input_ids"]
-    found = attribute_tokens(shared("bert"), wordpiece, {"input_ids": ids}, CONFIG)
-    assert [word.word.text for word in found.words[0]] == ["[CLS]", "not", "good", "[SEP]"]
+    encoded = {"input_ids": ids}
+    (words,) = attribute_words(propagate(shared("bert"), encoded, CONFIG), wordpiece, encoded)
+    assert [word.word.text for word in words] == ["[CLS]", "not", "good", "[SEP]"]

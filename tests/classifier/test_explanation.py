@@ -6,11 +6,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
-from uatlite.attribution.words import attribute_tokens, replacement_id
+from uatlite.attribution.words import attribute_words
 from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.explainer import replacement_id
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig
@@ -42,14 +45,13 @@ def test_values_are_those_of_direct_calls(build: Build, config: object, text: ob
     parts = [text] if isinstance(text, str) else list(text)
     encoded = clf.tokenizer(*([part] for part in parts), return_tensors="pt")
     settings = clf.method.config
-    tokens = attribute_tokens(clf.model, clf.tokenizer, encoded, settings, output=contrast(found))
-    expected = [word for word in tokens.words[0] if not word.word.special]
+    layers = attribute(clf.model, encoded, settings, output=contrast(found))
+    expected = [word for word in attribute_words(layers, clf.tokenizer, encoded)[0] if not word.word.special]
     assert [word.share for word in found.words] == pytest.approx([word.share for word in expected])
     assert [word.uncertainty for word in found.words] == pytest.approx([word.uncertainty for word in expected])
     assert [word.word.text for word in found.special_tokens] == ["[CLS]", *["[SEP]"] * len(parts)]
     assert [[word.word.text for word in run] for run in found.segments] == [part.split() for part in parts]
-    assert [token.uncertainty for token in found.tokens] == pytest.approx(tokens.uncertainty[0].tolist())
-    layers = attribute(clf.model, encoded, settings, output=contrast(found))
+    assert [token.uncertainty for token in found.tokens] == pytest.approx(layers.token_uncertainty[0].tolist())
     assert [layer.contribution for layer in found.layers] == pytest.approx(layers.contributions[0].tolist())
     assert sum(layer.share for layer in found.layers) == pytest.approx(1)
     shift = attention_shift(clf.model, encoded, settings, sampled=clf.method.stochastic)
@@ -166,6 +168,15 @@ def test_a_masked_word_has_the_confidence_of_predicting_without_it(
         masked = " ".join([*words[:place], mask, *words[place + 1 :]])
         said = clf.predict([masked], check_shift=False)[0].probabilities[found.label]
         assert word.masked_confidence == pytest.approx(said, abs=1e-5)
+
+
+def test_what_a_masked_word_is_replaced_by() -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "[MASK]": 2})))
+    with pytest.raises(InputError, match=r"no mask, unknown or padding token.*occlusion=False"):
+        replacement_id(tokenizer)
+    tokenizer.add_special_tokens({"mask_token": "[MASK]", "unk_token": "[UNK]"})
+    assert replacement_id(tokenizer) == 2
+    assert replacement_id(tokenizer, embeddings=2) == 0  # the model has no mask token: the unknown one
 
 
 def test_it_is_about_the_predicted_class_also_where_the_pass_without_dropout_says_another(build: Build) -> None:

@@ -11,8 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertTokenizer, PreTrainedModel
 
 from uatlite import UncertaintyClassifier, UncertaintyLabeler
-from uatlite.attribution.case import Case, LabelLogit
-from uatlite.attribution.first_order import first_order
+from uatlite.attribution.first_order import Case, LabelLogit, first_order
 from uatlite.classifier.many_labels import label_answers
 from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError

@@ -1,22 +1,16 @@
 """Where predictive variance comes from: layers, components, words, and what modulation does to attention."""
 
 from uatlite.attribution.attention import AttentionShift, attention_shift
-from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute, propagate
-from uatlite.attribution.words import TokenAttribution, attribute_tokens, tokens_of, words_of
-from uatlite.values import Word, WordAttribution
+from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute, propagate
+from uatlite.attribution.words import attribute_words, words_of
 
 __all__ = [
     "ESTIMATORS",
     "AttentionShift",
     "Attribution",
-    "Propagation",
-    "TokenAttribution",
-    "Word",
-    "WordAttribution",
     "attention_shift",
     "attribute",
-    "attribute_tokens",
+    "attribute_words",
     "propagate",
-    "tokens_of",
     "words_of",
 ]

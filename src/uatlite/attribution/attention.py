@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import Case, NoDropout, forwards
+from uatlite.attribution.first_order import Case, NoDropout, forwards
 from uatlite.errors import ConfigurationError
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig

@@ -1,4 +1,19 @@
-"""First-order variance from one forward and one backward pass: the delta method on dropout's multipliers.
+"""What is attributed, and its first-order variance: the delta method on dropout's multipliers.
+
+Attribution asks how one pass's own masks move an output y. Gates must then not depend on other passes, so they are set
+by the closed-form U of the embedding block, the limit of the lagged estimate. Masks are independent, as stratified ones
+tie passes together.
+
+The output is a contrast of logits, y = Σ_c w_c·logit_c. The weights w (batch, classes) come from the logits without
+dropout, so that every estimator and every pass uses the same y for a text, also if a pass predicts another class.
+
+    predicted    logit of the predicted class minus the mean of the rest (default)
+    margin       logit of the predicted class minus that of the runner-up
+    an integer   logit of that class minus the mean of the rest
+    two integers logit of the first class minus that of the second
+    LabelLogit   logit of one of many labels, alone
+
+With two classes all but the last are the same up to sign.
 
 Dropout multiplies the values x at a site by independent m with mean 1 and variance p/(1-p). To first order
 y(m) = y(1) + Σ g·(m - 1) with g = ∂y/∂m = x·∂y/∂x at m = 1, so
@@ -19,16 +34,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import OUTPUTS, Case, NoDropout, Output, output_weights, part_index
-from uatlite.model.intervention import intervene
+from uatlite.errors import ConfigurationError, check_choice
+from uatlite.model.architectures import check_encoded, unwrap
+from uatlite.model.intervention import ATTENTION, EMBEDDINGS, FEED_FORWARD, HEAD, Site, intervene
 from uatlite.model.plain import forward_and_read
+from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
-from uatlite.passes.dropout import SiteCall, Texts
+from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.engine import (
     MEMORY_BUDGET,
     Chunk,
     check_fired,
+    check_samples,
     chunks_of,
+    forward_folded,
     in_order,
     keep_freed_memory,
     place,
@@ -49,15 +68,201 @@ Candidates = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
+class LabelLogit:
+    """The output that is one label's logit, of a model of many labels."""
+
+    label: int
+
+
+Output = str | int | tuple[int, int] | LabelLogit
+"""The name of an output, a class, two classes, or one of many labels."""
+MakeNoise = Callable[[Texts, range], Noise]
+"""From the texts of a chunk and the passes of a block to the noise at their sites."""
+LAYER_COMPONENTS = (ATTENTION, FEED_FORWARD)
+"""The components of a layer, in forward order."""
+
+
+def part_index(layer: int, component: str, layers: int) -> int:
+    """The index of a layer's component among the embedding block, the components of each layer in turn, the head."""
+    if layer in (EMBEDDINGS, HEAD):
+        return 0 if layer == EMBEDDINGS else 2 * layers + 1
+    return 1 + 2 * layer + LAYER_COMPONENTS.index(component)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is attributed: a view, its inputs (batch, [choices,] tokens) and a configuration."""
+
+    view: View
+    inputs: dict[str, Tensor]
+    config: UATConfig
+
+    @classmethod
+    def of(
+        cls,
+        model: PreTrainedModel,
+        encoded: Mapping[str, Tensor],
+        config: UATConfig | None,
+        *,
+        fixed_gates: bool = True,
+    ) -> "Case":
+        """Check everything before anything runs."""
+        view = view_of(model)
+        config = UATConfig() if config is None else config
+        config = with_fixed_gates(config) if fixed_gates else config
+        check_samples(view, config)
+        if not any(config.rates.of(site.component, site.own_rate) for site in view.sites):
+            raise ConfigurationError(
+                "there is no variance to attribute: every dropout rate is 0, so the model is deterministic. Set rates, "
+                "for instance UATConfig(rates=DropoutRates()) for the paper's or DropoutRates.uniform(0.1)."
+            )
+        return cls(view, check_encoded(encoded, unwrap(model)), config)
+
+    @property
+    def real(self) -> Tensor:
+        """Which tokens are not padding: (batch, [choices,] tokens)."""
+        return self.inputs["attention_mask"].bool()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the logits: (batch, classes), (batch, choices), or of tokens (batch, tokens, classes)."""
+        return self.view.logit_shape(self.inputs["input_ids"])
+
+    @property
+    def padded(self) -> Tensor | None:
+        """Which tokens are not padding where logits are of tokens (batch, tokens); None where they are of texts."""
+        return self.inputs["attention_mask"] if self.view.tags else None
+
+
+def with_fixed_gates(config: UATConfig) -> UATConfig:
+    """The configuration with gates that depend on the text alone, and independent masks."""
+    if config.modulates and (config.estimate == "layerwise" or config.uncertainty.endswith("+ln")):
+        raise ConfigurationError(
+            f"attribution needs gates that no pass can move, by the closed form of U; estimate={config.estimate!r} "
+            f"with uncertainty={config.uncertainty!r} has none. Use estimate='lagged' or 'closed-form' and an "
+            "uncertainty without '+ln', or gate='none'."
+        )
+    return replace(
+        config, estimate="closed-form", masks="independent", uncertainty=config.uncertainty.removesuffix("+ln")
+    )
+
+
+class NoDropout:
+    """Noise with the configuration's rates that changes nothing: the pass without dropout, with its calls recorded."""
+
+    def __init__(self, config: UATConfig) -> None:
+        self._config = config
+
+    def rate(self, site: Site, layer: int) -> float:
+        return self._config.rates.of(site.component, site.own_rate)
+
+    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
+        return x
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One folded forward and its results."""
+
+    chunk: Chunk
+    passes: range
+    folded: FoldedPasses
+    noise: Noise
+    logits: Tensor
+    """(passes, texts, classes)"""
+
+
+def forwards(case: Case, passes: range, make_noise: MakeNoise) -> Iterator[Forward]:
+    """Run some passes over all texts: chunk by chunk of texts, and within it block by block of passes."""
+    keep_freed_memory()
+    for chunk in chunks_of(case.inputs, case.view, case.config, passes, None, MEMORY_BUDGET):
+        inputs = chunk.inputs(case.inputs)
+        texts = Texts.of(inputs, case.config.per_input)
+        for block in chunk.blocks:
+            noise = make_noise(texts, block)
+            folded = FoldedPasses(case.config, texts, block, noise=noise)
+            yield Forward(chunk, block, folded, noise, forward_folded(case.view, inputs, folded, len(block))[0])
+
+
+def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
+    """Logits (passes, batch, classes) of some passes under a noise."""
+    logits = torch.zeros((len(passes), *case.shape), device=case.real.device)
+    for forward in forwards(case, passes, make_noise):
+        block = slice(forward.passes.start - passes.start, forward.passes.stop - passes.start)
+        place(logits[block].transpose(0, 1), forward.chunk, forward.logits.transpose(0, 1), case.padded)
+    return logits
+
+
+@dataclass(frozen=True)
+class DeterministicPass:
+    """The pass without dropout."""
+
+    logits: Tensor
+    """(batch, classes)"""
+    calls: tuple[SiteCall, ...]
+    """the site calls that would drop units, in forward order"""
+
+
+def without_noise(case: Case) -> DeterministicPass:
+    """Run the pass without dropout, with the configuration's gates."""
+    logits = torch.zeros(case.shape, device=case.real.device)
+    calls: list[SiteCall] = []
+    for forward in forwards(case, range(1), lambda texts, passes: NoDropout(case.config)):
+        check_fired(case.view, case.config, forward.folded)
+        place(logits, forward.chunk, forward.logits[0], case.padded)
+        calls = forward.folded.fired
+    return DeterministicPass(logits, tuple(calls))
+
+
+def against_rest(chosen: Tensor, classes: int) -> Tensor:
+    """w = 1 at the chosen class (batch,), -1/(classes - 1) elsewhere: (batch, classes)."""
+    weights = torch.full((len(chosen), classes), -1.0 / (classes - 1), device=chosen.device)
+    return weights.scatter_(1, chosen[:, None], 1.0)
+
+
+def _predicted(logits: Tensor) -> Tensor:
+    return against_rest(logits.argmax(dim=-1), logits.shape[-1])
+
+
+def _margin(logits: Tensor) -> Tensor:
+    best = logits.topk(2, dim=-1).indices
+    signs = torch.tensor([1.0, -1.0], device=logits.device).expand(len(logits), 2)
+    return torch.zeros_like(logits).scatter_(1, best, signs)
+
+
+# name -> the weights (batch, classes) from logits without dropout (batch, classes)
+OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {"predicted": _predicted, "margin": _margin}
+
+
+def output_weights(output: Output, logits: Tensor) -> Tensor:
+    """The weights w (batch, classes) of y for logits without dropout (batch, classes)."""
+    classes = logits.shape[-1]
+    if isinstance(output, str):
+        check_choice("output", output, OUTPUTS)
+        return OUTPUTS[output](logits)
+    named = output if isinstance(output, tuple) else (output.label if isinstance(output, LabelLogit) else output,)
+    if len(set(named)) != len(named) or any(isinstance(column, bool) or not 0 <= column < classes for column in named):
+        raise ConfigurationError(
+            f"output={output!r} is no class of this model, and no two of them; it has classes 0 to {classes - 1}."
+        )
+    if isinstance(output, int):
+        return against_rest(torch.full((len(logits),), output, device=logits.device), classes)
+    weights = torch.zeros_like(logits)
+    for column, sign in zip(named, (1.0, -1.0), strict=False):
+        weights[:, column] = sign
+    return weights
+
+
+@dataclass(frozen=True)
 class FirstOrder:
-    """The pass without dropout and the first-order variance of y around it; of k outputs with their axis in front."""
+    """The pass without dropout and the first-order variances of k outputs around it."""
 
     logits: Tensor
     """(batch, classes), of a token classifier (batch, tokens, classes)"""
     parts: Tensor
-    """variance by part in forward order: ([k,] batch, 2·layers + 2)"""
+    """variance by part in forward order, see `part_index`: (k, batch, 2·layers + 2)"""
     tokens: Tensor
-    """variance by token: ([k,] batch, [choices,] tokens)"""
+    """variance by token: (k, batch, [choices,] tokens)"""
     token_uncertainty: Tensor
     """closed-form U: (batch, [choices,] tokens)"""
     representation: Tensor | None
@@ -84,11 +289,8 @@ class Recorder(NoDropout):
 
 
 def first_order(case: Case, output: Output) -> FirstOrder:
-    """The first-order variance of y for each text, by part and by token."""
-    found = first_orders(case, lambda rows, logits: output_weights(output, logits)[None])
-    if not len(found.parts):  # no texts
-        return replace(found, parts=found.parts.sum(dim=0), tokens=found.tokens.sum(dim=0))
-    return replace(found, parts=found.parts[0], tokens=found.tokens[0])
+    """The first-order variance of one output y of each text."""
+    return first_orders(case, lambda rows, logits: output_weights(output, logits)[None])
 
 
 def first_orders(case: Case, choose: Choose) -> FirstOrder:
@@ -99,21 +301,21 @@ def first_orders(case: Case, choose: Choose) -> FirstOrder:
     budget = MEMORY_BUDGET // (2 * layers)
     texts = 1 if position_rate(case.view, case.config) > 0 else None  # a table that a forward shares must be one text's
     chunks = chunks_of(case.inputs, case.view, case.config, range(1), texts, budget)
-    found = [(chunk, _chunk(case, chunk, choose)) for chunk in chunks]
-    most = max((len(one.parts) for _, one in found), default=0)
-    whole = FirstOrder(
+    parts = [(chunk, _chunk(case, chunk, choose)) for chunk in chunks]
+    most = max((len(part.parts) for _, part in parts), default=1)
+    joined = FirstOrder(
         logits=torch.zeros(case.shape, device=mask.device),
         parts=torch.zeros((most, len(mask), 2 * layers + 2), device=mask.device),
         tokens=torch.zeros((most, *mask.shape), device=mask.device),
         token_uncertainty=torch.zeros(mask.shape, device=mask.device),
-        representation=in_order([(chunk, one.representation) for chunk, one in found], case.padded),
+        representation=in_order([(chunk, part.representation) for chunk, part in parts], case.padded),
     )
-    for chunk, one in found:
-        place(whole.logits, chunk, one.logits, case.padded)
-        whole.parts[: len(one.parts), chunk.rows] = one.parts
-        whole.tokens[: len(one.parts), chunk.rows, ..., : chunk.tokens] = one.tokens
-        whole.token_uncertainty[chunk.rows, ..., : chunk.tokens] = one.token_uncertainty
-    return whole
+    for chunk, part in parts:
+        place(joined.logits, chunk, part.logits, case.padded)
+        joined.parts[: len(part.parts), chunk.rows] = part.parts
+        joined.tokens[: len(part.parts), chunk.rows, ..., : chunk.tokens] = part.tokens
+        joined.token_uncertainty[chunk.rows, ..., : chunk.tokens] = part.token_uncertainty
+    return joined
 
 
 def _chunk(case: Case, chunk: Chunk, choose: Choose) -> FirstOrder:
@@ -165,13 +367,13 @@ def token_margins(
         outputs = torch.arange(int(numbers.max()) + 1, device=logits.device)
         return margins * (numbers == outputs[:, None, None])[..., None]
 
-    found = first_orders(case, choose)
-    variances = found.parts.sum(dim=-1)  # (outputs, batch)
-    known = number >= 0
+    margins = first_orders(case, choose)
+    variances = margins.parts.sum(dim=-1)  # (outputs, batch)
+    chosen = number >= 0
     rows = torch.arange(len(number), device=number.device)[:, None].expand_as(number)
     result = torch.full(number.shape, torch.nan, device=number.device)
-    result[known] = variances[number[known], rows[known]]
-    return found, result
+    result[chosen] = variances[number[chosen], rows[chosen]]
+    return margins, result
 
 
 def _gradients(
@@ -185,13 +387,13 @@ def _gradients(
         some = slice(start, min(start + together, len(weights)))
         keep, outputs = some.stop < len(weights), weights[some]
         if len(outputs) > 1:
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 logits, values, outputs, retain_graph=keep, allow_unused=True, is_grads_batched=True
             )
         else:
             alone = torch.autograd.grad(logits, values, outputs[0], retain_graph=keep, allow_unused=True)
-            found = tuple(None if one is None else one[None] for one in alone)
-        yield some, found
+            gradients = tuple(None if gradient is None else gradient[None] for gradient in alone)
+        yield some, gradients
 
 
 @torch.no_grad()
@@ -199,24 +401,24 @@ def _terms(
     recorder: Recorder, gradients: Sequence[Tensor | None], shape: torch.Size, layers: int
 ) -> tuple[Tensor, Tensor]:
     """Sum g²·p/(1-p) by part (outputs, texts, 2·layers + 2) and by token (outputs, texts, [choices,] tokens)."""
-    texts, width, known = shape[0], shape[-1], [gradient for gradient in gradients if gradient is not None]
-    device, outputs = known[0].device, len(known[0])
+    texts, width, some = shape[0], shape[-1], next(gradient for gradient in gradients if gradient is not None)
+    device, outputs = some.device, len(some)
     # by call and token, and in the last column what belongs to no token
     terms = torch.zeros((len(gradients), outputs, shape[:-1].numel(), width + 1), device=device)
-    for own, call, values, gradient in zip(terms, recorder.calls, recorder.values, gradients, strict=True):
+    for term, call, values, gradient in zip(terms, recorder.calls, recorder.values, gradients, strict=True):
         if gradient is None:  # no output depends on this call
             continue
         squares = (values * gradient).float().square_()
         if call.site.role == "position":
-            own[..., width] = squares.sum(dim=(1, 2))[:, None]  # of a table; one text a forward
+            term[..., width] = squares.sum(dim=(1, 2))[:, None]  # of a table; one text a forward
             continue
         if squares.ndim == 5:
             squares = squares.sum(dim=2)  # (outputs, rows, heads, query, key): over heads, and below over keys
         sums = squares.sum(dim=-1)  # (outputs, rows, tokens), the first alone in a narrow layer; (outputs, rows) pooled
         if sums.ndim == 3:
-            own[..., : sums.shape[-1]] = sums
+            term[..., : sums.shape[-1]] = sums
         else:
-            own[..., width] = sums
+            term[..., width] = sums
     terms *= torch.tensor([call.rate / (1 - call.rate) for call in recorder.calls], device=device).view(-1, 1, 1, 1)
     places = [part_index(call.layer, call.site.component, layers) for call in recorder.calls]
     parts = torch.zeros((2 * layers + 2, outputs, texts), device=device)

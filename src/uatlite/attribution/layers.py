@@ -14,10 +14,13 @@ Both terms of the difference have B's masks above, which cancels most of the sam
 S_(-1) = 0, and its term is kept because it cancels the same error of the first part.
 
 `isolated` is the paper's V^(l): the variance of y when only one part drops anything.
+
+A part is all site calls of one component in one layer, or of a whole layer. Parts are in forward order: "up to a part"
+means everything that decides the hidden state which the next part receives.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -25,31 +28,75 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.case import (
+from uatlite.attribution.first_order import (
     LAYER_COMPONENTS,
     Case,
-    LayerPart,
+    FirstOrder,
     MakeNoise,
     Output,
-    components_of,
-    layer_names,
+    first_order,
     output_weights,
-    pair_up,
     run,
-    split_layers,
-    sum_by_layer,
-    whole_layers,
     without_noise,
 )
-from uatlite.attribution.first_order import FirstOrder, first_order
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_one_answer
-from uatlite.model.intervention import Site
+from uatlite.model.intervention import CLASSIFIER, EMBEDDING, EMBEDDINGS, HEAD, Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 
 BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
+
+
+@dataclass(frozen=True)
+class LayerPart:
+    """Some components of one layer; EMBEDDINGS and HEAD count as layers."""
+
+    layer: int
+    components: tuple[str, ...]
+
+    def holds(self, component: str, layer: int) -> bool:
+        """Whether a site of a component that `layer` calls belongs to this part."""
+        return layer == self.layer and component in self.components
+
+    def contains(self, other: "LayerPart") -> bool:
+        """Whether all of another part belongs to this one."""
+        return other.layer == self.layer and set(other.components) <= set(self.components)
+
+
+def whole_layers(layers: int) -> tuple[LayerPart, ...]:
+    """The embedding block, each layer as a whole, the head: layers + 2 parts in forward order."""
+    return _between([LayerPart(layer, LAYER_COMPONENTS) for layer in range(layers)])
+
+
+def split_layers(layers: int) -> tuple[LayerPart, ...]:
+    """The embedding block, each layer's attention and feed-forward, the head: 2·layers + 2 parts in forward order."""
+    return _between([LayerPart(layer, (component,)) for layer in range(layers) for component in LAYER_COMPONENTS])
+
+
+def _between(middle: list[LayerPart]) -> tuple[LayerPart, ...]:
+    return LayerPart(EMBEDDINGS, (EMBEDDING,)), *middle, LayerPart(HEAD, (CLASSIFIER,))
+
+
+def pair_up(components: Tensor) -> Tensor:
+    """From (batch, 2·layers), attention and feed-forward in turn, to (batch, layers, 2)."""
+    return components.reshape(len(components), components.shape[1] // 2, 2)
+
+
+def components_of(parts: Tensor) -> Tensor:
+    """From values by split part (batch, 2·layers + 2), those of attention and feed-forward: (batch, layers, 2)."""
+    return pair_up(parts[:, 1:-1])
+
+
+def sum_by_layer(parts: Tensor) -> Tensor:
+    """From values by split part (batch, 2·layers + 2), those by layer: (batch, layers + 2)."""
+    return torch.cat([parts[:, :1], components_of(parts).sum(dim=-1), parts[:, -1:]], dim=1)
+
+
+def layer_names(layers: int) -> tuple[str, ...]:
+    """The names of the columns of (batch, layers + 2): embeddings, layer 1 .. layer L, head."""
+    return "embeddings", *(f"layer {i}" for i in range(1, layers + 1)), "head"
 
 
 @dataclass(frozen=True)
@@ -189,24 +236,56 @@ SEVERAL = "Its variance is that of each answer: uatlite.attribution.first_order.
 
 @dataclass(frozen=True)
 class Attribution:
-    """Var(y) of each text by layer: embeddings, layers 1 .. L, head; and within a layer by component."""
+    """Var(y) of each text by layer: embeddings, layers 1 .. L, head; within a layer by component; and by token."""
 
     estimator: str
     output: Output
-    samples: int
-    """sampled passes of each kind; 0 for the delta method"""
-    predicted: Tensor
-    """the class that the pass without dropout predicts: (batch,)"""
+    logits: Tensor
+    """without dropout: (batch, classes)"""
     contributions: Tensor
     """(batch, layers + 2), in the squared unit of y"""
     total: Tensor
     """Var(y) with all noise on, sampled; for delta its first-order value, the sum of the contributions: (batch,)"""
+    samples: int = 0
+    """sampled passes of each kind; 0 for the delta method"""
     components: Tensor | None = None
     """of attention and of feed-forward within each layer: (batch, layers, 2); None if not asked for"""
+    tokens: Tensor | None = None
+    """for delta: of each token; the head's part, after pooling, belongs to none: (batch, [choices,] tokens)"""
+    token_uncertainty: Tensor | None = None
+    """for delta: closed-form U of each token: (batch, [choices,] tokens)"""
+    representation: Tensor | None = None
+    """for delta: what the head reads: (batch, units); None where it cannot be seen"""
     contribution_errors: Tensor | None = None
     """standard errors of sampled values, in the same shapes; None for delta"""
     component_errors: Tensor | None = None
     total_error: Tensor | None = None
+
+    @classmethod
+    def of(cls, variances: FirstOrder, output: Output) -> "Attribution":
+        """The first-order variance of an output, the first of `variances`."""
+        parts = variances.parts[0]
+        return cls(
+            estimator="delta",
+            output=output,
+            logits=variances.logits,
+            contributions=sum_by_layer(parts),
+            total=parts.sum(dim=-1),
+            components=components_of(parts),
+            tokens=variances.tokens[0],
+            token_uncertainty=variances.token_uncertainty,
+            representation=variances.representation,
+        )
+
+    @property
+    def predicted(self) -> Tensor:
+        """The class that the pass without dropout predicts: (batch,)."""
+        return self.logits.argmax(dim=-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """Var(y), as `total`: (batch,)."""
+        return self.total
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -216,17 +295,15 @@ class Attribution:
     @property
     def shares(self) -> Tensor:
         """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
-        return shares_of(self.contributions)
+        whole = self.contributions.sum(dim=-1, keepdim=True)
+        return (self.contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in self.__dict__.items()}
-        return {
-            **plain,
-            "layers": list(self.layers),
-            "component_names": list(LAYER_COMPONENTS),
-            "shares": self.shares.tolist(),
-        }
+        derived = {name: getattr(self, name) for name in ("predicted", "shares")}
+        values = {**self.__dict__, **derived}
+        plain = {name: value.tolist() if isinstance(value, Tensor) else value for name, value in values.items()}
+        return {**plain, "layers": list(self.layers), "component_names": list(LAYER_COMPONENTS)}
 
 
 def attribute(
@@ -246,7 +323,7 @@ def attribute(
     3·layers + 3 times `samples` passes). Without `components` both take layers + 3 times `samples` passes.
 
     `output` names y: 'predicted', 'margin', a class, or two classes. Of the configuration, `samples` and `masks` are
-    not used, and gates are set by the closed-form U; see `uatlite.attribution.case`.
+    not used, and gates are set by the closed-form U; see `uatlite.attribution.first_order`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
     check_one_answer(model, SEVERAL)
@@ -254,107 +331,36 @@ def attribute(
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)
     if estimator == "delta":
-        return _delta(case, output)
+        return Attribution.of(first_order(case, output), output)
     return _sampled(case, estimator, output, samples, components)
-
-
-def shares_of(contributions: Tensor) -> Tensor:
-    """Contributions (batch, n) over their sum; 0 where that is 0."""
-    whole = contributions.sum(dim=-1, keepdim=True)
-    return (contributions / whole.where(whole != 0, 1.0)).where(whole != 0, 0.0)
-
-
-def _delta(case: Case, output: Output) -> Attribution:
-    return replace(Propagation.of(first_order(case, output)).attribution(), output=output)
 
 
 def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
     quiet = without_noise(case)
     live = {LayerPart(call.layer, (call.site.component,)) for call in quiet.calls}
-    found = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
+    sampled = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
     return Attribution(
         estimator=estimator,
         output=output,
+        logits=quiet.logits,
+        contributions=sampled.layers.value.float(),
+        total=sampled.total.value.float(),
         samples=samples,
-        predicted=quiet.logits.argmax(dim=-1),
-        contributions=found.layers.value.float(),
-        components=None if found.components is None else found.components.value.float(),
-        total=found.total.value.float(),
-        contribution_errors=found.layers.error.float(),
-        component_errors=None if found.components is None else found.components.error.float(),
-        total_error=found.total.error.float(),
+        components=None if sampled.components is None else sampled.components.value.float(),
+        contribution_errors=sampled.layers.error.float(),
+        component_errors=None if sampled.components is None else sampled.components.error.float(),
+        total_error=sampled.total.error.float(),
     )
 
 
-@dataclass(frozen=True)
-class Propagation:
-    """A prediction without dropout and the first-order variance that dropout would give its margin."""
-
-    logits: Tensor
-    """(batch, classes)"""
-    variance: Tensor
-    """σ² of the margin, the top-1 minus the top-2 logit: (batch,)"""
-    contributions: Tensor
-    """σ² by layer, embeddings, layers 1 .. L, head: (batch, layers + 2)"""
-    components: Tensor
-    """of attention and of feed-forward within each layer: (batch, layers, 2)"""
-    tokens: Tensor
-    """σ² by token; the head's part, after pooling, belongs to none: (batch, [choices,] tokens)"""
-    token_uncertainty: Tensor
-    """closed-form U of each token: (batch, [choices,] tokens)"""
-    representation: Tensor | None = None
-    """what the head reads: (batch, units); None where it cannot be seen"""
-
-    @classmethod
-    def of(cls, found: FirstOrder) -> "Propagation":
-        """The first-order variance of an output, summed by layer."""
-        return cls(
-            logits=found.logits,
-            variance=found.parts.sum(dim=-1),
-            contributions=sum_by_layer(found.parts),
-            components=components_of(found.parts),
-            tokens=found.tokens,
-            token_uncertainty=found.token_uncertainty,
-            representation=found.representation,
-        )
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The names of the columns of `contributions`."""
-        return layer_names(self.components.shape[1])
-
-    @property
-    def shares(self) -> Tensor:
-        """Contributions normalised to sum to 1 in each text: (batch, layers + 2); 0 where there is no variance."""
-        return shares_of(self.contributions)
-
-    def attribution(self) -> Attribution:
-        """The same as `attribute(..., estimator="delta", output="margin")`, without another pass."""
-        return Attribution(
-            estimator="delta",
-            output="margin",
-            samples=0,
-            predicted=self.logits.argmax(dim=-1),
-            contributions=self.contributions,
-            components=self.components,
-            total=self.variance,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        plain = {name: value.tolist() for name, value in self.__dict__.items()}
-        return {**plain, "layers": list(self.layers), "component_names": list(LAYER_COMPONENTS)}
-
-
-def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None) -> Propagation:
+def propagate(model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig | None = None) -> Attribution:
     """One forward pass without dropout, attention gated by closed-form U, and one backward pass from the margin.
 
     With y the top-1 minus the top-2 logit and g its gradient with respect to the multipliers of each dropout site,
 
         σ² = Σ over sites Σ g²·p/(1-p)
 
-    is the first-order variance of the margin under the configuration's dropout. The model is left untouched, and no
-    gradient is left on it. `samples`, `masks` and `seed` of the configuration have no effect.
+    is the first-order variance of the margin under the configuration's dropout: `attribute` of it by 'delta'. The model
+    is left untouched, and no gradient is left on it. `samples`, `masks` and `seed` of the configuration have no effect.
     """
-    check_one_answer(model, SEVERAL)
-    return Propagation.of(first_order(Case.of(model, encoded, config), "margin"))
+    return attribute(model, encoded, config, output="margin")

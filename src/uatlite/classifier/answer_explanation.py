@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uatlite.attribution.case import OUTPUTS, Case, LabelLogit
-from uatlite.attribution.first_order import first_order, first_orders
-from uatlite.attribution.layers import Propagation
+from uatlite.attribution.first_order import OUTPUTS, Case, LabelLogit, first_order, first_orders
+from uatlite.attribution.layers import Attribution
 from uatlite.classifier import explainer
 from uatlite.classifier.entities import FoundEntity
 from uatlite.classifier.explanation import AnswerExplanation
@@ -53,12 +52,13 @@ def explain_label(predictor: "Predictor", text: Text, label: str | int | None) -
     reading = explainer.read(model, tokenizer, text, predictor.settings)
     predictions = predictor.predictions([text], reading.outputs)
     column = _column(label, predictions.classes, predictions.probabilities[0])
-    found = Propagation.of(first_order(Case.of(model, reading.encoded, reading.config), LabelLogit(column)))
+    logit = LabelLogit(column)
+    attribution = Attribution.of(first_order(Case.of(model, reading.encoded, reading.config), logit), logit)
     return LabelExplanation(
         prediction=predictions[0],
         label=predictions.classes[column],
         method=reading.method.name,
-        **explainer.origins(found, model, tokenizer, reading.encoded, reading.config),
+        **explainer.origins(attribution, tokenizer, reading.encoded),
     )
 
 
@@ -123,16 +123,14 @@ def explain_entity(predictor: "Predictor", text: Text, number: int | None) -> En
         weights[0, place] = OUTPUTS["margin"](logits[:, place])[0]
         return weights[None]
 
-    several = first_orders(Case.of(runtime.model, encoded, config), margin)
-    parts, tokens = several.parts[0], several.tokens[0]
-    spread = Propagation.of(type(several)(several.logits, parts, tokens, several.token_uncertainty, None))
+    attribution = Attribution.of(first_orders(Case.of(runtime.model, encoded, config), margin), "margin")
     start, end = located.texts[0].places[token].tolist()
     return EntityExplanation(
         prediction=prediction,
         number=number,
         weakest=located.texts[0].text[start:end],
         method=predictor.settings.method.name,
-        **explainer.origins(spread, runtime.model, runtime.tokenizer, encoded, config),
+        **explainer.origins(attribution, runtime.tokenizer, encoded),
     )
 
 

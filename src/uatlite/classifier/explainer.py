@@ -1,5 +1,6 @@
 """How one text is explained: the method's passes, then its words, layers and attention. No pass is run twice."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,10 +10,8 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from uatlite.attribution.attention import AttentionShift, attention_shift
-from uatlite.attribution.case import Case
-from uatlite.attribution.first_order import first_order
-from uatlite.attribution.layers import ESTIMATORS, Attribution, Propagation, attribute
-from uatlite.attribution.words import TokenAttribution, masked_inputs, replacement_id, tokens_of
+from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
+from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explanation import ExplainedToken, Explanation
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
@@ -25,7 +24,7 @@ from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
 from uatlite.passes.config import UATConfig
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities, probabilities
-from uatlite.values import Choices, Text, WordAttribution, strings
+from uatlite.values import Choices, Text, Word, WordAttribution, strings
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Reading:
     method: Method
     config: UATConfig
     outputs: Outputs
-    sources: Propagation | None
+    sources: Attribution | None
     """of the margin between the two highest logits, where the method's passes found it"""
 
 
@@ -97,11 +96,11 @@ def explain(
     reading: Reading, prediction: Prediction, options: ExplanationOptions, calibrator: Calibrator | None
 ) -> Explanation:
     """The explanation of a text from its passes; what else is asked for takes further ones."""
-    model, encoded, outputs = reading.model, reading.encoded, reading.outputs
+    encoded, outputs = reading.encoded, reading.outputs
     predicted, following = _contrast(prediction)
-    found = _propagation(reading, predicted, following)
-    by_token = tokens_of(found, model, reading.tokenizer, encoded, reading.config, occlusion=False)
-    words = by_token.words[0]
+    margin = _of_margin(reading, predicted, following)
+    (words,) = attribute_words(margin, reading.tokenizer, encoded)
+    tokens = _tokens(reading, margin, words)
     if options.occlusion:
         words = _masked(reading, words, predicted, calibrator)
     band = margin_band(outputs, calibrator)
@@ -111,13 +110,13 @@ def explain(
         outputs=outputs,
         method=reading.method.name,
         calibrated=calibrator is not None,
-        quiet_label=prediction.among.classes[int(by_token.predicted[0])],
+        quiet_label=prediction.among.classes[int(margin.predicted[0])],
         words=tuple(word for word in words if not word.word.special),
         special_tokens=tuple(word for word in words if word.word.special),
-        tokens=_tokens(reading, by_token),
+        tokens=tokens,
         sequence_length=encoded["input_ids"].shape[-1],
         chosen_sequence=predicted if encoded["input_ids"].ndim == 3 else 0,
-        attribution=_attribution(reading, found, (predicted, following), options),
+        attribution=_attribution(reading, margin, (predicted, following), options),
         attention=_attention(reading) if options.attention else None,
         band=band,
         interval=_interval(outputs, calibrator, predicted, band),
@@ -125,19 +124,15 @@ def explain(
 
 
 def origins(
-    found: Propagation,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    encoded: Mapping[str, Tensor],
-    config: UATConfig | None,
+    attribution: Attribution, tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """Where the variance of one text's answer comes from: the fields of an `AnswerExplanation` that say so."""
-    words = tokens_of(found, model, tokenizer, encoded, config, occlusion=False).words[0]
+    (words,) = attribute_words(attribution, tokenizer, encoded)
     return {
-        "variance": float(found.variance[0]),
+        "variance": float(attribution.total[0]),
         "words": tuple(word for word in words if not word.word.special),
         "special_tokens": tuple(word for word in words if word.word.special),
-        "layers": dict(zip(found.layers, found.shares[0].tolist(), strict=True)),
+        "layers": dict(zip(attribution.layers, attribution.shares[0].tolist(), strict=True)),
     }
 
 
@@ -150,13 +145,12 @@ def _contrast(prediction: Prediction) -> tuple[int, int]:
     return predicted, following
 
 
-def _propagation(reading: Reading, predicted: int, following: int) -> Propagation:
+def _of_margin(reading: Reading, predicted: int, following: int) -> Attribution:
     """The first-order variance of the margin between two classes, which does not depend on their order."""
-    found = reading.sources
-    if found is not None and set(found.logits[0].topk(2).indices.tolist()) == {predicted, following}:
-        return found
-    case = Case.of(reading.model, reading.encoded, reading.config)
-    return Propagation.of(first_order(case, (predicted, following)))
+    sources = reading.sources
+    if sources is not None and set(sources.logits[0].topk(2).indices.tolist()) == {predicted, following}:
+        return sources
+    return attribute(reading.model, reading.encoded, reading.config, output=(predicted, following))
 
 
 def _masked(
@@ -172,10 +166,34 @@ def _masked(
     confidence: dict[int, float] = {}
     for start in range(0, len(places), most):
         part = places[start : start + most]
-        inputs = masked_inputs(reading.encoded, [0] * len(part), [words[place].word for place in part], replacement)
+        inputs = masked_inputs(reading.encoded, [words[place].word for place in part], replacement)
         said = probabilities(outputs_of(run_batch(reading.model, reading.method, inputs)), calibrator)
         confidence |= dict(zip(part, said[:, predicted].tolist(), strict=True))
     return tuple(replace(word, masked_confidence=confidence.get(place)) for place, word in enumerate(words))
+
+
+def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
+    """The id that replaces a masked token: the mask token's, else the unknown or padding token's.
+
+    A token that the model has no embedding for does not count.
+    """
+    for name in ("mask_token_id", "unk_token_id", "pad_token_id"):
+        token = getattr(tokenizer, name, None)
+        if token is not None and token < embeddings:
+            return int(token)
+    raise InputError(
+        f"{type(tokenizer).__name__} has no mask, unknown or padding token to replace a word by. "
+        "Set tokenizer.mask_token, or call with occlusion=False."
+    )
+
+
+def masked_inputs(inputs: Mapping[str, Tensor], words: Sequence[Word], replacement: int) -> dict[str, Tensor]:
+    """Copies of one text (1, [choices,] tokens), each with all pieces of one word replaced: (words, ...)."""
+    copies = {name: value[[0] * len(words)].clone() for name, value in inputs.items()}
+    flat = copies["input_ids"].view(len(words), -1)
+    for copy, word in enumerate(words):
+        flat[copy, list(word.tokens)] = replacement
+    return copies
 
 
 def _interval(
@@ -190,10 +208,10 @@ def _interval(
 
 
 def _attribution(
-    reading: Reading, found: Propagation, contrast: tuple[int, int], options: ExplanationOptions
+    reading: Reading, margin: Attribution, contrast: tuple[int, int], options: ExplanationOptions
 ) -> Attribution:
-    if options.estimator == "delta":
-        return found.attribution()
+    if options.estimator == margin.estimator:
+        return margin
     return attribute(
         reading.model,
         reading.encoded,
@@ -210,16 +228,15 @@ def _attention(reading: Reading) -> AttentionShift | None:
     return attention_shift(reading.model, reading.encoded, reading.config, sampled=reading.method.stochastic)
 
 
-def _tokens(reading: Reading, found: TokenAttribution) -> tuple[ExplainedToken, ...]:
-    special = {place for word in found.words[0] if word.word.special for place in word.word.tokens}
+def _tokens(reading: Reading, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
+    assert margin.tokens is not None
+    assert margin.token_uncertainty is not None
+    special = {i for word in words if word.word.special for i in word.word.tokens}
     pieces: list[str] = reading.tokenizer.convert_ids_to_tokens(reading.encoded["input_ids"].flatten().tolist())
-    uncertainty, variance = found.uncertainty[0].flatten().tolist(), found.variance[0].flatten().tolist()
-    total = float(found.total[0]) or 1.0
-    real = sorted(place for word in found.words[0] for place in word.word.tokens)
-    return tuple(
-        ExplainedToken(pieces[place], place, place in special, uncertainty[place], variance[place] / total)
-        for place in real
-    )
+    uncertainty, variance = margin.token_uncertainty[0].flatten().tolist(), margin.tokens[0].flatten().tolist()
+    total = float(margin.total[0]) or 1.0
+    real = sorted(i for word in words for i in word.word.tokens)
+    return tuple(ExplainedToken(pieces[i], i, i in special, uncertainty[i], variance[i] / total) for i in real)
 
 
 def _with_words(

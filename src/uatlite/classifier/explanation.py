@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from uatlite.attribution.attention import AttentionShift
-from uatlite.attribution.case import LAYER_COMPONENTS
+from uatlite.attribution.first_order import LAYER_COMPONENTS
 from uatlite.attribution.layers import Attribution
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction, excerpt

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from uatlite.attribution.first_order import Candidates
-    from uatlite.attribution.layers import Propagation
+    from uatlite.attribution.layers import Attribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Passes:
     variance: Tensor | None = None
     """(batch, 1): variance of the top-1 minus the top-2 logit, from a method that knows it without sampling; of a model
     of many labels that of each label's logit, (batch, labels)"""
-    sources: Propagation | None = None
+    sources: Attribution | None = None
     """that variance by layer, component and token, from a method that finds it on the way"""
     representation: Tensor | None = None
     """(batch, units): what the head reads, the mean over passes; None where it cannot be seen"""

@@ -173,8 +173,7 @@ class Analytic(Configured):
         Of a model of many labels the variance of each label's logit, (batch, labels), by a backward pass for each; of
         tokens with one for each candidate of a text, which the texts of a batch share.
         """
-        from uatlite.attribution.case import Case
-        from uatlite.attribution.first_order import every_logit, first_orders, token_margins
+        from uatlite.attribution.first_order import Case, every_logit, first_orders, token_margins
         from uatlite.attribution.layers import propagate
         from uatlite.model.architectures import answering
 
@@ -185,9 +184,7 @@ class Analytic(Configured):
             labels = first_orders(Case.of(model, encoded, self.config), every_logit)
             return Passes(labels.logits[None], labels.parts.sum(dim=-1).T, representation=labels.representation)
         margin = propagate(model, encoded, self.config)
-        return Passes(
-            margin.logits[None], margin.variance[:, None], sources=margin, representation=margin.representation
-        )
+        return Passes(margin.logits[None], margin.total[:, None], sources=margin, representation=margin.representation)
 
 
 ANALYTIC = Analytic()

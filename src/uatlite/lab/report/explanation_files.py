@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import uatlite
-from uatlite.attribution.case import LAYER_COMPONENTS
+from uatlite.attribution.first_order import LAYER_COMPONENTS
 from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.summary import Comparison, listed
 from uatlite.errors import ConfigurationError, nearest
