@@ -82,8 +82,8 @@ def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
     finally:
         torch.set_num_threads(1)
     for answer, offline in zip(answers, classifier.predict(texts), strict=True):
-        assert answer.answer.label == offline.label
-        assert answer.answer.probabilities == pytest.approx(offline.probabilities, abs=1e-6)
+        assert answer["label"] == offline.label
+        assert answer["probabilities"] == pytest.approx(offline.probabilities, abs=1e-6)
 
 
 def test_overload_is_refused_at_once_with_a_time_to_come_again(
@@ -147,6 +147,6 @@ def test_a_stop_answers_what_was_accepted(classifier: UncertaintyClassifier) -> 
             await asyncio.sleep(0.02)
             assert service.ready
         assert not service.ready
-        assert all(task.result()[0].answer.label in ("bad", "fair", "good") for task in asked)
+        assert all(task.result()[0]["label"] in ("bad", "fair", "good") for task in asked)
 
     asyncio.run(check())

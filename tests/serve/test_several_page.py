@@ -125,7 +125,7 @@ def test_the_menu_is_shown_without_a_curve(
     menu = request.getfixturevalue(product).calibration_.menu
     with tab_of(request.getfixturevalue(served), ready=READY) as tab:
         tab.click("#about summary")
-        assert f"{menu.rows:,} labelled texts" in tab.inner_text("#menu-hint")
+        assert f"{menu.texts:,} labelled texts" in tab.inner_text("#menu-hint")
         rows = tab.locator("#menu-lines tbody tr").all_inner_texts()
         for line, row in zip(menu.lines, rows, strict=True):
             assert row.startswith(f"{line.target:.0%}".replace("%", " %"))

@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.errors import CalibrationError
 from uatlite.scoring.scored_rows import ScoredRow
-from uatlite.scoring.timeline import WatchedRow
 from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
@@ -108,7 +107,7 @@ def test_texts_wait_while_another_process_holds_the_state(
     assert classifier.calibration_ is not None
     monitor = TrafficMonitor(watch.reference, replace(watch, patience=0.0))
     rows = classifier.predict(["a1 a2", "a3"], check_shift=False).rows()
-    monitor.add([WatchedRow.of(ScoredRow(row), watch.reference.score, "2026-11-18T20") for row in rows])
+    monitor.add(map(ScoredRow, rows))
     with watch.locked():
         assert monitor.count().rows == 0
     assert monitor.count().rows == 2

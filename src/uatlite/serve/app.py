@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_type_hints
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -71,18 +71,18 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
 
 def _add_answers(api: FastAPI, service: Service) -> None:
     kind = service.answers
-    response = response_of(kind.answer)
+    response, hints = response_of(kind.answer), get_type_hints(kind.explain)
+    asked, explained = hints["asked"], hints["return"]
 
     @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone."""
         texts = [text_of(text) for text in body.texts]
         service.limits.check_texts(texts, service.fault)
-        served = await until_disconnect(request.receive, service.predict(texts))
-        service.traffic.add(served)
-        shift, predictor = await service.traffic.check(served), service.predictor
+        rows = await until_disconnect(request.receive, service.predict(texts))
+        shift, predictor = await service.traffic.add(rows), service.predictor
         answer = response(
-            predictions=[text.answer for text in served],
+            predictions=rows,
             shift=None if shift is None else Shift.of(shift),
             calibrated=predictor.calibration is not None,
             method=predictor.settings.method.name,
@@ -91,8 +91,8 @@ def _add_answers(api: FastAPI, service: Service) -> None:
         return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
 
     @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
-    async def explain(body: kind.explain_request, request: Request) -> kind.explained:  # type: ignore[name-defined]
-        text = text_of(body.text)
+    async def explain(body: asked, request: Request) -> explained:  # type: ignore[valid-type]
+        text = text_of(body.text)  # type: ignore[attr-defined]
         service.limits.check_explained(text, service.fault)
         work = partial(kind.explain, service.predictor, text, body)
         return await until_disconnect(request.receive, service.explain(work))

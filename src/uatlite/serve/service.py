@@ -11,24 +11,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from uatlite import __version__
+from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
-from uatlite.serve.inspector import (
-    ExplainedEntity,
-    ExplainedLabel,
-    ExplainEntityRequest,
-    ExplainLabelRequest,
-    ExplainRequest,
-    ExplainResponse,
-    explain_class,
-    explain_entity,
-    explain_label,
-    used_settings,
-)
+from uatlite.serve.inspector import explain_class, explain_entity, explain_label, used_settings
 from uatlite.serve.limits import Limits, characters
 from uatlite.serve.schema import (
     Answer,
@@ -41,55 +31,35 @@ from uatlite.serve.schema import (
     TagRequest,
     Watched,
 )
-from uatlite.serve.traffic import ServedText, Traffic
+from uatlite.serve.traffic import Traffic
 from uatlite.values import Choices, Kind, Text
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ServedKind:
-    """How texts are sent to a model of a kind, what is answered, and how one text is explained; with words for OpenAPI.
-
-    The answers, and the explanation, are made in a worker thread.
-    """
+    """How texts are sent to a model of a kind, what is answered, how a text is explained; with words for OpenAPI."""
 
     request: type[PredictRequest] | type[TagRequest]
     answer: type[Answer] | type[LabelsAnswer] | type[EntitiesAnswer]
     predicts: str
-    explain_request: type[BaseModel]
-    explained: type[BaseModel]
-    explain: Callable[[Any, Any, Any], BaseModel]
-    """of a predictor, a text and the request"""
+    explain: Callable[[Predictor, Any, Any], BaseModel]
+    """of a predictor, a text and the request; its annotations say what the address takes and answers"""
     explains: str
     chooses: bool = False
     """whether texts are questions with options"""
 
 
-CLASSES = ServedKind(
-    PredictRequest, Answer, "Classify texts", ExplainRequest, ExplainResponse, explain_class, "Explain one text"
-)
+CLASSES = ServedKind(PredictRequest, Answer, "Classify texts", explain_class, "Explain one text")
 ANSWERS: dict[Kind, ServedKind] = {
     "one": CLASSES,
     "choice": replace(CLASSES, chooses=True),
-    "labels": ServedKind(
-        PredictRequest,
-        LabelsAnswer,
-        "Label texts",
-        ExplainLabelRequest,
-        ExplainedLabel,
-        explain_label,
-        "Explain one label of a text",
-    ),
+    "labels": ServedKind(PredictRequest, LabelsAnswer, "Label texts", explain_label, "Explain one label of a text"),
     "entities": ServedKind(
-        TagRequest,
-        EntitiesAnswer,
-        "Find entities in texts",
-        ExplainEntityRequest,
-        ExplainedEntity,
-        explain_entity,
-        "Explain one entity of a text",
+        TagRequest, EntitiesAnswer, "Find entities in texts", explain_entity, "Explain one entity of a text"
     ),
 }
 """What a model says about a text -> what the addresses take and answer."""
@@ -110,7 +80,7 @@ class Service:
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
-        self._texts: Batcher[Text, ServedText] = Batcher(
+        self._texts: Batcher[Text, Row] = Batcher(
             self._predict_batch,
             self._executor,
             most=self.limits.batch,
@@ -159,8 +129,11 @@ class Service:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
-    async def predict(self, texts: Sequence[Text]) -> list[ServedText]:
-        """What is said of checked texts, in order; raises a `Refusal` where the service is full or too slow."""
+    async def predict(self, texts: Sequence[Text]) -> list[Row]:
+        """The rows of checked texts, in order, each with the fields of its answer.
+
+        Raises a `Refusal` where the service is full or too slow.
+        """
         return await self._submit(self._texts, texts)
 
     async def explain(self, explanation: Callable[[], Result]) -> Result:
@@ -202,18 +175,17 @@ class Service:
         except TimeoutError:
             raise Refusal(504) from None
 
-    def _predict_batch(self, texts: list[Text]) -> list[ServedText]:
+    def _predict_batch(self, texts: list[Text]) -> list[Row]:
         """Runs in a worker thread. Questions with different numbers of options cannot share a batch."""
         by_options: dict[int, list[int]] = {}
         for i, text in enumerate(texts):
             by_options.setdefault(len(text.options) if isinstance(text, Choices) else 0, []).append(i)
-        served: dict[int, ServedText] = {}
+        rows: dict[int, Row] = {}
         for numbers in by_options.values():
             predictions = self.predictor.predict([texts[i] for i in numbers])
-            rows = self.answers.answer.rows(predictions, self.predictor.calibrator)
-            answered = (self.traffic.served(self.answers.answer.model_validate(row), row) for row in rows)
-            served |= dict(zip(numbers, answered, strict=True))
-        return [served[i] for i in range(len(texts))]
+            answered = self.answers.answer.rows(predictions, self.predictor.calibrator)
+            rows |= dict(zip(numbers, answered, strict=True))
+        return [rows[i] for i in range(len(texts))]
 
 
 def _call_each(work: list[Callable[[], Any]]) -> list[Any]:

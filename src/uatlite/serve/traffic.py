@@ -10,13 +10,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from pydantic import BaseModel
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uatlite.classifier.evidence import CalibrationRecord
@@ -25,7 +23,7 @@ from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
-from uatlite.trust.monitor import Reference
+from uatlite.trust.monitor import SCOPE, Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 
 COUNTING = 5.0
@@ -38,18 +36,6 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 SERVED = "the service's traffic"
 """What a state file calls the place of rows that a service counted."""
-
-
-@dataclass(frozen=True, eq=False)
-class ServedText:
-    """What a worker thread says of one text: the answer, and what is counted of it."""
-
-    answer: BaseModel
-    """its JSON"""
-    row: ScoredRow
-    """the same as a row of output"""
-    watched: WatchedRow | None
-    """what the monitor reads of it; None without calibration rows to compare with"""
 
 
 class Traffic:
@@ -72,27 +58,21 @@ class Traffic:
                 "with. Run: uatlite calibrate"
             )
 
-    def served(self, answer: BaseModel, row: Mapping[str, Any]) -> ServedText:
-        """An answer with what is counted of it; for worker threads."""
-        scored, hour = ScoredRow(row), _hour(time.time() // 3600)
-        watched = None if self._shift is None else WatchedRow.of(scored, self._shift.score, hour, scoped=self._scoped)
-        return ServedText(answer, scored, watched)
+    async def add(self, rows: Sequence[Mapping[str, Any]]) -> ShiftReport | None:
+        """Count the texts of a request, each a row of output; whether they are like the calibration rows.
 
-    def add(self, texts: Sequence[ServedText]) -> None:
-        """Count the texts of a request."""
-        self.counters.texts([text.row for text in texts])
-        if self.monitor is not None:
-            self.monitor.add(_watched(texts))
-
-    async def check(self, texts: Sequence[ServedText]) -> ShiftReport | None:
-        """Whether the texts of a request are like the calibration rows; None where these are unknown."""
-        if self._shift is None:
+        None where these are unknown.
+        """
+        scored = [ScoredRow(row) for row in rows]
+        self.counters.texts(scored)
+        if self.monitor is None or self._shift is None:
             return None
-        if len(texts) < CHECKED_ROWS:
-            return self._shift.unchecked(len(texts))
-        rows = _watched(texts)
-        scope = [row.scope for row in rows if row.scope is not None] or None
-        return await asyncio.to_thread(self._shift.check, [row.score for row in rows], scope)  # takes milliseconds
+        self.monitor.add(scored)
+        if len(scored) < CHECKED_ROWS:
+            return self._shift.unchecked(len(scored))
+        scores = [row.score(self._shift.score) for row in scored]
+        scope = [row.number("scope") for row in scored] if self._scoped else None
+        return await asyncio.to_thread(self._shift.check, scores, scope)  # takes milliseconds
 
     async def count(self) -> WatchState | None:
         """What is known of all texts over the whole life; None where there are no rows to compare with."""
@@ -107,10 +87,6 @@ class Traffic:
         while True:
             await asyncio.sleep(COUNTING)
             await self.count()
-
-
-def _watched(texts: Sequence[ServedText]) -> list[WatchedRow]:
-    return [text.watched for text in texts if text.watched is not None]
 
 
 @lru_cache(maxsize=1)
@@ -134,9 +110,10 @@ class TrafficMonitor:
         self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
         self._counting = threading.Lock()
 
-    def add(self, rows: Sequence[WatchedRow]) -> None:
+    def add(self, rows: Iterable[ScoredRow]) -> None:
         """Add the texts of a request; `count` counts them."""
-        self._pending.extend(rows)
+        score, scoped, hour = self._reference.score, SCOPE in self._reference.cells, _hour(time.time() // 3600)
+        self._pending.extend(WatchedRow.of(row, score, hour, scoped=scoped) for row in rows)
 
     def count(self) -> WatchState:
         """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
@@ -159,34 +136,26 @@ class Counters:
     """The counters of one service, in its own registry, so that two services in a process do not mix."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        self._requests = Counter(
-            "uatlite_requests", "Requests by address and status", ("path", "status"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "uatlite_request_seconds", "Time to answer", ("path",), buckets=SECONDS, registry=self.registry
-        )
-        self._batches = Histogram(
-            "uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES, registry=self.registry
-        )
-        self._texts = Counter("uatlite_texts", "Texts classified, by label", ("label",), registry=self.registry)
-        self._reported = Counter(
-            "uatlite_reported", "Labels or entities reported, by label", ("label",), registry=self.registry
-        )
-        self._abstained = Counter("uatlite_abstained", "Texts not answered", registry=self.registry)
-        self._outside = Counter("uatlite_out_of_scope", "Texts that are not of the task", registry=self.registry)
-        self._passes = Counter("uatlite_passes", "Stochastic passes run", registry=self.registry)
-        self._watched = Gauge("uatlite_watch_texts", "Texts watched, over the whole life", registry=self.registry)
-        self._evidence = Gauge("uatlite_watch_evidence", "Evidence that the texts have changed", registry=self.registry)
-        self._limit = Gauge("uatlite_watch_limit", "Evidence that raises an alarm", registry=self.registry)
-        self._alarm = Gauge(
-            "uatlite_watch_alarm", "1 from an alarm until it is acknowledged, else 0", registry=self.registry
-        )
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._requests = counter("uatlite_requests", "Requests by address and status", ("path", "status"))
+        self._seconds = histogram("uatlite_request_seconds", "Time to answer", ("path",), buckets=SECONDS)
+        self._batches = histogram("uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES)
+        self._texts = counter("uatlite_texts", "Texts classified, by label", ("label",))
+        self._reported = counter("uatlite_reported", "Labels or entities reported, by label", ("label",))
+        self._abstained = counter("uatlite_abstained", "Texts not answered")
+        self._outside = counter("uatlite_out_of_scope", "Texts that are not of the task")
+        self._passes = counter("uatlite_passes", "Stochastic passes run")
+        self._watched = gauge("uatlite_watch_texts", "Texts watched, over the whole life")
+        self._evidence = gauge("uatlite_watch_evidence", "Evidence that the texts have changed")
+        self._limit = gauge("uatlite_watch_limit", "Evidence that raises an alarm")
+        self._alarm = gauge("uatlite_watch_alarm", "1 from an alarm until it is acknowledged, else 0")
 
     def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read on each request to /metrics."""
-        Gauge(name, about, registry=self.registry).set_function(read)
+        Gauge(name, about, registry=self._registry).set_function(read)
 
     def batch(self, size: int) -> None:
         """Count a batch of texts given to the model."""
@@ -218,7 +187,7 @@ class Counters:
 
     def text(self) -> bytes:
         """All counters in Prometheus's text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self._registry)
 
 
 class RequestCounter:

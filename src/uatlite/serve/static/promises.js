@@ -14,6 +14,7 @@ export function showPromises(model) {
   const several = menu.coverage.length === 0; // of several answers a text there is no curve, and texts are the rows
   const told = several ? "Of the answers that are reported, the share that is wrong." : `Of the rows that are answered, the share that is wrong, with its ${level} interval; a dot is a risk that can be promised.`;
   byId("menu-hint").textContent = `${told} By ${menu.score.replace("-", " ")}, ${menu.rows.toLocaleString("en")} labelled ${several ? "texts" : "rows"}.`;
+  byId("menu").className = several ? "" : "grid wide";
   if (several) show(byId("menu-curve"));
   else drawMenu(byId("menu-curve"), menu);
   show(
