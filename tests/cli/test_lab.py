@@ -86,7 +86,7 @@ def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         seen.update(store=store, output=output, **options)
         return output / "report.html"
 
-    monkeypatch.setattr("uatlite.lab.report.build.build_report", build_report)
+    monkeypatch.setattr("uatlite.lab.report.evaluation_page.build_report", build_report)
     result = run("report", str(tmp_path / "store"), "--method", "uat+ts", "--target-risk", "0.2")
     assert seen["output"] == seen["store"] == tmp_path / "store"  # no results beside it: not a store of ours
     assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)

@@ -12,10 +12,10 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
 from uatlite.lab.demo import DemoSettings as Settings
-from uatlite.lab.report import words as explaining
+from uatlite.lab.report import explained_texts as explaining
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import open_evaluation
-from uatlite.lab.report.words import EXPLAINED, read_explanations
+from uatlite.lab.report.explained_texts import EXPLAINED, read_explanations
 from uatlite.lab.train.recipe import Recipe
 from uatlite.model.load import load_checkpoint
 from uatlite.text.schema import Layout, Split, Task, find_task

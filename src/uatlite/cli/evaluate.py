@@ -162,7 +162,7 @@ def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[st
     from uatlite.classifier.products import load_product
     from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
     from uatlite.lab.evaluate.several import AnswerPlan, evaluate_answers
-    from uatlite.lab.report.answer_files import write_answers
+    from uatlite.lab.report.evaluation import write_answers
     from uatlite.lab.report.result_files import render, write_results
     from uatlite.text.write import make_directory
 
@@ -215,8 +215,8 @@ def report(
     """Write the report of an evaluation: one HTML page, and each figure as SVG, PNG and CSV. Needs no model."""
     console = shared.messages()
     with console.status("Drawing …"):
-        from uatlite.lab.report.build import build_report
         from uatlite.lab.report.evaluation import home_of
+        from uatlite.lab.report.evaluation_page import build_report
 
         page = build_report(
             store, output or home_of(store), contender=method, target_risk=target_risk, data_dir=data_dir, model=model

@@ -46,8 +46,8 @@ def explain(
     from uatlite.classifier.classifier import UncertaintyClassifier
     from uatlite.classifier.products import load_product
     from uatlite.errors import check_choice
-    from uatlite.lab.report.explanation_files import check_target, terminal_view, write_explanation
-    from uatlite.lab.report.words import SHADINGS
+    from uatlite.lab.report.explanation import SHADINGS
+    from uatlite.lab.report.explanation_page import check_target, terminal_view, write_explanation
     from uatlite.text.examples import as_text
 
     check_choice("--shade", shade, SHADINGS)
@@ -82,7 +82,7 @@ def _explain_answer(
 ) -> None:
     """Explain one label, or one entity, of a text."""
     from uatlite.classifier.labeler import UncertaintyLabeler
-    from uatlite.lab.report.explanation_files import answer_view, check_answer_target, write_answer
+    from uatlite.lab.report.explanation_page import answer_view, check_answer_target, write_answer
 
     if output is not None:
         check_answer_target(output)

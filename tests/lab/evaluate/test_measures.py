@@ -22,7 +22,7 @@ from uatlite.lab.evaluate.runs import Model
 from uatlite.lab.evaluate.scope import mixed_of
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.result_files import markdown, records
-from uatlite.lab.report.tables import tables_of
+from uatlite.lab.report.result_tables import tables_of
 from uatlite.metrics.intervals import Resampling, detection_estimates, intervals, metric_estimates, shift_estimates
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
@@ -170,7 +170,7 @@ def test_results_go_to_json_and_back_and_into_every_table(plan: Plan, checkpoint
     results = evaluate(checkpoint, plan, Store(tmp_path))
     values = json.loads(json.dumps(results.to_dict()))
     assert Results.from_dict(values).to_dict() == values
-    assert [table.headings for table in tables_of(results)[-3:]] == [
+    assert [tuple(column.heading for column in table.columns) for table in tables_of(results)[-3:]] == [
         ("AUROC ↑", "AUPR ↑", "FPR95 ↓"),
         ("By confidence ↓", "× in scope ↓", "Change"),
         ("By confidence ↓", "× in scope ↓", "Change"),

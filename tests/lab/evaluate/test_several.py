@@ -16,9 +16,11 @@ from uatlite.lab.evaluate.plan import SetChoice, parse_answer_contenders
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.several import AnswerEvaluation, AnswerPlan, evaluate_answers
-from uatlite.lab.report.answer_files import FILE, answer_findings, read_answers, write_answers
-from uatlite.lab.report.build import build_report
-from uatlite.lab.report.result_files import promise_lines, read_results, write_results
+from uatlite.lab.report.evaluation import ANSWERS, read_answers, read_results, write_answers
+from uatlite.lab.report.evaluation_page import build_report
+from uatlite.lab.report.result_files import write_results
+from uatlite.lab.report.result_tables import promise_lines
+from uatlite.lab.report.verdict import findings
 from uatlite.metrics.intervals import Resampling
 from uatlite.predictive import sigmoid
 from uatlite.text.tasks import load, task_from_file
@@ -206,13 +208,13 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
         assert f"{results.promises[0].risk:.1%}" in html
         assert results.promises[0].rule in html.replace("&gt;", ">")
         assert "Not known: a rule takes calibration rows" not in html
-        for sentence in answer_findings(results):
+        for sentence in findings(results, None):
             assert sentence.replace("'", "&#39;").replace(">", "&gt;") in html
         assert promise_lines(results)[0] in (home / "results.md").read_text()
         assert len(list((home / "figures").glob("*.svg"))) == 3 + 2 + 2
     with pytest.raises(ConfigurationError, match="--method base is for one answer a text"):
         build_report(home, home, contender="base")
-    (home / FILE).unlink()
+    (home / ANSWERS).unlink()
     with pytest.raises(StoreError, match="run `uatlite evaluate` again"):
         build_report(home, home)
 

@@ -10,8 +10,8 @@ from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured
 from uatlite.lab.evaluate.plan import parse_contender
 from uatlite.lab.paper.claims import Findings, findings_of, judge
 from uatlite.lab.paper.declaration import Claim, Declaration
-from uatlite.lab.paper.formats import lead
 from uatlite.lab.paper.reproduction import Reproduction
+from uatlite.lab.paper.write import findings_section
 from uatlite.metrics.intervals import Estimate, Resampling
 from uatlite.metrics.rows import mean_of
 
@@ -68,7 +68,7 @@ def test_our_methods_are_compared_where_the_task_was_learned(found: Findings) ->
 
 
 def test_the_page_begins_with_them(found: Findings) -> None:
-    text = lead(found)
+    text = findings_section(found).markdown()
     assert "| sst2 | small | 0.900 | 0.500 | 200 | 2 | learned |" in text
     assert "| mnli | small | 0.360 | 0.340 | 200 | 1 | not learned |" in text
     assert text.index("| mnli |") < text.index("| sst2 |")

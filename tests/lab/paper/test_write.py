@@ -216,7 +216,7 @@ def test_what_is_missing_is_said_and_the_rest_is_made(
     assert not ood.skipped
     assert ood.grids[0].filled == 0
     assert ood.grids[1].filled
-    assert "Missing:" in report.page.read_text(encoding="utf-8")
+    assert "<li>missing: needs hans" in report.page.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

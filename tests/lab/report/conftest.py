@@ -22,10 +22,10 @@ from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
-from uatlite.lab.report import build
+from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
+from uatlite.lab.report.explained_texts import FILE, ExplainedText, write_explanations
 from uatlite.lab.report.result_files import write_results
-from uatlite.lab.report.words import FILE, ExplainedText, write_explanations
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
 from uatlite.trust.calibrators import LogitCalibrator

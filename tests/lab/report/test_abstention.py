@@ -9,9 +9,9 @@ import pytest
 from reference import rule_of
 from uatlite.errors import ConfigurationError, StoreError
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.lab.report.abstention import abstain, findings
+from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
-from uatlite.lab.report.verdict import headline
+from uatlite.lab.report.verdict import findings, headline
 from uatlite.trust.rule import Rule
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.values import Floats

@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from uatlite.lab.evaluate.own_file import OwnFile
-from uatlite.lab.report import build
+from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row
-from uatlite.lab.report.verdict import shown_verdict
+from uatlite.lab.report.tables import Table
+from uatlite.lab.report.verdict import verdict_parts
 from uatlite.text.tasks import task_from_file
 from uatlite.values import Example
 
@@ -53,9 +54,11 @@ def test_texts_are_escaped(page: Path) -> None:
 def test_tables_have_captions_figures_have_words_and_ids_are_unique(page: Path) -> None:
     found = elements(page)
     count = {tag: sum(1 for name, _ in found if name == tag) for tag in ("table", "caption", "svg", "desc", "h1")}
-    assert (
-        count["table"] == count["caption"] == 7
-    )  # the verdict and its differences, two sets, the shift, the rule, the menu
+    # the verdict and its differences, two sets, the shift, the rule, the menu, how it was made
+    assert (count["table"], count["caption"]) == (8, 6)
+    regions = [attributes for _, attributes in found if attributes.get("class") == "scroll"]
+    assert len(regions) == count["table"]
+    assert all(region["aria-label"] for region in regions)
     assert count["desc"] == 2 * (3 + 2 + 5) + 1
     assert count["svg"] == count["desc"] + 1  # the band of an explained text has a label instead
     assert count["h1"] == 1
@@ -67,19 +70,20 @@ def test_tables_have_captions_figures_have_words_and_ids_are_unique(page: Path) 
 
 def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Evaluation) -> None:
     score = opened.results.sets[1].scores["uat+ts"]["nll"]
-    cell = rf"{score.mean:.3f}.*?<small>{score.low:.3f}–{score.high:.3f}</small>"
+    cell = rf"{score.mean:.3f}<small>{score.low:.3f}–{score.high:.3f}</small>"
     assert re.search(cell, page.read_text(encoding="utf-8"))
 
 
 def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation) -> None:
     html = page.read_text(encoding="utf-8")
-    shown = shown_verdict(opened.results)
-    assert shown is not None
-    assert f"<p>{' '.join(shown.sentences)}</p>" in html
+    sentences, costs, *_ = verdict_parts(opened.results)
+    assert f"<p>{sentences}</p>" in html
     table = html.split("<caption>What to use at each cost</caption>")[1].split("</table>")[0]
-    for row in shown.rows:
-        cells = f"<td><strong>{row[1]}</strong></td><td>{row[2]}</td><td>{row[3]}</td>"
-        assert f'<th scope="row">{row[0]}</th>{cells}' in table
+    assert isinstance(costs, Table)
+    for row in costs.rows:
+        used, level, beaten = (entry.text for entry in row.entries)
+        cells = f'<td class="strong">{used}</td>\n<td class="">{level}</td>\n<td class="">{beaten}</td>'
+        assert f'<th scope="row">{row.heading}</th>\n{cells}' in table
 
 
 def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation) -> None:
@@ -124,7 +128,7 @@ def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
 
 
 def test_own_rows_have_their_texts_and_ids(page: Path, opened: Evaluation, tmp_path: Path) -> None:
-    shown = r"<p>a &lt;premise&gt; ⏵ so</p>\n<p class=\"verdict\"><span>no. &lt;\d+&gt;</span>"
+    shown = r"<p>a &lt;premise&gt; ⏵ so</p>\n<p class=\"tags\"><span>no. &lt;\d+&gt;</span>"
     assert re.search(shown, page.read_text(encoding="utf-8"))
     lines = [{"id": f"toy-test-{place}", "body": f"text {place}", "stars": place % 2} for place in range(300)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))

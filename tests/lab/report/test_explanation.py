@@ -9,7 +9,7 @@ import pytest
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError
-from uatlite.lab.report.explanation import Heatmaps, LayerBars
+from uatlite.lab.report.maps import AttentionMaps, LayerBars
 
 
 def test_a_bar_is_as_long_as_the_share_and_split_like_the_components(explanation: Explanation) -> None:
@@ -32,7 +32,7 @@ def test_what_sampling_made_negative_has_no_length(explanation: Explanation) -> 
 
 def test_maps_are_those_of_the_layer_and_head(explanation: Explanation) -> None:
     assert explanation.attention is not None
-    whole, one = Heatmaps.of(explanation), Heatmaps.of(explanation, layer=2, head=3)
+    whole, one = AttentionMaps.of(explanation), AttentionMaps.of(explanation, layer=2, head=3)
     assert whole is not None
     assert one is not None
     np.testing.assert_allclose(whole.plain, explanation.attention.plain[:, 0].mean(dim=(0, 1)), rtol=1e-5)
@@ -47,10 +47,10 @@ def test_maps_are_those_of_the_layer_and_head(explanation: Explanation) -> None:
 
 def test_a_layer_or_head_that_is_not_there(explanation: Explanation) -> None:
     with pytest.raises(ConfigurationError, match=r"layer=3 is not one of this model's, which has layers 1 to 2"):
-        Heatmaps.of(explanation, layer=3)
+        AttentionMaps.of(explanation, layer=3)
     with pytest.raises(ConfigurationError, match=r"head=0.*heads 1 to 4"):
-        Heatmaps.of(explanation, head=0)
+        AttentionMaps.of(explanation, head=0)
 
 
 def test_no_modulation_no_maps(explainer: Callable[..., UncertaintyClassifier]) -> None:
-    assert Heatmaps.of(explainer("mc-component").explain("film", occlusion=False)) is None
+    assert AttentionMaps.of(explainer("mc-component").explain("film", occlusion=False)) is None

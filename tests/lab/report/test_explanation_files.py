@@ -13,14 +13,14 @@ from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError
 from uatlite.lab.report.explanation import shading_of
-from uatlite.lab.report.explanation_files import (
+from uatlite.lab.report.explanation_page import (
     BACKGROUNDS,
     COLD_BACKGROUNDS,
     EXTENSIONS,
     check_target,
     write_explanation,
 )
-from uatlite.lab.report.explanation_files import terminal_view as render
+from uatlite.lab.report.explanation_page import terminal_view as render
 
 
 @pytest.fixture(scope="module")

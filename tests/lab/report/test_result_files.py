@@ -10,7 +10,8 @@ from rich.console import Console
 
 from uatlite.errors import StoreError
 from uatlite.lab.evaluate.results import Results
-from uatlite.lab.report.result_files import as_csv, markdown, read_results, render, write_results
+from uatlite.lab.report.evaluation import read_results
+from uatlite.lab.report.result_files import as_csv, markdown, render, write_results
 
 
 def printed(results: Results, width: int) -> str:

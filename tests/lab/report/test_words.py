@@ -8,10 +8,11 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError
-from uatlite.lab.report import words
+from uatlite.lab.report import explained_texts as words
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.words import Shading, explain, read_explanations
+from uatlite.lab.report.explained_texts import explain, read_explanations
+from uatlite.lab.report.explanation import Shading
 from uatlite.model.load import Checkpoint
 from uatlite.values import Choices, Example, Word, WordAttribution
 
@@ -78,7 +79,7 @@ def test_explanations_come_back_and_broken_ones_are_named(evaluation: Path, tmp_
     (one,) = read_explanations(evaluation / "explanations.json")
     assert one.words[1] == WordAttribution(Word("<b>bad</b>", (2, 3), False), 0.15, 0.25, 0.5, 0.71)
     (tmp_path / "explanations.json").write_text("[{}]")
-    with pytest.raises(StoreError, match="is not a file of explanations"):
+    with pytest.raises(StoreError, match="delete it and explain again"):
         read_explanations(tmp_path / "explanations.json")
 
 

@@ -5,29 +5,48 @@ DIR/tables/NAME.md .tex .csv .json    each table
     report.html  report.md            everything on one page
 """
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
+from uatlite.lab.evaluate.cells import Cell, Grid
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.claims import ALIKE, HELD, REVERSED, UNKNOWN, UNLEARNED, UNTOLD, Findings, findings_of, summary
+from uatlite.lab.paper.claims import Findings, OwnResult, findings_of, summary
 from uatlite.lab.paper.figures import figures_of
-from uatlite.lab.paper.formats import as_csv, as_json, interval, latex, lead, markdown, own_sentence, paper_text, signed
 from uatlite.lab.paper.models import FineTunedModels
 from uatlite.lab.paper.reproduction import Reproduction, ReproductionProgress, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
-from uatlite.lab.report.build import style_sheet, template
 from uatlite.lab.report.figures import RenderedFigure
-from uatlite.lab.report.tables import number
+from uatlite.lab.report.page import Drawn, Page, Part, Plain, Section, Together, blocks
+from uatlite.lab.report.tables import (
+    Column,
+    Entry,
+    Record,
+    Row,
+    Table,
+    finite,
+    interval,
+    latex,
+    number,
+    records_csv,
+    signed,
+)
 from uatlite.text.write import make_directory, write_text
 
-FORMATS = {"md": markdown, "tex": latex, "csv": as_csv, "json": as_json}
-OUTCOME_CLASSES = {HELD: "right", REVERSED: "wrong", **dict.fromkeys((*UNTOLD, ALIKE, UNLEARNED, UNKNOWN), "")}
-"""outcome -> the CSS class that colours it"""
+TITLE = "The paper, table by table"
 
-Drawn = tuple[Reproduction, Sequence[RenderedFigure]]
-"""a table and its figures"""
+
+@dataclass(frozen=True)
+class Written:
+    """A table and its figures."""
+
+    table: Reproduction
+    figures: Sequence[RenderedFigure]
 
 
 @dataclass(frozen=True)
@@ -47,47 +66,251 @@ def write_reproduction(
 ) -> PaperReport:
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
     runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
-    done: list[Drawn] = []
-    for reproduction in reproduce(names, runs, progress, remote):
-        figures = figures_of(reproduction, runs)
-        write_table(reproduction, figures, directory)
-        done.append((reproduction, figures))
-    return PaperReport(tuple(one for one, _ in done), write_report(done, settings, directory))
-
-
-def write_table(reproduction: Reproduction, figures: Sequence[RenderedFigure], directory: Path) -> None:
-    """Write a table in each format, and its figures."""
-    make_directory(directory / "tables")
-    for ending, text_of in FORMATS.items():
-        write_text(directory / "tables" / f"{reproduction.declaration.name}.{ending}", text_of(reproduction))
-    make_directory(directory / "figures")
-    for figure in figures:
-        figure.write(directory / "figures")
-
-
-def write_report(done: Sequence[Drawn], settings: ReproductionSettings, directory: Path) -> Path:
-    """Write every table on one page, as HTML and as Markdown; returns the path of the HTML."""
-    findings = findings_of([reproduction for reproduction, _ in done])
+    done: list[Written] = []
+    for table in reproduce(names, runs, progress, remote):
+        for name in ("tables", "figures"):
+            make_directory(directory / name)
+        done.append(Written(table, figures_of(table, runs)))
+        for ending, text_of in FORMATS.items():
+            write_text(directory / "tables" / f"{table.declaration.name}.{ending}", text_of(table))
+        for figure in done[-1].figures:
+            figure.write(directory / "figures")
+    tables = tuple(written.table for written in done)
+    findings = findings_of(tables)
     trained = settings.describe({model.task for model in findings.models})
-    head = ["# The paper, table by table", "", lead(findings), *trained, ""]
-    write_text(directory / "report.md", "\n".join([*head, *(markdown(reproduction) for reproduction, _ in done)]))
-    write_text(directory / "report.html", to_html(done, trained, findings))
-    return directory / "report.html"
-
-
-def to_html(done: Sequence[Drawn], settings: Sequence[str], findings: Findings) -> str:
-    """The page; the template engine escapes every text."""
-    page = template("reproduction.html.j2").render(
-        done=done,
-        settings=settings,
-        findings=findings,
-        own_sentence=own_sentence,
-        of_table=summary,
-        outcome_classes=OUTCOME_CLASSES,
-        css=style_sheet(),
-        number=number,
-        interval=interval,
-        paper_text=paper_text,
-        signed=signed,
+    lead = findings_section(findings)
+    texts = [f"# {TITLE}", lead.markdown(), "\n".join(trained), *(as_markdown(table).rstrip("\n") for table in tables)]
+    write_text(directory / "report.md", "\n\n".join(texts) + "\n")
+    page = Page(
+        title=TITLE,
+        kicker="UAT-Lite, reproduced",
+        lead=tuple(Plain(sentence, "note") for sentence in trained),
+        sections=(lead, _overview(tables), *map(_section, done)),
     )
-    return str(page)
+    return PaperReport(tables, page.write(directory / "report.html"))
+
+
+# ── tables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table_of(grid: Grid) -> Table:
+    """A panel: its numbers with intervals over rows and seeds, and the paper's beside them."""
+    panel = grid.panel
+    return Table(
+        title=panel.title,
+        columns=tuple(Column(column.heading, note="ours" if column.ours else "") for column in panel.columns),
+        rows=tuple(
+            Row(
+                row.heading,
+                tuple(_entry(grid.cells[row.key, column.key]) for column in panel.columns),
+                note="ours" if row.ours else "",
+            )
+            for row in panel.rows
+        ),
+        beside=panel.beside,
+    )
+
+
+def _entry(cell: Cell) -> Entry:
+    measurement, reach, decimals = cell.measurement, cell.interval, cell.decimals
+    beside = "" if cell.paper is None else _printed(cell.paper, decimals)
+    if measurement is None or math.isnan(measurement.mean):
+        return Entry(beside=beside)
+    return Entry(
+        text=number(measurement.mean, decimals),
+        spread="" if measurement.deviation is None else number(measurement.deviation, decimals),
+        interval="" if reach is None or math.isnan(reach.low) else interval(reach.low, reach.high, decimals),
+        beside=beside,
+        difference=signed(cell.difference, decimals),
+    )
+
+
+def _printed(value: float, decimals: int) -> str:
+    """The paper's number with the digits that it has there, usually three or four decimals."""
+    return f"{value:.0f}" if decimals == 0 else f"{value:.4f}".rstrip("0").replace("-", "−").rstrip(".")
+
+
+def _told(table: Reproduction) -> Iterator[str]:
+    """What became of the claims, and the notes."""
+    for says, verdicts in groupby(table.answered, key=lambda verdict: verdict.says):
+        group = list(verdicts)
+        yield f"{'We ask' if group[0].ours else 'The paper'}: {says}"
+        yield _bullets(verdict.sentence for verdict in group)
+    if counts := summary(table.verdicts):
+        yield counts
+    if notes := [*(f"missing: {reason}" for reason in table.reasons), *table.notes]:
+        yield _bullets(notes)
+
+
+def _bullets(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
+
+
+def _heading(table: Reproduction) -> str:
+    return f"{table.declaration.name}: {table.declaration.title}"
+
+
+def as_markdown(table: Reproduction) -> str:
+    """A section with the tables, the verdicts and the notes."""
+    section = Section(_heading(table), (f"{table.declaration.where}.", *map(table_of, table.shown)))
+    return "\n\n".join([f"{section.markdown()}\n", *blocks(tuple(_told(table)))]) + "\n"
+
+
+def as_latex(table: Reproduction) -> str:
+    """A booktabs table for each panel."""
+    return latex(map(table_of, table.shown), table.declaration.title)
+
+
+def records(table: Reproduction) -> Iterator[Record]:
+    """One flat record for each cell; undefined numbers are None."""
+    for grid in table.grids:
+        for row in grid.panel.rows:
+            for column in grid.panel.columns:
+                cell = grid.cells[row.key, column.key]
+                measurement, reach = cell.measurement, cell.interval
+                record: Record = {
+                    "table": table.declaration.name,
+                    "panel": grid.panel.key,
+                    "row": row.key,
+                    "column": column.key,
+                    "mean": measurement and measurement.mean,
+                    "deviation": measurement and measurement.deviation,
+                    "low": reach and reach.low,
+                    "high": reach and reach.high,
+                    "seeds": 0 if measurement is None else len(measurement.values),
+                    "rows": 0 if measurement is None else measurement.rows,
+                    "paper": cell.paper,
+                    "difference": cell.difference,
+                    "reason": cell.reason,
+                }
+                yield finite(record)
+
+
+def as_json(table: Reproduction) -> str:
+    """Cells, verdicts and notes; undefined numbers are null."""
+    verdicts: list[Record] = [
+        {
+            "says": verdict.says,
+            "compared": verdict.compared,
+            "outcome": verdict.outcome,
+            "difference": verdict.here and verdict.here.point,
+            "low": verdict.here and verdict.here.low,
+            "high": verdict.here and verdict.here.high,
+            "paper": verdict.paper,
+            "paper_agrees": verdict.paper_agrees,
+            "claimed_by_the_paper": not verdict.ours,
+            "rows": verdict.rows,
+            "unlearned": list(verdict.unlearned),
+        }
+        for verdict in table.verdicts
+    ]
+    values = {
+        "name": table.declaration.name,
+        "title": table.declaration.title,
+        "where": table.declaration.where,
+        "cells": list(records(table)),
+        "verdicts": list(map(finite, verdicts)),
+        "missing": table.reasons,
+        "notes": list(table.notes),
+    }
+    return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[Reproduction], str]] = {
+    "md": as_markdown, "tex": as_latex, "csv": lambda table: records_csv(records(table)), "json": as_json,
+}  # fmt: skip
+"""ending of a file -> a table as its text"""
+
+
+# ── the page ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def findings_section(findings: Findings) -> Section:
+    """What stands at the head of the page."""
+    return Section("What was found", tuple(_findings(findings)))
+
+
+def _findings(findings: Findings) -> Iterator[Part]:
+    """What held, on which models, and what our own methods do on the same cells."""
+    yield findings.headline
+    yield Table(
+        title="",
+        caption="A task is learned where the plain model is five points above one answer for all",
+        corner="task",
+        columns=(
+            Column("backbone", number=False),
+            *map(Column, ("accuracy", "one answer for all", "rows", "seeds")),
+            Column("", number=False),
+        ),
+        rows=tuple(
+            Row(
+                model.task,
+                (
+                    Entry(Path(model.backbone).name),
+                    *map(Entry, (f"{model.accuracy:.3f}", f"{model.chance:.3f}", f"{model.rows:,}", f"{model.seeds}")),
+                    Entry("learned") if model.learned else Entry("not learned", tone="wrong"),
+                ),
+            )
+            for model in findings.models
+        ),
+    )
+    style: Literal["unfolded", "folded"] = "unfolded"
+    for heading, claims in findings.claims.items():
+        lines: list[str] = []
+        for claim in claims:
+            lines += [f"- **{claim.table}**: {claim.says}", *(f"  - {verdict.sentence}" for verdict in claim.verdicts)]
+        if lines:
+            yield Together(style, ("\n".join(lines),), f"{heading}: {findings.count(heading)}")
+            style = "folded"
+    if findings.ours:
+        yield "### Our own methods on the same cells"
+        yield Table(
+            title="",
+            caption="How often a method is better or worse beyond chance, in cells whose column has a better direction",
+            corner="method",
+            columns=(Column("against", number=False), *map(Column, ("better", "level", "worse"))),
+            rows=tuple(
+                Row(method, (Entry(rival), *(Entry(f"{count}") for count in counts.values())))
+                for method, rival, counts in findings.of_ours()
+            ),
+        )
+        if told := [_own_sentence(result) for result in findings.ours if result.outcome != "level"]:
+            yield _bullets(told)
+
+
+def _own_sentence(result: OwnResult) -> str:
+    """'shift: Analytic+ITS is better than UAT-Lite in OOD ECE ↓, −0.012 (−0.020 to −0.004)'."""
+    point, low, high = (signed(value, 4) for value in (result.apart.point, result.apart.low, result.apart.high))
+    stands = f"{result.method} is {result.outcome} than {result.rival} in {result.column}"
+    return f"{result.table}: {stands}, {point} ({low} to {high})"
+
+
+def _overview(tables: Sequence[Reproduction]) -> Section:
+    def entry(table: Reproduction) -> Entry:
+        if table.skipped:
+            return Entry("skipped", tone="wrong")
+        return Entry(summary(table.verdicts), notes=("Some cells are missing.",) if table.reasons else ())
+
+    claims = Table(
+        title="",
+        caption="A comparison held where its direction is the paper's and its interval excludes 0",
+        corner="table",
+        columns=(Column("What", number=False), Column("Claims", number=False)),
+        rows=tuple(
+            Row(table.declaration.name, (Entry(table.declaration.title), entry(table)), link=table.declaration.name)
+            for table in tables
+        ),
+    )
+    cells = (
+        "In each cell: the mean over seeds (± their standard deviation), the interval over rows and seeds, then the "
+        "paper's number and the difference from it."
+    )
+    return Section("Table by table", (claims, Plain(cells, "note")))
+
+
+def _section(written: Written) -> Section:
+    table = written.table
+    tables = [] if table.skipped else map(table_of, table.shown)
+    figures = [Drawn(figure, figure.alt) for figure in written.figures]
+    parts: tuple[Part, ...] = (Plain(table.declaration.where, "note"), *tables, *figures, *_told(table))
+    return Section(_heading(table), parts, name=table.declaration.name)

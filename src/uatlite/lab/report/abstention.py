@@ -1,4 +1,4 @@
-"""Abstention in a report: what a classifier calibrated on the calibration rows would do, and the findings in sentences.
+"""Abstention in a report: what a classifier would do that was calibrated on the calibration rows.
 
 The rule is that of `UncertaintyClassifier.calibrate`. All calibration rows in scope decide it, by the margin of the
 logits, which no label has fitted. A baseline calibrator may change a prediction and needs rows of its own: a third
@@ -11,10 +11,8 @@ import numpy as np
 
 from uatlite.errors import check_choice
 from uatlite.lab.evaluate.outcomes import Outcome, class_indices, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.verdict import headline
 from uatlite.predictive import margin
 from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
 from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
@@ -202,45 +200,3 @@ def _abstained(rows: _Seen, rule: Rule) -> tuple[AbstainedRow, ...]:
         for row in np.argsort(rows.margins, kind="stable")
         if not answers[row]
     )
-
-
-def findings(results: Results, abstention: Abstention | None) -> list[str]:
-    """At most three sentences: the verdict, calibration under shift, the effect of abstention.
-
-    Every number in them is read from the results.
-    """
-    verdict = "" if results.verdict is None else headline(results, results.verdict)
-    found = [verdict, _under_shift(results), _abstaining(abstention)]
-    return [sentence for sentence in found if sentence]
-
-
-def _under_shift(results: Results) -> str:
-    if len(results.sets) < 2 or "ece" not in results.metrics:
-        return ""
-    first, shifted = results.sets[0], results.sets[1]
-    steady = min(results.contenders, key=lambda name: shifted.scores[name]["ece"].mean)
-    before, after = first.scores[steady]["ece"].mean, shifted.scores[steady]["ece"]
-    sentence = (
-        f"Under shift, on {shifted.name}, {steady} has the lowest ECE, {after.mean:.3f} ({after.low:.3f} to "
-        f"{after.high:.3f}), after {before:.3f} in domain"
-    )
-    if "accuracy" in results.metrics:
-        old, new = (one.scores[steady]["accuracy"].mean for one in (first, shifted))
-        sentence += f"; its accuracy went from {old:.1%} to {new:.1%}"
-    return sentence + "."
-
-
-def _abstaining(abstention: Abstention | None) -> str:
-    if abstention is None:
-        return ""
-    rule, first = abstention.rule, abstention.sets[0]
-    if not rule.promised:
-        return f"With {abstention.contender} no threshold can promise an error of {rule.target:.0%}: {rule.reason}"
-    sentence = (
-        f"Told to keep errors at {rule.target:.0%} or less, {abstention.contender} answers {first.coverage:.0%} of "
-        f"{first.name} and errs on {first.risk:.1%} of its answers (answering all it would err on "
-        f"{first.risk_without:.1%})"
-    )
-    for shifted in abstention.sets[1:2]:
-        sentence += f"; on {shifted.name}, which the promise does not cover, on {shifted.risk:.1%}"
-    return sentence + "."

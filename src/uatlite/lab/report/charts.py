@@ -16,13 +16,11 @@ from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.evaluate.results import SetScores
-from uatlite.lab.report.answer_files import StoredAnswers
-from uatlite.lab.report.evaluation import Evaluation
+from uatlite.lab.report.evaluation import Evaluation, StoredAnswers
 from uatlite.lab.report.figures import (
     MUTED,
     RIGHT,
     WRONG,
-    Record,
     RenderedFigure,
     Stroke,
     figure_of,
@@ -30,7 +28,8 @@ from uatlite.lab.report.figures import (
     render,
     strokes,
 )
-from uatlite.lab.report.tables import heading
+from uatlite.lab.report.result_tables import heading
+from uatlite.lab.report.tables import Record
 from uatlite.metrics.calibration import BINS, by_confidence
 from uatlite.metrics.intervals import SCALES
 from uatlite.metrics.rows import Rows, Statistic, at_once

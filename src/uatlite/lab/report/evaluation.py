@@ -1,32 +1,42 @@
 """An evaluation read back from disk without a model: results, stored predictions, and the texts of a task.
 
-    DIR/results.json   written by `uatlite evaluate … -o DIR`
-        store/         the logits of every pass
+    DIR/results.json          written by `uatlite evaluate … -o DIR`
+        store/                the logits of every pass; of several answers a text instead
+        answers.safetensors   of the first seed: the confidence of every answer, and whether it is right
 
 The store has no texts. They are loaded again by task and split, and matched by id.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError
+from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
-from uatlite.lab.evaluate.plan import Contender, parse_contender
+from uatlite.lab.evaluate.plan import AnswerContender, Contender, parse_answer_contenders, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
-from uatlite.lab.report.result_files import read_results
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
+from uatlite.text.write import atomic_file
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Example, strings
 
 RESULTS, STORE = "results.json", "store"
 BASE = "base"
 """The method that runs the plain pass."""
+ANSWERS = "answers.safetensors"
+JOINT = " | "
+"""Between set, contender and array in the name of an array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +119,17 @@ def open_evaluation(path: str | Path) -> Evaluation:
     return Evaluation(read_results(home / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete})
 
 
+def read_results(path: str | Path) -> Results:
+    """The results of a `results.json`."""
+    path = Path(path)
+    try:
+        return Results.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror}); `uatlite evaluate … -o DIR` writes it.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is not a results file ({error!r}); run `uatlite evaluate` again.") from error
+
+
 def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
     """The examples of a stored run of a task by id; empty where the data are not found."""
     recipe = provenance.recipe
@@ -129,3 +150,53 @@ def name_of_row(example: Example) -> str | None:
     """What the user calls a row of their own file: its id, or its place; None for a row of a task."""
     shown = example.meta.get("shown")
     return None if shown is None else str(shown)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredAnswers:
+    """Results of several answers a text, and the answers of the first seed."""
+
+    results: Results
+    found: Mapping[tuple[str, str], AnswerOutcome]
+    """(set, contender) -> its answers"""
+
+    @property
+    def contenders(self) -> tuple[AnswerContender, ...]:
+        return tuple(parse_answer_contenders(name)[0] for name in self.results.contenders)
+
+    def outcomes(self, set_name: str) -> dict[str, AnswerOutcome]:
+        """The answers of every contender on a scored set."""
+        return {name: self.found[set_name, name] for name in self.results.contenders}
+
+
+def write_answers(outcomes: Mapping[str, Mapping[str, AnswerOutcome]], directory: Path) -> Path:
+    """Write the answers by set and contender."""
+    arrays = {
+        JOINT.join((set_name, contender, name)): np.ascontiguousarray(getattr(outcome, name))
+        for set_name, of_set in outcomes.items()
+        for contender, outcome in of_set.items()
+        for name in ("confidence", "right", "text")
+    }
+    with atomic_file(directory / ANSWERS) as file:
+        file.write(save(arrays))
+    return directory / ANSWERS
+
+
+def read_answers(directory: Path, results: Results) -> StoredAnswers:
+    """The answers that `write_answers` wrote beside results."""
+    try:
+        arrays = load_file(directory / ANSWERS)
+        found = {
+            (one.name, contender): AnswerOutcome(
+                confidence=arrays[JOINT.join((one.name, contender, "confidence"))],
+                right=arrays[JOINT.join((one.name, contender, "right"))],
+                text=arrays[JOINT.join((one.name, contender, "text"))],
+                texts=one.rows,
+                pairs=results.kind == "labels",
+            )
+            for one in results.sets
+            for contender in results.contenders
+        }
+    except (OSError, KeyError, SafetensorError) as error:
+        raise StoreError(f"{directory / ANSWERS} cannot be read ({error}); run `uatlite evaluate` again.") from error
+    return StoredAnswers(results, found)

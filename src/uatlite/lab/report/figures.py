@@ -5,10 +5,9 @@ page each colour becomes the CSS variable of its role, which the style sheet set
 """
 
 import base64
-import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -19,6 +18,7 @@ import numpy as np
 
 from uatlite.errors import MissingDependency
 from uatlite.lab.evaluate.plan import AnswerContender, Contender
+from uatlite.lab.report.tables import Record, records_csv
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Dash = str | tuple[int, tuple[float, ...]]
 Draw = Callable[[], "Figure"]
-Record = dict[str, object]
 
 DPI = 160
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -197,13 +196,3 @@ def inline_svg(svg: str, name: str, title: str, alt: str) -> str:
     assert view is not None
     opening = f'<svg class="figure" role="img" aria-labelledby="{name}-title {name}-alt" {view.group()}>'
     return f'{opening}<title id="{name}-title">{escape(title)}</title><desc id="{name}-alt">{escape(alt)}</desc>{rest}'
-
-
-def records_csv(records: Iterable[Mapping[str, object]]) -> str:
-    """Flat records with the same fields as CSV; None and NaN are empty."""
-    rows = list(records)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
-    return text.getvalue()

@@ -1,20 +1,33 @@
-"""Results as tables of text, which a terminal, a Markdown file and a page show alike."""
+"""Tables as values for a reader, and the same table as Markdown, as LaTeX and on a terminal; a page draws it too.
 
+What a program reads are flat records, written as CSV: they have seeds, rows and reasons that no table shows.
+"""
+
+import csv
+import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.metrics.intervals import SCALES
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
 
 MISSING = "–"
+Record = dict[str, object]
+Tone = Literal["", "best", "strong", "right", "wrong"]
 
 
 def number(value: float | None, decimals: int) -> str:
     """'−0.012' with a minus sign; a dash for None, NaN and infinity."""
     return MISSING if value is None or not math.isfinite(value) else f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def signed(value: float | None, decimals: int) -> str:
+    """'+0.012' or '−0.012'."""
+    text = number(value, decimals)
+    return text if text.startswith("−") or text == MISSING else f"+{text}"
 
 
 def interval(low: float, high: float, decimals: int) -> str:
@@ -23,123 +36,183 @@ def interval(low: float, high: float, decimals: int) -> str:
     return f"{number(low, decimals)}{between}{number(high, decimals)}" if math.isfinite(low) else MISSING
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A score as text: '0.883', '0.001' over seeds or nothing, '0.852–0.912'."""
+def shares(low: float, high: float) -> str:
+    """'10.1% to 14.5%'."""
+    return f"{low:.1%} to {high:.1%}"
 
-    mean: str
-    deviation: str
-    interval: str
-    best: bool
+
+def listed(names: Sequence[str]) -> str:
+    """'a', 'a and b', 'a, b and c'; a dash for none."""
+    if not names:
+        return MISSING
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a cell."""
+
+    text: str = MISSING
+    spread: str = ""
+    """the standard deviation over seeds"""
+    interval: str = ""
+    beside: str = ""
+    """the number that ours is compared with, as the paper's"""
+    difference: str = ""
+    """ours less the one beside it"""
+    notes: tuple[str, ...] = ()
+    """more, in small print"""
+    tone: Tone = ""
+    bar: float | None = None
+    """a share that a page draws as a bar"""
+
+    @property
+    def in_line(self) -> str:
+        """'0.123 ± 0.004 (0.101–0.145)'."""
+        return f"{self.text}{self.spread and f' ± {self.spread}'}{self.interval and f' ({self.interval})'}"
+
+    def below(self, whose: str | None) -> tuple[str, ...]:
+        """The lines of small print: the interval, the number beside ours, the notes."""
+        beside = ", ".join(text for text in (f"{whose} {self.beside}", self.difference) if text != MISSING)
+        return tuple(filter(None, (self.interval, beside if self.beside else "", *self.notes)))
+
+
+@dataclass(frozen=True)
+class Column:
+    """The heading of a column; the entries are numbers, or else text."""
+
+    heading: str
+    number: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table; a page shows the note below its heading, which may link to a section."""
+
+    heading: str
+    entries: tuple[Entry, ...]
+    note: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Contenders down, metrics across."""
+    """Rows and columns of entries."""
 
+    kind: ClassVar = "table"
     title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, str, tuple[Cell, ...]], ...]
-    """contender, a note on it, its cells"""
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
-    mark: str = "*"
-    """follows the best cells"""
+    corner: str = ""
+    """stands above the headings of the rows"""
+    caption: str = ""
+    """what a page says of a table without a title"""
+    mark: str = ""
+    """follows the best entries, where there is no bold print"""
+    beside: str | None = None
+    """whose numbers are compared with ours; each row has a line for them then"""
+
+    def lines(self, show: Callable[[Entry], str] = lambda entry: entry.in_line) -> Iterator[list[str]]:
+        """The rows as text; of a table with numbers beside ours, also what each line is of."""
+        for row in self.rows:
+            if self.beside is None:
+                yield [row.heading, *map(show, row.entries)]
+                continue
+            yield [row.heading, "here", *map(show, row.entries)]
+            if any(entry.beside for entry in row.entries):
+                yield ["", self.beside, *(entry.beside or MISSING for entry in row.entries)]
+                yield ["", "difference", *(entry.difference or MISSING for entry in row.entries)]
+
+    @property
+    def first_columns(self) -> list[str]:
+        """The headings of the columns that say what a line is."""
+        return [self.corner] if self.beside is None else [self.corner, ""]
 
 
-def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Table]:
-    """The tables of an evaluation, set by set."""
-    return [table for one in results.sets for table in set_tables(results, one, metrics)] + scope_tables(results)
+def markdown(table: Table) -> Iterator[str]:
+    """The title, the table and the notes, each a block of Markdown."""
+    if table.title:
+        yield f"**{table.title}**"
+    headings = [*table.first_columns, *(column.heading for column in table.columns)]
+    dashes = ["---"] * len(table.first_columns) + ["---:" if column.number else "---" for column in table.columns]
+    lines = ["|" + "|".join(f" {text} " if text else " " for text in headings) + "|", f"|{'|'.join(dashes)}|"]
+    yield "\n".join([*lines, *(f"| {' | '.join(line)} |" for line in table.lines(_bold_if_best))])
+    if table.notes:
+        yield "\n".join(f"- {note}" for note in table.notes)
 
 
-def set_tables(results: Results, one: SetScores, metrics: Sequence[str] | None = None) -> list[Table]:
-    """The tables of one set: its scores, its shift, its detection of out-of-scope rows.
-
-    `metrics` selects columns of the first one; names that were not scored are ignored.
-    """
-    wanted = [name for name in metrics or results.metrics if name in results.metrics] or list(results.metrics)
-    tables = [_table(results, f"{one.name} · {one.rows:,} rows", one.scores, wanted, _notes(one))]
-    if one.shift:
-        title = f"{results.sets[0].name} → {one.name}: calibration under shift"
-        tables.append(_table(results, title, one.shift))
-    if one.detection:
-        tables.append(_table(results, f"{one.name}: detecting rows out of scope", one.detection))
-    return tables
+def _bold_if_best(entry: Entry) -> str:
+    return entry.in_line.replace(entry.text, f"**{entry.text}**", 1) if entry.tone == "best" else entry.in_line
 
 
-def scope_tables(results: Results) -> list[Table]:
-    """The tables of texts out of scope: how they are found, then abstention without them and with them."""
-    one = results.out_of_scope
-    if one is None:
-        return []
-    first, notes = results.sets[0].name, (f"texts out of scope: {one.source}", one.note)
-    return [
-        _table(results, f"{first}: finding {one.rows:,} texts out of scope", one.detection, notes=notes),
-        _table(results, f"{first}: AURC of the {one.in_scope_rows:,} rows in scope", one.in_scope),
-        _table(results, "AURC of both together, every answer to a text out of scope an error", one.mixture),
-    ]
+LATEX = str.maketrans(
+    {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$", "−": r"$-$", "–": "--", "↓": r"$\downarrow$",
+     "↑": r"$\uparrow$", "Δ": r"$\Delta$", "λ": r"$\lambda$", "τ": r"$\tau$", "ρ": r"$\rho$", "×": r"$\times$",
+     "‖": r"$\|$", "→": r"$\rightarrow$", "≥": r"$\geq$", "~": r"\textasciitilde{}", "<": "$<$", ">": "$>$"}
+)  # fmt: skip
 
 
-def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
-    """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
-    how = results.resampling
-    seeds = max(int(about["seeds"]) for about in results.methods.values())
-    drawn = "rows" if results.kind == "one" else "texts, with all of their answers"
-    parts = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the {drawn}."]
-    if seeds > 1:
-        parts.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
-    shown = results.metrics if metrics is None else metrics
-    every = [of.get(name) for one in results.sets for of in one.scores.values() for name in shown]
-    if results.out_of_scope is not None:
-        mixed = results.out_of_scope
-        tables = (mixed.detection, mixed.in_scope, mixed.mixture)
-        every += [score for table in tables for of in table.values() for score in of.values()]
-    if any(score is not None and score.best for score in every):
-        parts.append(f"{mark} beats every other method of its column: each paired interval of a difference excludes 0.")
-    return " ".join(parts)
+def latex(tables: Iterable[Table], title: str = "") -> str:
+    """A booktabs table each; `title` is that of all together."""
+    parts: list[str] = []
+    for table in tables:
+        caption = f"{title}. {table.title}".strip(". ") + "."
+        aligned = "l" * len(table.first_columns) + "".join("r" if column.number else "l" for column in table.columns)
+        headings = [*table.first_columns, *(column.heading for column in table.columns)]
+        parts += [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{aligned}}}", r"\toprule"]
+        parts += [_latex_line(headings), r"\midrule", *map(_latex_line, table.lines()), r"\bottomrule"]
+        parts += [r"\end{tabular}", rf"\caption{{{caption.translate(LATEX)}}}", r"\end{table}", ""]
+    return "\n".join(parts)
 
 
-def _table(
-    results: Results,
-    title: str,
-    scores: Mapping[str, Mapping[str, Score]],
-    metrics: Sequence[str] | None = None,
-    notes: tuple[str, ...] = (),
-) -> Table:
-    metrics = list(metrics or next(iter(scores.values())))
-    others = [name for name in scores if name not in results.contenders]  # the scope, read off a plain pass
-    rows = tuple(
-        (
-            name,
-            passes(results.methods.get(name, {"cost": 1})),
-            tuple(cell(scores[name][metric], metric) for metric in metrics),
-        )
-        for name in (*results.contenders, *others)
-    )
-    return Table(title, tuple(heading(metric) for metric in metrics), rows, notes)
+def _latex_line(cells: Sequence[str]) -> str:
+    return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
 
 
-def passes(method: Mapping[str, Any]) -> str:
-    """'1 pass', '2.8 passes': what a text costs a method of the results."""
-    return f"{method['cost']:.3g} pass{'' if method['cost'] == 1 else 'es'}"
+def records_csv(records: Iterable[Record]) -> str:
+    """Flat records with the same fields as CSV; None and NaN are empty."""
+    rows = list(records)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+    return text.getvalue()
 
 
-def heading(metric: str) -> str:
-    """A metric's name with an arrow towards better."""
-    scale = SCALES[metric]
-    return scale.heading + {"higher": " ↑", "lower": " ↓", None: ""}[scale.better]
+def finite(record: Record) -> dict[str, Any]:
+    """The record with None in place of NaN and infinity, as JSON has neither."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }
 
 
-def cell(score: Score, metric: str) -> Cell:
-    """A score as text, with the decimals of its metric."""
-    decimals = SCALES[metric].decimals
-    deviation = "" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation, decimals)
-    return Cell(number(score.mean, decimals), deviation, interval(score.low, score.high, decimals), score.best)
+STYLES: dict[Tone, str] = {"best": "bold green", "strong": "bold", "right": "green", "wrong": "red", "": ""}
+"""tone -> how a terminal shows it"""
 
 
-def _notes(one: SetScores) -> tuple[str, ...]:
-    notes = [f"rows: {one.source}; {one.alignment}"]
-    if one.left_out:
-        notes.append(f"{one.left_out:,} rows have no label that the model knows and are not scored above")
-    if one.truncated_texts:
-        notes.append(f"{one.truncated_texts:,} texts were cut to fit the model, {one.truncated_tokens:,} tokens in all")
-    return tuple(notes)
+def terminal(table: Table) -> RichTable:
+    """A table for a terminal, without its title; of numbers the intervals stand below."""
+    two_lines = any(entry.interval for row in table.rows for entry in row.entries)
+    drawn = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=0 if two_lines else (0, 1), pad_edge=False)
+    drawn.add_column(table.corner, min_width=12 if two_lines else None, overflow="fold")
+    for column in table.columns:
+        if column.number:
+            drawn.add_column(column.heading, justify="right", no_wrap=True)
+        else:
+            drawn.add_column(column.heading, overflow="fold")
+    for row in table.rows:
+        label = Text(row.heading)
+        if row.note and two_lines:
+            label.append(f"\n{row.note}", style="dim")
+        drawn.add_row(label, *(_on_terminal(entry, table.mark, two_lines) for entry in row.entries))
+    return drawn
+
+
+def _on_terminal(entry: Entry, mark: str, two_lines: bool) -> Text:
+    spread = f" ±{entry.spread.removeprefix('0')}" if entry.spread else ""
+    marked = mark if entry.tone == "best" else " " * len(mark)
+    text = Text(f"{entry.text}{spread}{marked}", style=STYLES[entry.tone])
+    return text.append(f"\n{entry.interval} ", style="not bold default dim") if two_lines else text

@@ -1,9 +1,4 @@
-"""The page of a watch, for a person on call: what changed, since when, how bad, what to do, and texts to look at.
-
-    PAGE.html    one file that needs no other
-
-All values are computed before the page is rendered. The template engine escapes every text.
-"""
+"""The page of a watch, for a person on call: what changed, since when, how bad, what to do, and texts to look at."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,13 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uatlite import __version__
-from uatlite.lab.report.build import style_sheet, template
-from uatlite.lab.report.figures import MUTED, SERIES, WRONG, Record, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.page import Card, Drawn, Page, Part, Section, Tag, Together
+from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, shares
 from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, Timeline, spelt_hour
 from uatlite.scoring.watch import NumberedRow, Watch, changed_rows
 from uatlite.scoring.watch_state import PastAlarm, WatchState
-from uatlite.text.write import make_directory, write_text
 from uatlite.trust.shift import Usual
 
 if TYPE_CHECKING:
@@ -29,6 +23,8 @@ LABELS = 6
 DRAWN = 2
 """Labels whose share is drawn by the hour."""
 LABELLED = "predicted {}"
+STRANGE = 0.05
+"""Texts with a lower p-value of scope are marked."""
 TEXTS = 20
 AROUND = 5
 """Rows before and after the change that are listed."""
@@ -264,22 +260,104 @@ def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str] = ())
 
 def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR") -> Path:
     """Write the page of a watch and return its path."""
+    return watch_page(watch, state, source, classifier).write(page)
+
+
+def watch_page(watch: Watch, state: WatchState, source: str | None, classifier: str) -> Page:
+    """The page; without a `source` a service counts the rows."""
     summary = summarise_watch(watch, state, source)
-    html = template("watch.html.j2").render(
-        version=__version__,
-        summary=summary,
-        state=state,
-        title="No change was found" if state.alarm is None else f"Alarm: {state.alarm.what}",
-        steps=steps(classifier, source, watch.path, alarm=state.alarm is not None),
-        served=source is None,
-        figure=timeline_figure(watch, state, summary.drawn_labels) if state.timeline.hours else None,
-        past=[one for one in state.alarms if one.answer is not None],
-        spelt=spelt_hour,
-        css=style_sheet(),
+    alarm, past = state.alarm, [alarm for alarm in state.alarms if alarm.answer is not None]
+    about = [f"{state.rows:,} rows watched", f"a false alarm ever: at most {state.monitor.bound:.1%}"]
+    if state.rejected:
+        about.append(f"{state.rejected:,} rows could not be used")
+    sections = [
+        Section("In short", (_listed(summary.findings),)),
+        Section("What to do", (_numbered(steps(classifier, source, watch.path, alarm=alarm is not None)),)),
+    ]
+    if state.timeline.hours:
+        told = (
+            "Bands hold the share of one hour with 95 %. Grey dashes are the calibration rows; a red line marks the "
+            "hour of the change."
+        )
+        figure = timeline_figure(watch, state, summary.drawn_labels)
+        sections.append(Section("Hour by hour", (Drawn(figure, told, wide=True),)))
+    moved = (
+        _compared(summary.comparisons, "Answers, scope and confidence, with 95 % intervals", alarm is not None),
+        _compared(summary.labels, "Predicted labels, those that moved most first", alarm is not None),
     )
-    make_directory(page.parent)
-    write_text(page, html)
-    return page
+    sections.append(Section("How much it moved", moved))
+    if alarm is not None:
+        sections.append(Section("Texts to look at", tuple(_texts(summary, alarm, served=source is None))))
+    if past:
+        sections.append(Section("Earlier alarms", (_listed([_past(alarm) for alarm in past]),)))
+    title = "No change was found" if alarm is None else f"Alarm: {alarm.what}"
+    return Page(
+        title=title,
+        tab=f"{title} · UAT-Lite watch",
+        kicker="UAT-Lite watch",
+        about=tuple(about),
+        sections=tuple(sections),
+        alarm=alarm is not None,
+    )
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> Table:
+    rows = tuple(Row(heading, (Entry(text),)) for heading, text in pairs)
+    return Table("", (Column("", number=False),), rows)
+
+
+def _numbered(steps: Sequence[tuple[str, str | None]]) -> str:
+    """A numbered list; commands are blocks of code within it."""
+    lines: list[str] = []
+    for i, (sentence, command) in enumerate(steps, 1):
+        lines.append(f"{i}. {sentence}")
+        if command is not None:
+            lines += ["", "   ```", *(f"   {line}" for line in command.splitlines()), "   ```", ""]
+    return "\n".join(lines)
+
+
+def _past(alarm: PastAlarm) -> tuple[str, str]:
+    return spelt_hour(alarm.since), f"{alarm.what} (row {alarm.change + 1:,}; acknowledged as {alarm.answer})"
+
+
+def _compared(comparisons: Sequence[Comparison], title: str, alarm: bool) -> Table:
+    def entry(share: Share | None) -> Entry:
+        return Entry(f"{share.value:.1%}", notes=(shares(share.low, share.high),)) if share and share.rows else Entry()
+
+    def entries(compared: Comparison) -> tuple[Entry, ...]:
+        usual = Entry() if compared.usual is None else Entry(f"{compared.usual:.1%}")
+        return (usual, entry(compared.before), *([entry(compared.since)] if alarm else []))
+
+    headings = ("At calibration", *(("Before", "Since the change") if alarm else ("So far",)))
+    rows = tuple(Row(compared.name, entries(compared)) for compared in comparisons)
+    return Table(title, tuple(map(Column, headings)), rows, corner="Share")
+
+
+def _texts(summary: WatchSummary, alarm: PastAlarm, *, served: bool) -> Iterator[Part]:
+    if summary.texts:
+        keep = " To see texts here, score with `--keep-text`, and name its column here with `--text`."
+        yield (
+            f"The {len(summary.texts)} strangest rows since the change: the lowest p-values of scope, then the least "
+            f"sure.{keep if summary.texts[0].text is None else ''}"
+        )
+        yield Together("texts", tuple(map(_card, summary.texts)))
+    elif served:
+        yield "A service stores no texts, so none can be shown."
+    else:
+        yield "The files of these rows are gone, so their texts cannot be shown."
+    if summary.around:
+        yield "### Rows around the change"
+        yield f"The change is estimated to begin with row {alarm.change + 1:,}."
+        yield Together("texts", tuple(map(_card, summary.around)))
+
+
+def _card(row: ShownRow) -> Card:
+    tags = [Tag(f"row {row.number:,}"), Tag("says", row.label), Tag(f"{row.confidence:.1%} sure")]
+    if row.scope is not None:
+        tags.append(Tag(f"scope {row.scope:.3f}", tone="wrong" if row.scope < STRANGE else ""))
+    if row.abstain:
+        tags.append(Tag("not answered"))
+    return Card(row.place if row.text is None else row.text, tuple(tags))
 
 
 def steps(classifier: str, source: str | None, state: Path, *, alarm: bool) -> Sequence[tuple[str, str | None]]:

@@ -1,0 +1,275 @@
+"""Bars and maps: what each layer adds to a variance, attention between tokens, and the cells of a table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
+from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
+from uatlite.lab.report.tables import Record, number
+from uatlite.values import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COMPONENTS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
+"""component -> its name for a reader"""
+COLOURS = dict(zip(COMPONENTS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
+LOWER, HIGHER = SERIES[0], WRONG
+LABELLED = 48
+"""At most this many tokens are named on an axis; of a longer text, every second, third, … token is."""
+CELLS = 64
+"""A map of at most this many tokens has a path for each cell; a larger one is an image inside the SVG."""
+WIDTH, HEIGHT = 9.0, 4.1
+"""Inches of three maps side by side."""
+PANELS = 3
+"""Panels of bars side by side."""
+
+
+@dataclass(frozen=True)
+class LayerBars:
+    """A bar for each layer: its share of the variance, split by component."""
+
+    layers: tuple[ExplainedLayer, ...]
+
+    def parts(self, layer: ExplainedLayer) -> dict[str, float]:
+        """The share of each component of a layer; 0 where sampling made its contribution negative.
+
+        The layer's share is divided in proportion to its components, because those of 'isolated' need not sum to it.
+        """
+        positive = {name: max(value, 0.0) for name, value in layer.components.items()}
+        total = sum(positive.values()) or 1.0
+        return {name: max(layer.share, 0.0) * value / total for name, value in positive.items()}
+
+    @property
+    def longest(self) -> float:
+        """The largest share, but always above 0."""
+        return max(*(layer.share for layer in self.layers), 1e-9)
+
+    def records(self) -> Iterator[Record]:
+        for layer in self.layers:
+            errors = layer.component_errors or {}
+            values: dict[str, tuple[object, ...]] = {"all": (layer.contribution, layer.error, layer.share)}
+            values |= {name: (value, errors.get(name), None) for name, value in layer.components.items()}
+            for name, (value, error, share) in values.items():
+                yield {
+                    "layer": layer.name, "component": name, "contribution": value, "standard_error": error,
+                    "share": share,
+                }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """Mean attention with modulation, without it, and the difference: (query tokens, key tokens) each."""
+
+    tokens: tuple[str, ...]
+    which: str
+    """the layer and head, in words"""
+    modulated: Floats
+    plain: Floats
+    difference: Floats
+
+    @classmethod
+    def of(cls, explanation: Explanation, layer: int | None = None, head: int | None = None) -> "AttentionMaps | None":
+        """The maps of one layer and head, counted from 1, or the mean over all; of a question, of the chosen option."""
+        if explanation.token_attention is None:
+            return None
+        shift = explanation.token_attention.chosen(layer, head)
+        names = tuple(token.text for token in explanation.chosen_tokens)
+        maps = (values[0, 0].double().cpu().numpy() for values in (shift.modulated, shift.plain, shift.difference))
+        layers = "all layers" if layer is None else f"layer {layer}"
+        return cls(names, f"{layers}, {'mean over heads' if head is None else f'head {head}'}", *maps)
+
+    @property
+    def panels(self) -> dict[str, Floats]:
+        """The three maps by title, in drawing order."""
+        return {"with modulation": self.modulated, "without": self.plain, "difference": self.difference}
+
+    def records(self) -> Iterator[Record]:
+        for i, query in enumerate(self.tokens):
+            for j, key in enumerate(self.tokens):
+                values = {"modulated": self.modulated, "plain": self.plain, "difference": self.difference}
+                yield {"query": i, "query_token": query, "key": j, "key_token": key} | {
+                    name: float(weights[i, j]) for name, weights in values.items()
+                }
+
+
+def layers_figure(layers: tuple[ExplainedLayer, ...]) -> RenderedFigure:
+    """A bar for each layer, the first on top."""
+    bars = LayerBars(layers)
+    alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in layers) + "."
+    return render("layers", "Variance by layer", alt, bars, partial(_layers_alone, bars))
+
+
+def _layers_alone(bars: LayerBars) -> "Figure":
+    figure, axes = figure_of(4.6, 0.9 + 0.26 * len(bars.layers))
+    draw_layers(axes, bars)
+    return figure
+
+
+def draw_layers(axes: "Axes", bars: LayerBars) -> None:
+    """A bar for each layer, split by component, with its standard error."""
+    heights = np.arange(len(bars.layers))[::-1]
+    named: set[str] = set()
+    for height, layer in zip(heights, bars.layers, strict=True):
+        left = 0.0
+        for name, length in bars.parts(layer).items():
+            label = "_" if name in named else COMPONENTS[name]
+            axes.barh(height, length, 0.72, left=left, color=COLOURS[name], label=label)
+            named.add(name)
+            left += length
+        if layer.error is not None:
+            error = layer.error * layer.share / layer.contribution if layer.contribution else 0.0
+            axes.errorbar(layer.share, height, xerr=abs(error), color=INK, elinewidth=0.9, capsize=2)
+    axes.set_yticks(heights, [layer.name for layer in bars.layers])
+    axes.set_xlabel("Share of the variance of the margin")
+    axes.grid(axis="y", visible=False)
+    # Above the bars, where none can run into it.
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, handlelength=0.9, handleheight=0.9)
+    percent(axes, "x")
+
+
+def attention_figure(name: str, title: str, maps: AttentionMaps) -> RenderedFigure:
+    """With modulation, without, and the difference, side by side."""
+    row, column = divmod(int(abs(maps.difference).argmax()), len(maps.tokens))
+    alt = (
+        f"Three maps of attention between {len(maps.tokens)} tokens. The largest difference is "
+        f"{maps.difference[row, column]:+.4f}, from {maps.tokens[row]} to {maps.tokens[column]}."
+    )
+    return render(name, title, alt, maps, partial(_maps_alone, maps))
+
+
+def _maps_alone(maps: AttentionMaps) -> "Figure":
+    figure, axes = figure_of(WIDTH, HEIGHT, ncols=3)
+    draw_maps(axes, maps)
+    return figure
+
+
+def draw_maps(axes: Any, maps: AttentionMaps) -> None:
+    """Three maps; the colours of the last are symmetric around 0."""
+    step = -(-len(maps.tokens) // LABELLED)
+    ticks = np.arange(0, len(maps.tokens), step)
+    names = [literal(maps.tokens[tick]) for tick in ticks]
+    size = 7.5 if len(names) <= 24 else 5.0
+    for ax, (title, values) in zip(axes, maps.panels.items(), strict=True):
+        signed = title == "difference"
+        top = float(np.abs(values).max()) or 1.0
+        ax.pcolormesh(
+            values,
+            cmap=_colour_map(signed=signed),
+            vmin=-top if signed else 0.0,
+            vmax=top,
+            rasterized=len(values) > CELLS,
+        )
+        # No colour bar: it would be an image, which cannot follow the colours of a dark page.
+        ax.set_title(f"{title}, {f'±{top:.2g}' if signed else f'0 to {top:.2g}'}")
+        ax.set_aspect("equal")
+        ax.invert_yaxis()
+        ax.grid(visible=False)
+        ax.set_xticks(ticks + 0.5, names, rotation=90, fontsize=size)
+        ax.set_yticks(ticks + 0.5, [], fontsize=size)
+        ax.tick_params(length=0)
+    axes[0].set_yticks(ticks + 0.5, names, fontsize=size)
+    axes[0].set_ylabel("query token")
+    axes[1].set_xlabel(f"key token · {maps.which}")
+
+
+def _colour_map(*, signed: bool) -> Any:
+    """From transparent, so that the page shows through, to a full colour; to one of two for signed values."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    rising = [(0.0, to_rgba(LOWER, 0.0)), (1.0, to_rgba(LOWER, 1.0))]
+    lower, higher = ([to_rgba(colour, 1.0), to_rgba(colour, 0.0)] for colour in (LOWER, HIGHER))
+    diverging = list(zip((0.0, 0.5, 0.5, 1.0), [*lower, *higher[::-1]], strict=True))
+    return LinearSegmentedColormap.from_list("attention", diverging if signed else rising)
+
+
+def literal(text: str) -> str:
+    """A text with its dollar signs escaped, so that matplotlib does not typeset it as mathematics."""
+    return text.replace("$", r"\$")
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One panel for each column: a bar with its interval for each row, and the paper's number where it has one."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Floats
+    """(columns, rows, 4): mean, low, high, paper; NaN where there is none"""
+
+    def records(self) -> Iterator[Record]:
+        for column, values in zip(self.columns, self.values.tolist(), strict=True):
+            for row, (mean, low, high, paper) in zip(self.rows, values, strict=True):
+                yield {"column": column, "row": row, "mean": mean, "low": low, "high": high, "paper": paper}
+
+
+def bars_figure(name: str, title: str, bars: Bars) -> RenderedFigure:
+    """Bars from 0 with intervals; a diamond where the paper has a number."""
+    alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
+    return render(name, title, alt, bars, partial(_draw_bars, bars))
+
+
+def _draw_bars(bars: Bars) -> "Figure":
+    lines, across = -(-len(bars.columns) // PANELS), min(PANELS, len(bars.columns))
+    size = (3.2 * across, lines * (0.9 + 0.3 * len(bars.rows)))
+    figure, axes = figure_of(*size, nrows=lines, ncols=across, sharey=True)
+    heights = np.arange(len(bars.rows))[::-1]
+    colours = [SERIES[i % len(SERIES)] for i in range(len(bars.rows))]
+    panels = list(np.atleast_1d(axes).flat)
+    for panel, heading, values in zip(panels, bars.columns, bars.values, strict=False):
+        mean, low, high, paper = values.T
+        panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
+        shown = np.isfinite(low)
+        panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
+        panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
+        panel.set_title(heading)
+        panel.grid(axis="y", visible=False)
+        panel.set_yticks(heights, bars.rows)
+    for spare in panels[len(bars.columns) :]:
+        spare.set_visible(False)
+    return figure
+
+
+@dataclass(frozen=True)
+class ShadedCells:
+    """A grid of numbers, shaded within each row from its smallest to its largest."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: Floats
+    """(rows, columns)"""
+
+    @property
+    def shades(self) -> Floats:
+        """(rows, columns): 0 for the smallest of a row, 1 for the largest"""
+        low = np.where(np.isnan(self.values), np.inf, self.values).min(axis=1, keepdims=True)
+        high = np.where(np.isnan(self.values), -np.inf, self.values).max(axis=1, keepdims=True)
+        return np.asarray((self.values - low) / np.where(high > low, high - low, 1.0))
+
+    def records(self) -> Iterator[Record]:
+        for row, values in zip(self.rows, self.values.tolist(), strict=True):
+            for column, value in zip(self.columns, values, strict=True):
+                yield {"row": row, "column": column, "value": value}
+
+
+def cells_figure(name: str, title: str, cells: ShadedCells) -> RenderedFigure:
+    """Each number in its cell, darker the higher it is within its row."""
+    return render(name, title, "Numbers shaded within each row.", cells, partial(_draw_cells, cells))
+
+
+def _draw_cells(cells: ShadedCells) -> "Figure":
+    figure, axes = figure_of(1.6 + 1.2 * len(cells.columns), 0.7 + 0.34 * len(cells.rows))
+    # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
+    axes.pcolormesh(cells.shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
+    for (i, j), value in np.ndenumerate(cells.values):
+        axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
+    axes.set_xticks(np.arange(len(cells.columns)) + 0.5, cells.columns)
+    axes.set_yticks(np.arange(len(cells.rows)) + 0.5, cells.rows)
+    axes.invert_yaxis()
+    axes.grid(visible=False)
+    return figure
