@@ -9,20 +9,20 @@ texts/8 times as many draws as there are passes. `cost` compares with the Huggin
 inference mode) on the same batches of 32; the contenders take turns and the medians are shown.
 """
 
-import argparse
 import gzip
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
 
+from harness import head, line, parser_of, seconds
 from uatlite.attribution.layers import Attribution, attribute, propagate
 from uatlite.passes.config import UATConfig
 
@@ -75,11 +75,10 @@ def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pair
     # other seeds: Var(y) of the isolated run must not rest on the same passes
     total = attribute_all(model, batches, seed=10_000, estimator="total-variance", samples=pairs)
     shares = {found.estimator: found.shares.mean(dim=0) for found in (delta, isolated, total)}
-    print("\nMean shares by layer\n")
-    print("| estimator | " + " | ".join(delta.layers) + " |")
-    print("|---" * (len(delta.layers) + 1) + "|")
+    print("\nMean shares by layer")
+    head("estimator", *delta.layers, left=1 + len(delta.layers))
     for name, values in shares.items():
-        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values.tolist()) + " |")
+        line(name, *(f"{value:.3f}" for value in values.tolist()))
     variance = isolated.total
     summed = total.contributions.sum(dim=1)
     largest = (shares["delta"] - shares["isolated"]).abs().max()
@@ -94,9 +93,9 @@ def agreement(model: PreTrainedModel, batches: list[Encoded], samples: int, pair
         "sum of the isolated variances / Var(y)": ratio_of_sums(isolated.contributions.sum(dim=1), variance),
         "sum of the delta terms / Var(y)": ratio_of_sums(delta.total, variance),
     }
-    print("\n| what | value |\n|---|---|")
+    head("what", "value", left=2)
     for name, value in rows.items():
-        print(f"| {name} | {value} |")
+        line(name, value)
 
 
 def ratio_of_sums(above: Tensor, below: Tensor) -> str:
@@ -119,27 +118,18 @@ def cost(model: PreTrainedModel, batches: list[Encoded]) -> None:
         "delta": lambda: [attribute(model, batch, CONFIG) for batch in batches],
         "analytic": lambda: [propagate(model, batch, CONFIG) for batch in batches],
     }
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(ROUNDS + 1):  # the first round warms up
-        for name, run in contenders.items():
-            started = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - started)
-    print("| what | ms a text | / deterministic |\n|---|---|---|")
+    times = np.array([[seconds(run) for run in contenders.values()] for _ in range(ROUNDS + 1)])[1:]  # after a warm-up
+    head("what", "ms a text", "/ deterministic", left=3)
     texts = sum(len(batch["input_ids"]) for batch in batches)
-    for name, taken in times.items():
-        ratios = [mine / theirs for mine, theirs in zip(taken[1:], times["deterministic"][1:], strict=True)]
-        print(f"| {name} | {1000 * statistics.median(taken[1:]) / texts:.2f} | {statistics.median(ratios):.2f} |")
+    for name, taken in zip(contenders, times.T, strict=True):
+        line(name, f"{1000 * np.median(taken) / texts:.2f}", f"{np.median(taken / times[:, 0]):.2f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, texts=200, samples=1000, pairs=1000)
     parser.add_argument("part", choices=("agreement", "cost"))
     parser.add_argument("model")
     parser.add_argument("data", type=Path)
-    parser.add_argument("--texts", type=int, default=200)
-    parser.add_argument("--samples", type=int, default=1000, help="passes of each isolated layer")
-    parser.add_argument("--pairs", type=int, default=1000, help="pairs of passes of total-variance")
     chosen = parser.parse_args()
     model, batches = load(chosen.model, chosen.data, chosen.texts, BATCHES[chosen.part])
     print(f"{chosen.model}, {chosen.texts} texts of {chosen.data.name}, {torch.get_num_threads()} threads", flush=True)

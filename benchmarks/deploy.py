@@ -17,10 +17,11 @@ import argparse
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
@@ -29,9 +30,9 @@ import torch
 from transformers import AutoTokenizer
 
 from engine import SHAPES, model_of
+from harness import Run, change, head, line, parser_of, ratios, seconds
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.classifier.export import export
-from uatlite.lab.bench_timing import take_turns
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import intervals, metric_estimates
@@ -48,7 +49,6 @@ TORCH, FP32, INT8 = "PyTorch", "ONNX Runtime, fp32", "ONNX Runtime, int8"
 FIRST = (
     "import sys; from uatlite import UncertaintyClassifier as C; C.from_pretrained(sys.argv[1]).predict(['A film.'])"
 )
-Run = Callable[[], object]
 Classifiers = dict[str, UncertaintyClassifier]
 
 
@@ -94,11 +94,6 @@ def with_tokenizer(clf: UncertaintyClassifier, texts: list[str], tokens: int) ->
     return run
 
 
-def ratios(runs: dict[str, Run], baseline: Run, rounds: int) -> dict[str, float]:
-    timed = take_turns({"plain": baseline, **runs}, "plain", rounds)  # type: ignore[dict-item]
-    return {name: one.ratio for name, one in timed.items() if name != "plain"}
-
-
 def cost(options: argparse.Namespace) -> None:
     columns: dict[str, dict[str, float]] = {}
     for shape in options.shape or SHAPES:
@@ -107,9 +102,9 @@ def cost(options: argparse.Namespace) -> None:
             for size in options.size or SIZES:
                 columns[f"{shape}, {size.replace('x', '×')}"] = _column(whole, size, options.rounds)
                 print(f"<!-- {shape}, {size}: done -->", flush=True)
-    print(f"\n| time over a Hugging Face forward | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+    head("time over a Hugging Face forward", *columns)
     for name in next(iter(columns.values())):
-        print(f"| {name} | " + " | ".join(f"{column[name]:.2f}" for column in columns.values()) + " |")
+        line(name, *(f"{column[name]:.2f}" for column in columns.values()))
 
 
 def _column(whole: Classifiers, size: str, rounds: int) -> dict[str, float]:
@@ -149,29 +144,25 @@ def quality(options: argparse.Namespace) -> None:
 
 def compare(found: dict[str, np.ndarray], labels: np.ndarray) -> None:
     base = found[TORCH]
-    print(f"| {len(labels):,} test rows | accuracy | NLL | accuracy less PyTorch's | NLL less PyTorch's |")
-    print("|---|---:|---:|---:|---:|")
+    head(f"{len(labels):,} test rows", "accuracy", "NLL", "accuracy less PyTorch's", "NLL less PyTorch's")
     for name, probabilities in found.items():
         accuracy = (probabilities.argmax(axis=1) == labels).mean()
         nll = -np.log(probabilities[np.arange(len(labels)), labels]).mean()
         ours, theirs = (metric_estimates(Rows.of(p, labels), ["accuracy", "nll"]) for p in (probabilities, base))
         gaps = intervals(ours - theirs)
-        cells = [f"{gap.point:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]" for gap in gaps.values()]
-        print(f"| {name} | {accuracy:.4f} | {nll:.4f} | {' | '.join(cells) if name != TORCH else '| '} |")
+        cells = ["" if name == TORCH else change(gap.point, gap.low, gap.high) for gap in gaps.values()]
+        line(name, f"{accuracy:.4f}", f"{nll:.4f}", *cells)
 
 
 def installed(options: argparse.Namespace) -> None:
     packages = next(options.environment.glob("lib/python3*/site-packages"))
     size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
-    seconds = []
-    for _ in range(options.rounds):
-        begun = time.perf_counter()
-        command = [str(options.environment / "bin" / "python"), "-c", FIRST, str(options.export)]
-        subprocess.run(command, check=True, env={"PATH": os.environ["PATH"]})
-        seconds.append(time.perf_counter() - begun)
+    command = [str(options.environment / "bin" / "python"), "-c", FIRST, str(options.export)]
+    start = partial(subprocess.run, command, check=True, env={"PATH": os.environ["PATH"]})
+    taken = [seconds(start) for _ in range(options.rounds)]
     print(
         f"Installed: {size / 2**20:.0f} MiB, pip included. First answer of a new process: "
-        f"{np.median(seconds):.1f} s (from {min(seconds):.1f} to {max(seconds):.1f})."
+        f"{np.median(taken):.1f} s (from {min(taken):.1f} to {max(taken):.1f})."
     )
 
 
@@ -182,36 +173,43 @@ def service(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parts = parser.add_subparsers(required=True)
-    one = parts.add_parser("cost")
-    one.add_argument("--shape", action="append", choices=tuple(SHAPES))
-    one.add_argument("--size", action="append", help="texts x tokens, as in 32x128; may be repeated")
-    one.add_argument("--rounds", type=int, default=5)
-    one.set_defaults(run=cost)
-    one = parts.add_parser("quality")
-    one.add_argument("--model", required=True)
-    one.add_argument("--task", required=True)
-    one.add_argument("--data", type=Path)
-    one.add_argument("--test", default="test", help="the split to test on")
-    one.add_argument("--rows", type=int, help="calibration rows; all by default")
-    one.add_argument("--test-rows", type=int, help="all by default")
-    one.add_argument("--method", help="by default the default method")
-    one.set_defaults(run=quality)
-    one = parts.add_parser("installed")
-    one.add_argument("export", type=Path)
-    one.add_argument("--environment", type=Path, required=True)
-    one.add_argument("--rounds", type=int, default=5)
-    one.set_defaults(run=installed)
-    one = parts.add_parser("service")
-    one.add_argument("export", type=Path)
-    one.add_argument("--texts")
-    one.add_argument("--requests", type=int, default=2000)
-    one.add_argument("--clients", type=int, default=32)
-    one.set_defaults(run=service)
-    options = parser.parse_args()
+    options: dict[Callable[[argparse.Namespace], None], list[tuple[str, dict[str, Any]]]] = {
+        cost: [
+            ("--shape", {"action": "append", "choices": tuple(SHAPES)}),
+            ("--size", {"action": "append", "help": "texts x tokens, as in 32x128; may be repeated"}),
+            ("--rounds", {"type": int, "default": 5}),
+        ],
+        quality: [
+            ("--model", {"required": True}),
+            ("--task", {"required": True}),
+            ("--data", {"type": Path}),
+            ("--test", {"default": "test", "help": "the split to test on"}),
+            ("--rows", {"type": int, "help": "calibration rows; all by default"}),
+            ("--test-rows", {"type": int, "help": "all by default"}),
+            ("--method", {"help": "by default the default method"}),
+        ],
+        installed: [
+            ("export", {"type": Path}),
+            ("--environment", {"type": Path, "required": True}),
+            ("--rounds", {"type": int, "default": 5}),
+        ],
+        service: [
+            ("export", {"type": Path}),
+            ("--texts", {}),
+            ("--requests", {"type": int, "default": 2000}),
+            ("--clients", {"type": int, "default": 32}),
+        ],
+    }
+    for run, arguments in options.items():
+        part = parts.add_parser(run.__name__)
+        part.set_defaults(run=run)
+        for name, details in arguments:
+            part.add_argument(name, **details)
+    given = parser.parse_args()
     print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
-    options.run(options)
+    given.run(given)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,8 @@ has the medians. Shapes are those of MiniLM-L6 and BERT-base (random weights: ti
 precision part uses real weights and real sentences.
 """
 
-import argparse
 import importlib
 import importlib.util
-import statistics
-import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,9 +18,9 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
 
+from harness import Run, head, line, parser_of, quantiles, ratios
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.passes import forward
-from uatlite.passes.dropout import DropoutNoise
 
 SHAPES = {
     "MiniLM-L6": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
@@ -32,7 +29,6 @@ SHAPES = {
 PASSES = 10
 LOOPED = 2
 """Passes of the peers' loops that are timed, and scaled to PASSES: a loop costs the same for each pass."""
-Run = Callable[[], object]
 
 
 def model_of(shape: str, **changes: float) -> BertForSequenceClassification:
@@ -118,27 +114,6 @@ def deterministic(model: BertForSequenceClassification, batch: dict[str, torch.T
     return run
 
 
-def seconds(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def ratios(runs: dict[str, Run], base: Run, rounds: int) -> dict[str, float]:
-    """The median over rounds of each run's time over that of the base run, which is timed before and after it."""
-    for run in (base, *runs.values()):
-        run()
-    found: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(rounds):
-        before = seconds(base)
-        for name, run in runs.items():
-            own = seconds(run)
-            after = seconds(base)
-            found[name].append(own / ((before + after) / 2))
-            before = after
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
 def drops_attention(contender: Callable[..., Run]) -> bool:
     """Whether passes differ for a model whose only dropout is that of the attention probabilities."""
     model = model_of("MiniLM-L6", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5)
@@ -152,7 +127,7 @@ def drops_attention(contender: Callable[..., Run]) -> bool:
     return not torch.equal(first, second)
 
 
-def cost(rounds: int) -> None:
+def cost(rounds: int, directory: str | None) -> None:
     print(f"\n### Cost of M={PASSES} passes over one deterministic pass (Hugging Face, eval mode, SDPA, same batch)\n")
     settings = [(shape, *size) for shape in SHAPES for size in ((32, 128), (1, 32))]
     columns = []
@@ -163,11 +138,9 @@ def cost(rounds: int) -> None:
         found = ratios(runs, deterministic(model, batch), max(2, rounds // 5) if texts > 1 else 4 * rounds)
         columns.append({name: ratio * PASSES / passes[name] for name, ratio in found.items()})
         print(f"<!-- {shape}, {texts} × {tokens}: done -->", flush=True)
-    print("\n| contender | " + " | ".join(f"{s}, {b} × {t} tokens" for s, b, t in settings) + " | drops attention |")
-    print("|---|" + "---:|" * len(settings) + "---|")
+    head("contender", *(f"{s}, {b} × {t} tokens" for s, b, t in settings), "drops attention")
     for name, contender in CONTENDERS.items():
-        cells = " | ".join(f"{column[name]:.1f}" for column in columns)
-        print(f"| {name} | {cells} | {'yes' if drops_attention(contender) else '**no**'} |", flush=True)
+        line(name, *(f"{column[name]:.1f}" for column in columns), "yes" if drops_attention(contender) else "**no**")
 
 
 @contextmanager
@@ -180,10 +153,10 @@ def in_one_product():
         forward.CACHED = usual
 
 
-def length(rounds: int) -> None:
+def length(rounds: int, directory: str | None) -> None:
     """Longer texts: as they run, and with attention over all rows at once."""
-    print(f"\n### Cost of M={PASSES} passes by length, over one deterministic pass of the same batch\n")
-    print("| shape, texts × tokens | UAT-Lite | attention in one product |\n|---|---:|---:|")
+    print(f"\n### Cost of M={PASSES} passes by length, over one deterministic pass of the same batch")
+    head("shape, texts × tokens", "UAT-Lite", "attention in one product")
     for shape in SHAPES:
         for texts, tokens in ((32, 128), (8, 256), (4, 512)):
             model, batch = model_of(shape), batch_of(texts, tokens)
@@ -194,46 +167,7 @@ def length(rounds: int) -> None:
                     return run()
 
             found = ratios({"ours": run, "whole": whole}, deterministic(model, batch), max(2, rounds // 3))
-            print(f"| {shape}, {texts} × {tokens} | {found['ours']:.1f} | {found['whole']:.1f} |", flush=True)
-
-
-@contextmanager
-def timed_masks(spent: dict[str, float]):
-    """Add up the time spent in finding masks and in applying them (which contains finding)."""
-    originals = {"find": DropoutNoise._multiplier, "apply": DropoutNoise.perturb}
-
-    def timing(name: str):
-        def wrapper(*args):
-            start = time.perf_counter()
-            try:
-                return originals[name](*args)
-            finally:
-                spent[name] += time.perf_counter() - start
-
-        return wrapper
-
-    DropoutNoise._multiplier, DropoutNoise.perturb = timing("find"), timing("apply")
-    try:
-        yield
-    finally:
-        DropoutNoise._multiplier, DropoutNoise.perturb = originals["find"], originals["apply"]
-
-
-def masks(rounds: int) -> None:
-    print("\n### Share of the run time spent on masks once warm\n")
-    print("| shape, 32 × 128 tokens, M=10 | finding the masks | finding and multiplying |\n|---|---:|---:|")
-    for shape in SHAPES:
-        model, batch = model_of(shape), batch_of(32, 128)
-        run = ours(model, batch, PASSES)
-        run()
-        shares = []
-        for _ in range(max(2, rounds // 5)):
-            spent = {"find": 0.0, "apply": 0.0}
-            with timed_masks(spent):
-                whole = seconds(run)
-            shares.append((spent["find"] / whole, spent["apply"] / whole))
-        find, apply = np.median(shares, axis=0)
-        print(f"| {shape} | {find:.2%} | {apply:.1%} |", flush=True)
+            line(f"{shape}, {texts} × {tokens}", f"{found['ours']:.1f}", f"{found['whole']:.1f}")
 
 
 def precision(rounds: int, directory: str | None) -> None:
@@ -250,14 +184,13 @@ def precision(rounds: int, directory: str | None) -> None:
 
     independent = spread(UATConfig(samples=PASSES, estimate="closed-form"))
     print(f"\n### Stratified masks: error of the mean logits ({note}; {len(texts)} sentences, {len(seeds)} seeds)\n")
-    print("| stratified passes | squared error over that of 10 independent passes (95 % interval) | worth |")
-    print("|---:|---|---:|")
+    head("stratified passes", "squared error over that of 10 independent passes (95 % interval)", "worth", left=0)
     draws = np.random.default_rng(0).integers(len(texts), size=(2000, len(texts)))
     for passes in range(3, 9):
         stratified = spread(UATConfig(samples=passes, estimate="closed-form", masks="stratified"))
         ratio = stratified.sum() / independent.sum()
-        low, high = np.quantile(stratified[draws].sum(1) / independent[draws].sum(1), [0.025, 0.975])
-        print(f"| {passes} | {ratio:.2f} ({low:.2f}–{high:.2f}) | {PASSES / ratio:.1f} independent |", flush=True)
+        low, high = quantiles(stratified[draws].sum(1) / independent[draws].sum(1))
+        line(passes, f"{ratio:.2f} ({low:.2f}–{high:.2f})", f"{PASSES / ratio:.1f} independent")
 
 
 def real_model(directory: str | None):
@@ -279,21 +212,16 @@ def real_texts(count: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", nargs="?", choices=("all", "cost", "length", "masks", "precision"), default="all")
+    parts = {"cost": cost, "length": length, "precision": precision}
+    parser = parser_of(__doc__)
+    parser.add_argument("part", nargs="?", choices=("all", *parts), default="all")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--model", help="a fine-tuned checkpoint for the precision part")
-    arguments = parser.parse_args()
-    rounds = 4 if arguments.quick else 15
+    options = parser.parse_args()
     print(f"torch {torch.__version__.split('+')[0]}, {torch.get_num_threads()} threads")
-    if arguments.part in ("all", "cost"):
-        cost(rounds)
-    if arguments.part in ("all", "length"):
-        length(rounds)
-    if arguments.part in ("all", "masks"):
-        masks(rounds)
-    if arguments.part in ("all", "precision"):
-        precision(rounds, arguments.model)
+    for name, part in parts.items():
+        if options.part in ("all", name):
+            part(4 if options.quick else 15, options.model)
 
 
 if __name__ == "__main__":

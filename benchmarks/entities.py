@@ -13,8 +13,8 @@ the truth. The cost of the analytic method is in CPU time, on texts in which the
 time.
 """
 
-import argparse
 import time
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from harness import Columns, best_share, change, head, kept, line, numbers, parser_of_models, seconds, trained
 from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
@@ -51,7 +52,7 @@ SETTINGS = (Setting("WNUT-17", "wnut17", "wnut17"), Setting("BTC → PUD", "btc"
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class Said(Columns):
     """What one model says about the entities that it finds in some texts, (entities,) each unless stated."""
 
     usual: Floats
@@ -73,8 +74,8 @@ class Said:
         return float(2 * self.right.sum() / (len(self.right) + self.gold.sum()))
 
 
-def examples_of(task: str, split: str, data: Path | None, rows: int | None) -> list[Example]:
-    return list(load(task, split, data).examples[:rows])
+def examples_of(task: str, split: str, options: Namespace) -> list[Example]:
+    return list(load(task, split, options.data).examples[: options.rows])
 
 
 def said(tagger: UncertaintyTagger, examples: list[Example]) -> Said:
@@ -85,26 +86,30 @@ def said(tagger: UncertaintyTagger, examples: list[Example]) -> Said:
     return Said(
         usual=np.array([one.score for text in predictions.decoded for one in text.entities]),
         log_odds=predictions.answers.log_odds,
-        ours=predictions.confidence_of,
+        ours=predictions.sure,
         right=np.array([one in there for some, there in zip(found, gold, strict=True) for one in some], dtype=bool),
         text=predictions.answers.text,
         gold=np.array([len(there) for there in gold]),
     )
 
 
-def measure(setting: Setting, directory: Path, data: Path | None, cache: Path, rows: int | None) -> tuple[Said, Said]:
-    """What a model says about the texts that calibrate it and those that measure it, from the cache where it is there.
+def measure(setting: Setting, directory: Path, options: Namespace) -> tuple[Said, Said]:
+    """What a model says about the texts that calibrate it and those that measure it.
 
     `ours` of the texts that calibrate is fitted on them and not used.
     """
-    names = [f"entities-{directory.name}-{setting.measured}-{rows}-{part}.npz" for part in ("calibration", "test")]
-    if not all((cache / name).exists() for name in names):
-        tagger = UncertaintyTagger.from_pretrained(directory, calibrated=False, max_length=LENGTH)
-        calibration = examples_of(setting.trained, "calibration", data, rows)
-        tagger.calibrate(calibration)
-        for name, examples in zip(names, (calibration, examples_of(setting.measured, "test", data, rows)), strict=True):
-            np.savez(cache / name, **vars(said(tagger, examples)))
-    before, after = (Said(**np.load(cache / name)) for name in names)
+    tagger = UncertaintyTagger.from_pretrained(directory, calibrated=False, max_length=LENGTH)
+
+    def compute(task: str, split: str) -> Said:
+        if tagger.calibration_ is None:
+            tagger.calibrate(examples_of(setting.trained, "calibration", options))
+        return said(tagger, examples_of(task, split, options))
+
+    stem = f"entities-{directory.name}-{setting.measured}-{options.rows}"
+    before, after = (
+        kept(Said, options.cache / f"{stem}-{split}.npz", lambda task=task, split=split: compute(task, split))
+        for task, split in ((setting.trained, "calibration"), (setting.measured, "test"))
+    )
     return before, after
 
 
@@ -126,20 +131,16 @@ def over_seeds(seeds: list[Said], arm: str, less: str | None = None) -> dict[str
 
 
 def print_figures(found: dict[Setting, list[tuple[Said, Said]]]) -> None:
-    print(f"| | seeds | F1 | confidence | {' | '.join(f'{name} | less the usual' for name in METRICS.values())} |")
-    print("|---|--:|--:|---|" + "--:|--:|" * len(METRICS))
+    columns = [heading for name in METRICS.values() for heading in (name, "less the usual")]
+    head("", "seeds", "F1", "confidence", *columns)
     for setting, pairs in found.items():
         tests = [after for _, after in pairs]
-        f1 = np.mean([one.f1 for one in tests])
         for arm in (USUAL, WHOLE, OURS):
-            values, changes = over_seeds(tests, arm), over_seeds(tests, arm, USUAL)
-            cells = []
+            values, gaps, cells = over_seeds(tests, arm), over_seeds(tests, arm, USUAL), []
             for name in METRICS:
-                change = changes[name]
-                cells.append(f"{values[name].point:.4f}")
-                cells.append("" if arm == USUAL else f"{change.point:+.4f} [{change.low:+.4f}, {change.high:+.4f}]")
-            print(f"| {setting.name} | {len(tests)} | {f1:.3f} | {arm} | {' | '.join(cells)} |", flush=True)
-    print()
+                gap = gaps[name]
+                cells += [f"{values[name].point:.4f}", "" if arm == USUAL else change(gap.point, gap.low, gap.high)]
+            line(setting.name, len(tests), f"{np.mean([one.f1 for one in tests]):.3f}", arm, *cells)
 
 
 def joined(parts: list[Said]) -> tuple[TextScores, NDArray[np.bool_]]:
@@ -164,70 +165,60 @@ def promise(sample: TextScores, wrong: NDArray[np.bool_], target: float, seed: i
 
 
 def print_promises(found: dict[Setting, list[tuple[Said, Said]]], resamples: int) -> None:
-    print("| pool | texts | entities | wrong | promised | kept in | reported | best possible | nothing promised |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    columns = ["promised", "kept in", "reported", "best possible", "nothing promised"]
+    head("pool", "texts", "entities", "wrong", *columns)
     for setting, pairs in found.items():
         in_domain = setting.trained == setting.measured
         pools = [joined([before, after] if in_domain else [after]) for before, after in pairs]
         for target in TARGETS:
-            kept, shares, silent, best = [], [], [], []
+            trials, best = [], []
             for number, (pool, wrong) in enumerate(pools):
                 rng = np.random.default_rng(number)
-                risks = np.cumsum(wrong[np.argsort(-pool.scores, kind="stable")]) / np.arange(1, len(wrong) + 1)
-                best.append((np.flatnonzero(risks <= target).max(initial=-1) + 1) / len(wrong))
+                best.append(best_share(pool.scores, wrong, target))
                 for _ in range(resamples // len(pools)):
                     sample, bad = drawn_texts(pool, wrong, rng.integers(0, pool.texts, size=pool.texts))
-                    order = int(rng.integers(2**31))
-                    rule = promise(sample, bad, target, order)
-                    shown = pool.tally(rule.threshold, rule.most).sum()
-                    kept.append(pool.tally(rule.threshold, rule.most, wrong).sum() <= target * shown)
-                    shares.append(shown / len(wrong))
-                    silent.append(not rule.promised)
-            size = f"{pools[0][0].texts:,} | {np.mean([len(w) for _, w in pools]):,.0f}"
-            cells = f"{np.mean(kept):.1%} | {np.mean(shares):.1%} | {np.mean(best):.1%} | {np.mean(silent):.1%}"
+                    rule = promise(sample, bad, target, int(rng.integers(2**31)))
+                    shown = pool.shown(rule.threshold, rule.most)
+                    right = (shown & wrong).sum() <= target * shown.sum()
+                    trials.append((right, shown.mean(), not rule.promised))
+            size = f"{pools[0][0].texts:,}", f"{np.mean([len(w) for _, w in pools]):,.0f}"
             risk = np.mean([wrong.mean() for _, wrong in pools])
-            print(f"| {setting.name} | {size} | {risk:.1%} | ≤ {target:.0%} | {cells} |", flush=True)
-    print()
+            line(setting.name, *size, f"{risk:.1%}", f"≤ {target:.0%}", *promise_cells(trials, best))
 
 
-def print_cost(directory: Path, data: Path | None, rows: int | None) -> None:
+def promise_cells(trials: list[tuple[bool, float, bool]], best: list[float]) -> list[str]:
+    """How often the promise was kept, the share reported and the best one, and how often nothing was promised."""
+    right, share, silent = np.mean(trials, axis=0)
+    return [f"{value:.1%}" for value in (right, share, np.mean(best), silent)]
+
+
+def print_cost(directory: Path, options: Namespace) -> None:
     """CPU time of the analytic method over that of the plain pass, for texts with k entities."""
     torch.set_num_threads(1)
-    texts = [example.text for example in examples_of("wnut17", "test", data, rows)]
+    texts = [example.text for example in examples_of("wnut17", "test", options)]
     plain, analytic = (
         UncertaintyTagger.from_pretrained(directory, method, calibrated=False, max_length=LENGTH).predictor()
         for method in ("base", "analytic")
     )
     counts = np.array([len(some) for some in plain.predict(texts).entities])
-    print("| entities | texts | forwards | allowed, 1 + 1.2 k |")
-    print("|--:|--:|--:|--:|")
+    head("entities", "texts", "forwards", "allowed, 1 + 1.2 k", left=0)
     for k in range(1, 6):
-        some = [texts[place] for place in np.flatnonzero(counts == k)[:20]]
+        some = [texts[i] for i in np.flatnonzero(counts == k)[:20]]
         if len(some) < 3:
             continue
-        ratios = []
-        for text in some:
-            seconds = []
-            for predictor in (plain, analytic):
-                spent = []
-                for _ in range(5):
-                    begin = time.process_time()
-                    predictor.predict([text])
-                    spent.append(time.process_time() - begin)
-                seconds.append(min(spent))
-            ratios.append(seconds[1] / seconds[0])
-        print(f"| {k} | {len(some)} | {np.median(ratios):.2f} | {1 + 1.2 * k:.1f} |", flush=True)
+        spent = [
+            [
+                min(seconds(lambda p=p, t=t: p.predict([t]), time.process_time) for _ in range(5))
+                for p in (plain, analytic)
+            ]
+            for t in some
+        ]
+        line(k, len(some), f"{np.median([ours / base for base, ours in spent]):.2f}", f"{1 + 1.2 * k:.1f}")
 
 
-def options_of_seeds(description: str | None) -> argparse.Namespace:
+def options_of_seeds(description: str | None) -> Namespace:
     """The options of a benchmark over the models of several seeds, whose answers are kept in a directory."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--rows", type=int)
-    parser.add_argument("--resamples", type=int, default=300)
+    parser = parser_of_models(description, cache=True, seeds="0,1,2", rows=None, resamples=300)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
     return options
@@ -235,22 +226,19 @@ def options_of_seeds(description: str | None) -> argparse.Namespace:
 
 def main() -> None:
     options = options_of_seeds(__doc__)
-    found: dict[Setting, list[tuple[Said, Said]]] = {}
-    directories: dict[Setting, list[Path]] = {}
-    for setting in SETTINGS:
-        asked = [options.models / f"{setting.trained}-{seed}" for seed in options.seeds.split(",")]
-        directories[setting] = [one for one in asked if (one / "model.safetensors").exists()]
-        pairs = [measure(setting, one, options.data, options.cache, options.rows) for one in directories[setting]]
-        if pairs:
-            found[setting] = pairs
+    directories = {one: trained(options.models, one.trained, numbers(options.seeds)) for one in SETTINGS}
+    found = {
+        setting: [measure(setting, directory, options) for directory in there]
+        for setting, there in directories.items()
+        if there
+    }
     if not found:
         raise SystemExit(
             f"there is no model wnut17-* or btc-* in {options.models}; benchmarks/backbones.py makes them."
         )
     print_figures(found)
     print_promises(found, options.resamples)
-    first = next(one for setting in found for one in directories[setting])
-    print_cost(first, options.data, options.rows)
+    print_cost(directories[next(iter(found))][0], options)
 
 
 if __name__ == "__main__":

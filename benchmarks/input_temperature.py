@@ -7,12 +7,12 @@ temperature scaling, in domain and on the shifted set, with the share fixed and 
 table: the same in domain for few calibration rows, drawn at random, for `distilled` on SST-2.
 """
 
-import argparse
-from pathlib import Path
+from collections import defaultdict
 
 import numpy as np
 
-from evidence import METRICS, SETTINGS, Bench, Setting, outputs
+from evidence import METRICS, SETTINGS, Bench, Said
+from harness import head, line, numbers, parser_of_models
 from uatlite.errors import CalibrationError
 from uatlite.predictive import PassLogits
 from uatlite.trust import calibrators
@@ -32,78 +32,66 @@ def fitted(passes: PassLogits, labels: np.ndarray, shares: tuple[float, ...]) ->
         calibrators.SHARES = SHARES
 
 
-def loss(calibrator: InputTemperature | Temperature, passes: PassLogits, labels: np.ndarray) -> float:
-    return METRICS["NLL"](calibrator.probabilities(passes.mean_logits, passes.margin_variance), labels)
+def gap(ours: InputTemperature, plain: Temperature, said: Said) -> float:
+    """The NLL of an input temperature less that of temperature scaling."""
+    passes = said.passes
+    losses = [
+        METRICS["NLL"](calibrator.probabilities(passes.mean_logits, passes.margin_variance), said.labels)
+        for calibrator in (ours, plain)
+    ]
+    return losses[0] - losses[1]
 
 
-def share_lines(bench: Bench, name: str, seeds: list[int], methods: list[str]) -> list[str]:
-    setting, lines = SETTINGS[name], []
-    for method in methods:
-        cells: dict[tuple[str, str], list[float]] = {}
-        chosen = []
-        for seed in (seed for seed in seeds if bench.has(setting.task, seed)):
-            said = outputs(bench, setting, seed, method)
-            home = said("calibration")
-            plain = Temperature.fit(home.passes.mean_logits, home.labels)
-            kinds = {f"{share:g}": fitted(home.passes, home.labels, (share,)) for share in FIXED}
-            kinds["learned"] = fitted(home.passes, home.labels, SHARES)
-            chosen.append(f"{kinds['learned'].share:g}" if kinds["learned"].widening else "–")
-            for which in ("test", "shift"):
-                if getattr(setting, which) is None:
-                    continue
-                away = said(which)
-                for kind, one in kinds.items():
-                    gap = loss(one, away.passes, away.labels) - loss(plain, away.passes, away.labels)
-                    cells.setdefault((which, kind), []).append(gap)
-        if not chosen:
-            continue
+def share_line(bench: Bench, name: str, seeds: list[int], method: str) -> None:
+    setting, chosen = SETTINGS[name], []
+    cells: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for seed in (seed for seed in seeds if bench.has(setting.task, seed)):
+        said = bench.outputs(setting, seed, method)
+        home, labels = said("calibration").passes, said("calibration").labels
+        plain = Temperature.fit(home.mean_logits, labels)
+        kinds = {f"{share:g}": fitted(home, labels, (share,)) for share in FIXED}
+        kinds["learned"] = fitted(home, labels, SHARES)
+        chosen.append(f"{kinds['learned'].share:g}" if kinds["learned"].widening else "–")
+        for which in (which for which in ("test", "shift") if getattr(setting, which) is not None):
+            for kind, calibrator in kinds.items():
+                cells[which, kind].append(gap(calibrator, plain, said(which)))
+    if chosen:
         order = [(which, kind) for which in ("test", "shift") for kind in (*map("{:g}".format, FIXED), "learned")]
-        shown = [f"{np.mean(cells[key]):+.4f}" if key in cells else "" for key in order]
-        lines.append(f"| {name} | {method} | {' | '.join(shown)} | {', '.join(chosen)} |")
-    return lines
+        means = [f"{np.mean(cells[key]):+.4f}" if key in cells else "" for key in order]
+        line(name, method, *means, ", ".join(chosen))
 
 
-def few_rows_lines(bench: Bench, setting: Setting, seed: int, method: str) -> list[str]:
-    said = outputs(bench, setting, seed, method)
+def few_rows_lines(bench: Bench, seed: int, method: str) -> None:
+    said = bench.outputs(SETTINGS["sst2"], seed, method)
     home, away = said("calibration"), said("test")
-    lines, variance = [], home.passes.margin_variance
+    logits, variance = home.passes.mean_logits, home.passes.margin_variance
     assert variance is not None
     for count in ROWS:
         rng, gaps = np.random.default_rng(count), []
         while len(gaps) < DRAWS:
             rows = rng.permutation(len(home.labels))[:count]
-            logits, labels = home.passes.mean_logits[rows], home.labels[rows]
             try:
-                plain = Temperature.fit(logits, labels)
-                ours = InputTemperature.fit(logits, labels, variance[rows])
+                plain = Temperature.fit(logits[rows], home.labels[rows])
+                ours = InputTemperature.fit(logits[rows], home.labels[rows], variance[rows])
             except CalibrationError:  # rows of one class
                 continue
-            gaps.append(loss(ours, away.passes, away.labels) - loss(plain, away.passes, away.labels))
-        lines.append(f"| {count} | {np.mean(gaps):+.4f} | {max(gaps):+.4f} |")
-    return lines
+            gaps.append(gap(ours, plain, away))
+        line(count, f"{np.mean(gaps):+.4f}", f"{max(gaps):+.4f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--cache", type=Path, required=True)
-    parser.add_argument("--settings", default=",".join(SETTINGS))
-    parser.add_argument("--seeds", default="0,1,2")
+    parser = parser_of_models(__doc__, cache=True, settings=",".join(SETTINGS), seeds="0,1,2")
     parser.add_argument("--methods", default="distilled,analytic")
     options = parser.parse_args()
-    bench = Bench(options.models, options.data, options.cache)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    bench, seeds = Bench(options.models, options.data, options.cache), numbers(options.seeds)
     columns = [f"b = {share:g}" for share in FIXED]
-    print(f"| setting | method | in domain: {' | '.join(columns)} | learned | shifted: {' | '.join(columns)} | learned "
-          "| b learned, by seed |")  # fmt: skip
-    print("|---|---|" + "--:|" * 8 + "---|")
+    columns = [f"in domain: {columns[0]}", *columns[1:], "learned", f"shifted: {columns[0]}", *columns[1:], "learned"]
+    head("setting", "method", *columns, "b learned, by seed", left=2)
     for name in options.settings.split(","):
-        for line in share_lines(bench, name, seeds, options.methods.split(",")):
-            print(line, flush=True)
-    print("\n| calibration rows | NLL less temperature scaling's, mean of draws | worst draw |\n|--:|--:|--:|")
-    for line in few_rows_lines(bench, SETTINGS["sst2"], seeds[0], "distilled"):
-        print(line, flush=True)
+        for method in options.methods.split(","):
+            share_line(bench, name, seeds, method)
+    head("calibration rows", "NLL less temperature scaling's, mean of draws", "worst draw", left=0)
+    few_rows_lines(bench, seeds[0], "distilled")
 
 
 if __name__ == "__main__":

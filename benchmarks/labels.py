@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from entities import options_of_seeds
+from entities import options_of_seeds, promise_cells
+from harness import change, head, kept, line, numbers, quantiles, trained
 from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.run import run
@@ -52,15 +53,15 @@ class Split:
     def run(self, method: Method, some: NDArray[np.int64] | None = None) -> PassLogits:
         """What a method says about all texts or some, from the cache where it is there."""
         texts = self.texts if some is None else [self.texts[place] for place in some.tolist()]
-        place = self.cache / f"labels-{self.labeler.runtime.hash[:12]}-{self.name}-{len(texts)}"
-        path = place.with_name(f"{place.name}-{method.name.replace(':', '-')}.npz")
-        if not path.exists():
+        name = f"labels-{self.labeler.runtime.hash[:12]}-{self.name}-{len(texts)}-{method.name.replace(':', '-')}"
+
+        def compute() -> PassLogits:
             outputs = run(self.labeler.runtime, texts, replace(self.labeler.settings, method=method))
-            given = {"representations": outputs.representations, "given_variance": outputs.given_variance}
-            known = {name: value.astype(np.float32) for name, value in given.items() if value is not None}
-            np.savez(path, logits=outputs.logits.astype(np.float32), **known)
-        with np.load(path) as stored:
-            return PassLogits(**{name: stored[name].astype(np.float64) for name in stored.files})
+            arrays = (outputs.logits, outputs.given_variance, outputs.representations)
+            return PassLogits(*(None if array is None else array.astype(np.float32) for array in arrays))
+
+        passes = kept(PassLogits, self.cache / f"{name}.npz", compute)
+        return PassLogits(*(None if array is None else array.astype(np.float64) for array in vars(passes).values()))
 
 
 def splits(labeler: UncertaintyLabeler, data: Path | None, cache: Path, rows: int | None) -> Iterator[Split]:
@@ -103,8 +104,8 @@ def measure(directory: Path, data: Path | None, cache: Path, rows: int | None) -
 
 def calibrated(before: PassLogits, gold: Gold, after: PassLogits) -> Floats:
     """Probabilities (texts, labels) of new texts by a calibrator that was fitted on others."""
-    calibrator = AnswerCalibrator.fit(label_answers(before), gold.ravel())
-    return calibrator.confidence(label_answers(after)).reshape(after.logits.shape[1:])
+    calibrator = AnswerCalibrator.fit(label_answers(before.mean_logits, before.label_variance), gold.ravel())
+    return calibrator.confidence(label_answers(after.mean_logits, after.label_variance)).reshape(after.logits.shape[1:])
 
 
 def nll_by_text(chances: Floats, gold: Gold) -> Floats:
@@ -173,18 +174,19 @@ def average_precision(chances: Floats, gold: Gold) -> float:
 def print_figures(seeds: list[Seed]) -> None:
     arms = list(seeds[0].arms)
     base = resampled(seeds, arms[0])
-    print("| | label-wise ECE | less base | NLL | less base | micro F1 | macro F1 | AURC ×100, pairs | macro AP |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    scores = ["micro F1", "macro F1", "AURC ×100, pairs", "macro AP"]
+    head("", "label-wise ECE", "less base", "NLL", "less base", *scores)
     for arm in arms:
-        found, cells = resampled(seeds, arm), []
-        for name, (points, spread) in found.items():
-            low, high = np.quantile(spread - base[name][1], (0.025, 0.975))
-            change = float((points - base[name][0]).mean())
-            cells += [f"{points.mean():.4f}", f"{change:+.4f} [{low:+.4f}, {high:+.4f}]" if arm != arms[0] else ""]
-        scores = np.array([[*f1(s.arms[arm], s.gold), pair_aurc(s.arms[arm], s.gold)] for s in seeds]).mean(axis=0)
+        cells = []
+        for name, (points, spread) in resampled(seeds, arm).items():
+            gap = float((points - base[name][0]).mean())
+            less = change(gap, *quantiles(spread - base[name][1]))
+            cells += [f"{points.mean():.4f}", less if arm != arms[0] else ""]
+        micro, macro, area = np.mean(
+            [[*f1(s.arms[arm], s.gold), pair_aurc(s.arms[arm], s.gold)] for s in seeds], axis=0
+        )
         precision = np.mean([average_precision(s.arms[arm], s.gold) for s in seeds])
-        more = [f"{scores[0]:.3f}", f"{scores[1]:.3f}", f"{100 * scores[2]:.3f}", f"{precision:.3f}"]
-        print(f"| {arm} | {' | '.join([*cells, *more])} |")
+        line(arm, *cells, f"{micro:.3f}", f"{macro:.3f}", f"{100 * area:.3f}", f"{precision:.3f}")
 
 
 def reported(logits: Floats, gold: Gold, threshold: float, most: int) -> tuple[float, float]:
@@ -204,43 +206,37 @@ def best_coverage(logits: Floats, gold: Gold, precision: float) -> float:
 
 
 def print_promises(seeds: list[Seed], resamples: int) -> None:
-    print(
-        f"\n| precision promised | kept in | gold labels reported | best possible | nothing promised | {DRAWN} texts |"
-    )
-    print("|--:|--:|--:|--:|--:|---|")
+    columns = ["kept in", "gold labels reported", "best possible", "nothing promised", f"{DRAWN} texts"]
+    head("precision promised", *columns, left=0)
     lowest = math.log(LEAST / (1.0 - LEAST))
     for precision in PRECISIONS:
-        kept, shares, silent, best = [], [], [], []
+        trials, best = [], []
         for number, seed in enumerate(seeds):
             rng = np.random.default_rng(number)
             best.append(best_coverage(seed.logits, seed.pool, precision))
             for _ in range(resamples // len(seeds)):
                 drawn = rng.integers(0, len(seed.pool), size=DRAWN)
-                answers = label_answers(PassLogits(seed.logits[None, drawn]))
+                answers = label_answers(seed.logits[drawn], None)
                 rows = Labelled(
                     {LOG_ODDS: answers.log_odds}, ~seed.pool[drawn].ravel(), answers.text, DRAWN, least=LEAST
                 )
                 order = int(rng.integers(2**31))
-                wanted = Wanted(kind="precision", target=1 - precision, score=LOG_ODDS, seed=order)
-                rule = decide(rows, wanted).rule
+                rule = decide(rows, Wanted(kind="precision", target=1 - precision, score=LOG_ODDS, seed=order)).rule
                 truth, share = reported(seed.logits, seed.pool, max(rule.threshold, lowest), rule.most)
-                kept.append(truth >= precision)
-                shares.append(share)
-                silent.append(not rule.promised)
-        cells = f"{np.mean(kept):.1%} | {np.mean(shares):.1%} | {np.mean(best):.1%} | {np.mean(silent):.1%}"
-        print(f"| {precision:.0%} | {cells} | {len(kept)} resamples |", flush=True)
+                trials.append((truth >= precision, share, not rule.promised))
+        line(f"{precision:.0%}", *promise_cells(trials, best), f"{len(trials)} resamples")
 
 
 def main() -> None:
     options = options_of_seeds(__doc__)
-    directories = [options.models / f"{TASK}-{seed}" for seed in options.seeds.split(",")]
-    found = [measure(one, options.data, options.cache, options.rows) for one in directories if one.is_dir()]
-    if not found:
+    directories = trained(options.models, TASK, numbers(options.seeds))
+    seeds = [measure(directory, options.data, options.cache, options.rows) for directory in directories]
+    if not seeds:
         raise SystemExit(f"there is no model {TASK}-* in {options.models}; benchmarks/backbones.py makes them.")
-    print(f"{len(found)} seeds, {len(found[0].gold):,} test texts, {found[0].gold.shape[1]} labels.\n")
-    print_figures(found)
-    print_promises(found, options.resamples)
-    for seed in found:
+    print(f"{len(seeds)} seeds, {len(seeds[0].gold):,} test texts, {seeds[0].gold.shape[1]} labels.")
+    print_figures(seeds)
+    print_promises(seeds, options.resamples)
+    for seed in seeds:
         print(f"\n{seed.reason}")
 
 

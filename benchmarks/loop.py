@@ -8,20 +8,19 @@ these texts. Streams: SST-2 sentences, then sentences of IMDb reviews mixed in; 
 of its scope mixed in.
 """
 
-import argparse
 import json
-import random
-import re
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
+from harness import Columns, head, kept, line, only, outside_questions, parser_of_models, review_sentences, rows_of
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.run import run
 from uatlite.scoring.watch import Watch, blocks
@@ -38,8 +37,8 @@ LENGTH = 128
 BOUND = 0.01
 
 
-@dataclass(frozen=True)
-class Texts:
+@dataclass(frozen=True, eq=False)
+class Texts(Columns):
     """What the monitor reads of some texts, (rows,) each: how strange they are, and the margin of their logits."""
 
     strange: np.ndarray
@@ -47,12 +46,6 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.strange)
-
-    def __getitem__(self, rows: np.ndarray) -> "Texts":
-        return Texts(self.strange[rows], self.margin[rows])
-
-    def __add__(self, other: "Texts") -> "Texts":
-        return Texts(np.append(self.strange, other.strange), np.append(self.margin, other.margin))
 
     def monitored(self, calibration: "Texts", seed: int = 0) -> tuple[Monitor, np.ndarray]:
         """The monitor after a stream of these rows, and log M after each."""
@@ -63,42 +56,35 @@ class Texts:
         return Monitor.begin(reference, bound=BOUND, seed=seed).after(reference, self.margin, p_values)
 
 
-@dataclass(frozen=True)
 class Bench:
-    """Where models and data are, and what was read so far."""
+    """What the monitor reads of the texts of each task."""
 
-    models: Path
-    data: Path | None
-    seed: int
-    cache: Path | None
-    repetitions: int
-    known: dict[str, Texts] = field(default_factory=dict)
+    def __init__(self, options: Namespace) -> None:
+        self.options, self.repetitions = options, options.repetitions
+        self.classifiers: dict[str, UncertaintyClassifier] = {}
 
     def classifier(self, task: str) -> UncertaintyClassifier:
         """The model of a task, calibrated with reference texts."""
-        split = load(task, "calibration", self.data).in_scope()
-        labels = [split.labels[label] for label in split.gold if label is not None]
-        reference = load(task, "train", self.data, limit=REFERENCE).in_scope().texts
-        classifier = UncertaintyClassifier.from_pretrained(self.models / f"{task}-{self.seed}", max_length=LENGTH)
-        return classifier.calibrate(split.texts, labels, reference=reference)
+        if task not in self.classifiers:
+            data, directory = self.options.data, self.options.models / f"{task}-{self.options.seed}"
+            reference = load(task, "train", data, limit=REFERENCE).in_scope().texts
+            classifier = UncertaintyClassifier.from_pretrained(directory, max_length=LENGTH)
+            rows = rows_of(task, ["calibration"], data)
+            self.classifiers[task] = classifier.calibrate(*rows, reference=reference)
+        return self.classifiers[task]
 
     def texts(self, task: str, name: str) -> Texts:
         """What the classifier of a task reads of the named texts."""
-        file = self.cache and self.cache / f"{task}-{self.seed}-{name}.npz"
-        if name not in self.known and file and file.exists():
-            self.known[name] = Texts(**np.load(file))
-        if name not in self.known:
+
+        def compute() -> Texts:
             classifier = self.classifier(task)
-            for other in (other for other in TEXTS if other.split("-")[0] == task):
-                texts = TEXTS[other](self)
-                outputs = run(classifier.runtime, texts, classifier.settings)
-                logits = np.sort(outputs.mean_logits, axis=1)
-                strange = classifier.calibration_.scope.nonconformity(outputs.representations, outputs.mean_logits)
-                self.known[other] = Texts(strange, logits[:, -1] - logits[:, -2])
-                if self.cache:
-                    self.cache.mkdir(parents=True, exist_ok=True)
-                    np.savez(self.cache / f"{task}-{self.seed}-{other}.npz", **vars(self.known[other]))
-        return self.known[name]
+            outputs = run(classifier.runtime, TEXTS[name](self.options.data), classifier.settings)
+            logits = np.sort(outputs.mean_logits, axis=1)
+            strange = classifier.calibration_.scope.nonconformity(outputs.representations, outputs.mean_logits)
+            return Texts(strange, logits[:, -1] - logits[:, -2])
+
+        cache = self.options.cache
+        return kept(Texts, cache and cache / f"{task}-{self.options.seed}-{name}.npz", compute)
 
     def pool(self, task: str, parts: tuple[str, ...]) -> Texts:
         """All rows of some texts of a task."""
@@ -106,46 +92,27 @@ class Bench:
         return sum(others, start=first)
 
 
-def unseen_phrases(bench: Bench) -> list:
+def unseen_phrases(data: Path | None) -> list:
     """Rows of SST-2's training file that did not train the model."""
-    seen = set(load("sst2", "train", bench.data, limit=TRAINED).ids)
-    return [one.text for one in load("sst2", "train", bench.data).examples if one.id not in seen][:12_000]
+    seen = set(load("sst2", "train", data, limit=TRAINED).ids)
+    return [example.text for example in load("sst2", "train", data).examples if example.id not in seen][:12_000]
 
 
-def review_sentences(bench: Bench) -> list:
-    """A sentence of 4 to 40 words from each of 4,000 IMDb reviews."""
-    rng = random.Random(0)
-    found = []
-    for review in load("imdb", "test", bench.data, limit=4000).texts:
-        sentences = [one for one in re.split(r"(?<=[.!?])\s+", str(review)) if 4 <= len(one.split()) <= 40]
-        found += [rng.choice(sentences)] if sentences else []
-    return found
-
-
-def clinc(split: str, *, inside: bool) -> Callable[[Bench], list]:
-    def texts(bench: Bench) -> list:
-        data = load("clinc150", split, bench.data)
-        return [one.text for one in data.examples if (one.label != data.out_of_scope) == inside]
-
-    return texts
-
-
-TEXTS: dict[str, Callable[[Bench], list]] = {
-    "sst2-dev": lambda bench: [t for split in ("calibration", "test") for t in load("sst2", split, bench.data).texts],
-    "sst2-test": lambda bench: load("sst2", "test-original", bench.data).texts,
+TEXTS: dict[str, Callable[[Path | None], list]] = {
+    "sst2-dev": lambda data: rows_of("sst2", ["calibration", "test"], data)[0],
+    "sst2-test": lambda data: rows_of("sst2", ["test-original"], data)[0],
     "sst2-phrases": unseen_phrases,
-    "sst2-imdb": review_sentences,
-    "clinc150-dev": clinc("calibration", inside=True),
-    "clinc150-test": clinc("test", inside=True),
-    "clinc150-outside": clinc("test", inside=False),
+    "sst2-imdb": lambda data: review_sentences(data, 4000)[0],
+    "clinc150-dev": lambda data: rows_of("clinc150", ["calibration"], data)[0],
+    "clinc150-test": lambda data: rows_of("clinc150", ["test"], data)[0],
+    "clinc150-outside": lambda data: outside_questions(data)[0],
 }
 
 
 def false_alarm_table(bench: Bench, rows: int = 10_000, every: int = 100) -> None:
     """In-domain rows only. Drawn without repetition where there are enough, else both from all of them at random."""
-    print(f"\n### False alarms over {rows:,} rows looked at after every {every}, bound {BOUND:g}\n")
-    print("| stream | calibration rows | repetitions | ever an alarm | ± s.e. | largest M, median |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print(f"\n### False alarms over {rows:,} rows looked at after every {every}, bound {BOUND:g}")
+    head("stream", "calibration rows", "repetitions", "ever an alarm", "± s.e.", "largest M, median")
     for name, task, parts, calibration, again in (
         ("SST-2 phrases that did not train it", "sst2", ("phrases",), 872, False),
         ("SST-2 dev and test sentences, drawn again", "sst2", ("dev", "test"), 872, True),
@@ -155,24 +122,21 @@ def false_alarm_table(bench: Bench, rows: int = 10_000, every: int = 100) -> Non
         rng = np.random.default_rng(0)
         alarms, highest = [], []
         for repetition in range(bench.repetitions):
-            drawn = rng.choice(len(pool), size=calibration + rows, replace=again)
+            drawn = rng.choice(len(pool.margin), size=calibration + rows, replace=again)
             _, logs = pool[drawn[calibration:]].monitored(pool[drawn[:calibration]], repetition)
             looked = logs[every - 1 :: every]
             alarms.append(looked.max() >= -np.log(BOUND))
             highest.append(np.exp(looked.max()))
         share = float(np.mean(alarms))
         error = np.sqrt(share * (1 - share) / len(alarms))
-        print(
-            f"| {name} | {calibration:,} | {len(alarms)} | {share:.4f} | {error:.4f} | {np.median(highest):.2f} |",
-            flush=True,
-        )
+        line(name, f"{calibration:,}", len(alarms), f"{share:.4f}", f"{error:.4f}", f"{np.median(highest):.2f}")
 
 
 def delay_table(bench: Bench, after: int = 5000) -> None:
     """Rows from the change to the alarm. The calibration rows are the dev set, the stream begins with test rows."""
-    print("\n### Rows until the alarm\n")
-    print("| stream | mixed in | rows before | median | 90 % | alarm before the change | change found within |")
-    print("|---|--:|--:|--:|--:|--:|--:|")
+    print("\n### Rows until the alarm")
+    columns = ["mixed in", "rows before", "median", "90 %", "alarm before the change", "change found within"]
+    head("stream", *columns)
     for name, task, outside, shares in (
         ("SST-2, then IMDb sentences", "sst2", "sst2-imdb", (0.1, 0.3, 1.0)),
         ("CLINC150, then questions out of scope", "clinc150", "clinc150-outside", (0.05, 0.2, 1.0)),
@@ -185,9 +149,9 @@ def delay_table(bench: Bench, after: int = 5000) -> None:
                 for repetition in range(min(bench.repetitions, 100)):
                     rng = np.random.default_rng(repetition)
                     rows = before + (1000 if share == 1.0 else after)
-                    stream = inside[drawn(rng, len(inside), rows)]
+                    stream = inside[drawn(rng, len(inside.margin), rows)]
                     mixed = (np.arange(rows) >= before) & (rng.random(rows) < share)
-                    new = other[drawn(rng, len(other), rows)]
+                    new = other[drawn(rng, len(other.margin), rows)]
                     stream = Texts(
                         *(np.where(mixed, getattr(new, f), getattr(stream, f)) for f in ("strange", "margin"))
                     )
@@ -199,9 +163,9 @@ def delay_table(bench: Bench, after: int = 5000) -> None:
                     delays.append(np.inf if alarm is None else alarm.row - before)
                     off += [] if alarm is None else [abs(alarm.change - before)]
                 middle, late = np.quantile(delays, [0.5, 0.9], method="higher")
-                cells = f"{middle:,.0f} | {late:,.0f} | {early} of {repetition + 1}"
+                cells = f"{middle:,.0f}", f"{late:,.0f}", f"{early} of {repetition + 1}"
                 distance = np.median(off) if off else np.nan
-                print(f"| {name} | {share:.0%} | {before:,} | {cells} | {distance:,.0f} |", flush=True)
+                line(name, f"{share:.0%}", f"{before:,}", *cells, f"{distance:,.0f}")
 
 
 def drawn(rng: np.random.Generator, size: int, rows: int) -> np.ndarray:
@@ -219,7 +183,7 @@ def kill_table(bench: Bench, kills: int = 20, files: int = 20, rows: int = 1000)
         scored = Path(made) / "scored"
         scored.mkdir()
         for number in range(files):
-            some = test[drawn(rng, len(test), rows)]
+            some = test[drawn(rng, len(test.margin), rows)]
             p = (1 + scope.rows - np.searchsorted(scope.nonconformities, some.strange)) / (1 + scope.rows)
             lines = (
                 json.dumps({"label": "x", "confidence": 0.5, "logit_margin": m, "scope": q}) + "\n"
@@ -239,10 +203,10 @@ def kill_table(bench: Bench, kills: int = 20, files: int = 20, rows: int = 1000)
                 killed.path.unlink()
         found, expected = killed.look(str(scored)), alone.look(str(scored))
     apart = abs(found.monitor.log_martingale - expected.monitor.log_martingale)
-    print("\n### Kills of the process that watches\n")
-    print("| kills | of them in the middle | rows | rows counted | difference of log M |\n|--:|--:|--:|--:|--:|")
+    print("\n### Kills of the process that watches")
+    head("kills", "of them in the middle", "rows", "rows counted", "difference of log M", left=0)
     middle = sum(0 < count < files * rows for count in counts)
-    print(f"| {kills} | {middle} | {files * rows:,} | {found.rows:,} | {apart:.1e} |")
+    line(kills, middle, f"{files * rows:,}", f"{found.rows:,}", f"{apart:.1e}")
 
 
 def look_in_small_blocks(watch: Watch, source: str, rows: int = 50) -> None:
@@ -259,17 +223,7 @@ TABLES: dict[str, Callable[[Bench], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--seed", type=int, default=0, help="of the models")
-    parser.add_argument("--repetitions", type=int, default=500)
-    parser.add_argument("--cache", type=Path, help="keeps what the classifiers read of the texts")
-    parser.add_argument("--only", default=",".join(TABLES), help="tables to print, by comma: " + ", ".join(TABLES))
-    given = parser.parse_args()
-    bench = Bench(given.models, given.data, given.seed, given.cache, given.repetitions)
-    for name in given.only.split(","):
-        TABLES[name](bench)
+    only(parser_of_models(__doc__, seed=0, repetitions=500), TABLES, Bench)
 
 
 if __name__ == "__main__":

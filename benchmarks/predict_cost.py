@@ -7,14 +7,13 @@ docs/start/which-method.md: medians over rounds, for all texts in one call and f
 the default costs over calibrating `analytic`. Run it on a quiet machine.
 """
 
-import argparse
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from harness import head, line, parser_of, seconds
 from uatlite.classifier.classifier import UncertaintyClassifier
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
@@ -52,19 +51,10 @@ def one_at_a_time(predict: Callable[[list[str]], object], texts: list[str]) -> f
     return 1000 * statistics.median(seconds(lambda text=text: predict([text])) for text in texts)  # type: ignore[misc]
 
 
-def seconds(run: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, rows=600, rounds=3, calibration=None)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--rows", type=int, default=600)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--calibration", type=int, help="calibrate on this many rows; by default all 872")
     options = parser.parse_args()
     checkpoint = load_checkpoint(options.model)
     rows = load("sst2", "calibration", options.data, limit=options.calibration)
@@ -92,13 +82,13 @@ def main() -> None:
             batches[name].append(seconds(lambda: predict(texts)))  # noqa: B023
         for name, predict in predicts.items():
             singles[name].append(one_at_a_time(predict, texts[:SINGLE]))
-    print("| method | passes | in batches, cost | one text, ms | one text, cost | mutual information and variance |")
-    print("|---|---|--:|--:|--:|---|")
+    columns = ["in batches, cost", "one text, ms", "one text, cost", "mutual information and variance"]
+    head("method", "passes", *columns, left=2)
     for name in predicts:
         passes, known = METHODS.get(name, ("1", "no"))
         cells = [name if name == PLAIN else f"`{name}`", passes, times_plain(batches, name)]
         cells += [f"{statistics.median(singles[name]):.1f}", times_plain(singles, name), known]
-        print(f"| {' | '.join(cells)} |")
+        line(*cells)
     print(f"\nFitting the default over calibrating `analytic`: {fitting['distilled'] / fitting['analytic']:.2f}")
 
 

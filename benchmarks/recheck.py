@@ -9,20 +9,31 @@ in, which have the label of their review; CLINC150 questions with others out of 
 The table `mislabelled` compares with cleanlab, which has its own requirements: benchmarks/requirements-cleanlab.txt.
 """
 
-import argparse
-import random
-import re
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from harness import (
+    CALIBRATION,
+    Columns,
+    Texts,
+    best_share,
+    head,
+    kept,
+    line,
+    only,
+    outside_questions,
+    parser_of_models,
+    review_sentences,
+    rows_of,
+)
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
 from uatlite.scoring.mislabelled import probably_mislabelled
 from uatlite.scoring.pick import Candidate, pick
-from uatlite.text.tasks import load
 from uatlite.trust.binomial import RiskInterval, risk_interval
 from uatlite.trust.promise import Labelled, Wanted, decide
 from uatlite.trust.rule import RAW_SCORE, Rule
@@ -33,8 +44,8 @@ STREAM = 2000
 LABELS = 100
 
 
-@dataclass(frozen=True)
-class Said:
+@dataclass(frozen=True, eq=False)
+class Said(Columns):
     """What a classifier says of texts, (rows,) each, the probabilities (rows, classes), and whether it is wrong."""
 
     texts: np.ndarray
@@ -44,12 +55,6 @@ class Said:
     wrong: np.ndarray
     gold: np.ndarray
     probabilities: np.ndarray
-
-    def __getitem__(self, rows: np.ndarray) -> "Said":
-        return Said(*(array[rows] for array in vars(self).values()))
-
-    def __add__(self, other: "Said") -> "Said":
-        return Said(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def scored(self, rule: Rule) -> list[Candidate]:
         answered = self.answered(rule)
@@ -63,17 +68,12 @@ class Said:
         return rule.reports(self.margin) & self.inside
 
 
-@dataclass(frozen=True)
 class Bench:
-    """Where models and data are, and what was read so far."""
+    """What the models say of the streams."""
 
-    models: Path
-    data: Path | None
-    seed: int
-    cache: Path | None
-    repetitions: int
-    tasks: tuple[str, ...] = ("sst2", "clinc150")
-    calibrated: dict[str, UncertaintyClassifier] = field(default_factory=dict)
+    def __init__(self, options: Namespace) -> None:
+        self.options, self.tasks = options, options.tasks.split(",")
+        self.calibrated: dict[str, UncertaintyClassifier] = {}
 
     @property
     def streams(self) -> list[tuple[str, str, str, float]]:
@@ -82,31 +82,27 @@ class Bench:
     def classifier(self, task: str) -> UncertaintyClassifier:
         """The model of a task with one plain pass; the raw margin decides, so the method does not matter here."""
         if task not in self.calibrated:
-            texts, labels = rows_of(self, task, *CALIBRATION[task])
-            model = UncertaintyClassifier.from_pretrained(
-                self.models / f"{task}-{self.seed}", method="base", max_length=LENGTH
-            )
-            self.calibrated[task] = model.calibrate(texts, labels)
+            directory = self.options.models / f"{task}-{self.options.seed}"
+            model = UncertaintyClassifier.from_pretrained(directory, method="base", max_length=LENGTH)
+            self.calibrated[task] = model.calibrate(*rows_of(task, CALIBRATION[task], self.options.data))
         return self.calibrated[task]
 
     def said(self, task: str, name: str) -> Said:
         """What the classifier of a task says of the named texts."""
-        file = self.cache and self.cache / f"recheck-{task}-{self.seed}-{name}.npz"
-        if file and file.exists():
-            return Said(**np.load(file))
-        texts, gold = TEXTS[name](self)
-        classifier = self.classifier(task)
-        found = classifier.predict(texts, check_shift=False)
-        columns = np.array([classifier.class_names.index(label) if label else -1 for label in gold])
-        assert found.out_of_scope is not None
-        said = Said(
-            np.array(texts, dtype=np.str_), found.logit_margin, found.confidence, ~found.out_of_scope,
-            found.predicted != columns, columns, found.probabilities,
-        )  # fmt: skip
-        if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(file, **vars(said))
-        return said
+        cache = self.options.cache
+
+        def compute() -> Said:
+            texts, gold = TEXTS[name](self.options.data)
+            classifier = self.classifier(task)
+            found = classifier.predict(texts, check_shift=False)
+            columns = np.array([classifier.class_names.index(label) if label else -1 for label in gold])
+            assert found.out_of_scope is not None
+            return Said(
+                np.array(texts, dtype=np.str_), found.logit_margin, found.confidence, ~found.out_of_scope,
+                found.predicted != columns, columns, found.probabilities,
+            )  # fmt: skip
+
+        return kept(Said, cache and cache / f"recheck-{task}-{self.options.seed}-{name}.npz", compute)
 
     def rule(self, task: str, target: float) -> Rule:
         """The promise of the calibration rows in scope, by their margins."""
@@ -123,39 +119,12 @@ class Bench:
         return some + new[rng.permutation(len(new.wrong))[:mixed]]
 
 
-CALIBRATION = {"sst2": ("calibration", "test"), "clinc150": ("calibration",)}
-
-
-def rows_of(bench: Bench, task: str, *splits: str) -> tuple[list, list]:
-    """Texts and labels in scope of some splits."""
-    sets = [load(task, split, bench.data).in_scope() for split in splits]
-    return [t for data in sets for t in data.texts], [data.labels[one] for data in sets for one in data.gold]
-
-
-def review_sentences(bench: Bench) -> tuple[list, list]:
-    """A sentence of 4 to 40 words from each of 2,100 IMDb reviews, with the label of the review."""
-    rng, data = random.Random(0), load("imdb", "test", bench.data, limit=2100)
-    texts, labels = [], []
-    for review, label in zip(data.texts, data.gold, strict=True):
-        sentences = [one for one in re.split(r"(?<=[.!?])\s+", str(review)) if 4 <= len(one.split()) <= 40]
-        if sentences:
-            texts.append(rng.choice(sentences))
-            labels.append(data.labels[label])
-    return texts, labels
-
-
-def outside_questions(bench: Bench) -> tuple[list, list]:
-    data = load("clinc150", "test", bench.data)
-    texts = [one.text for one in data.examples if one.label == data.out_of_scope]
-    return texts, [None] * len(texts)
-
-
-TEXTS: dict[str, Callable[[Bench], tuple[list, list]]] = {
-    "sst2-dev": lambda bench: rows_of(bench, "sst2", *CALIBRATION["sst2"]),
-    "sst2-test": lambda bench: rows_of(bench, "sst2", "test-original"),
-    "sst2-imdb": review_sentences,
-    "clinc150-dev": lambda bench: rows_of(bench, "clinc150", *CALIBRATION["clinc150"]),
-    "clinc150-test": lambda bench: rows_of(bench, "clinc150", "test"),
+TEXTS: dict[str, Callable[[Path | None], Texts]] = {
+    "sst2-dev": lambda data: rows_of("sst2", CALIBRATION["sst2"], data),
+    "sst2-test": lambda data: rows_of("sst2", ["test-original"], data),
+    "sst2-imdb": lambda data: review_sentences(data, 2100),
+    "clinc150-dev": lambda data: rows_of("clinc150", CALIBRATION["clinc150"], data),
+    "clinc150-test": lambda data: rows_of("clinc150", ["test"], data),
     "clinc150-outside": outside_questions,
 }
 
@@ -184,9 +153,8 @@ def random_interval(said: Said, rule: Rule, seed: int) -> RiskInterval:
 
 def interval_table(bench: Bench) -> None:
     """Each cell: how often the interval holds the risk of all answers of the stream / its mean width."""
-    print(f"\n### The interval of the current risk from {LABELS} labels, confidence 0.95\n")
-    print("| stream | answered | risk | 100 random rows | 100 random answers | as `pick` does, 75 and 25 |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print(f"\n### The interval of the current risk from {LABELS} labels, confidence 0.95")
+    head("stream", "answered", "risk", "100 random rows", "100 random answers", "as `pick` does, 75 and 25")
     for name, task, other, share in bench.streams:
         said, rule = bench.stream(task, other, share), bench.rule(task, 0.1)
         answered, rows = said.answered(rule), said.scored(rule)
@@ -198,51 +166,47 @@ def interval_table(bench: Bench) -> None:
         ]
         cells, first = [], 0.0
         for form in forms:
-            found = [form(seed) for seed in range(bench.repetitions)]
+            found = [form(seed) for seed in range(bench.options.repetitions)]
             held = np.mean([one.low <= truth <= one.high for one in found])
             width = float(np.mean([one.high - one.low for one in found]))
             first = first or width
             cells.append(f"{held:.3f} / {width:.3f} ({width / first:.2f})")
-        print(f"| {name} | {answered.mean():.3f} | {truth:.3f} | " + " | ".join(cells) + " |", flush=True)
+        line(name, f"{answered.mean():.3f}", f"{truth:.3f}", *cells)
 
 
 def update_table(bench: Bench) -> None:
     """A broken promise is one whose threshold has a risk above the target on the whole stream."""
-    print(f"\n### The promise after an update with {LABELS} labels\n")
-    print("| stream | target | old rule: risk | coverage | best coverage | labels of | kept | coverage now | none |")
-    print("|---|--:|--:|--:|--:|---|--:|--:|--:|")
+    print(f"\n### The promise after an update with {LABELS} labels")
+    columns = ["target", "old rule: risk", "coverage", "best coverage", "labels of", "kept", "coverage now", "none"]
+    head("stream", *columns)
     for name, task, other, share in bench.streams:
         for target in (0.1, 0.2):
             said, old = bench.stream(task, other, share), bench.rule(task, target)
             answered = said.answered(old)
             margins, wrong = said.margin[said.inside], said.wrong[said.inside]
-            order = np.argsort(-margins, kind="stable")
-            risks = wrong[order].cumsum() / np.arange(1, len(order) + 1)
-            best = (np.flatnonzero(risks <= target)[-1:] + 1).sum() / len(said.wrong)
+            best = best_share(margins, wrong, target) * len(wrong) / len(said.wrong)
             for labels in ("answers", "all rows"):
-                kept, coverage, none = [], [], []
-                for seed in range(bench.repetitions):
+                updates = []
+                for seed in range(bench.options.repetitions):
                     pool = np.flatnonzero(answered if labels == "answers" else said.inside)
                     rows = np.random.default_rng(seed).permutation(pool)[:LABELS]
                     new = renewed_rule(
                         old, said.margin[rows], said.wrong[rows], answers_only=labels == "answers", reference=margins
                     )
                     now = said.answered(new)
-                    kept.append(not now.any() or said.wrong[now].mean() <= target)
-                    coverage.append(now.mean())
-                    none.append(not now.any())
-                before = f"{said.wrong[answered].mean():.3f} | {answered.mean():.3f}" if answered.any() else "– | 0.000"
-                cells = f"{np.mean(kept):.3f} | {np.mean(coverage):.3f} | {np.mean(none):.3f}"
-                print(f"| {name} | {target:g} | {before} | {best:.3f} | {labels} | {cells} |", flush=True)
+                    held = not now.any() or said.wrong[now].mean() <= target
+                    updates.append((held, now.mean(), not now.any()))
+                risk = f"{said.wrong[answered].mean():.3f}" if answered.any() else "–"
+                cells = [f"{mean:.3f}" for mean in np.mean(updates, axis=0)]
+                line(name, f"{target:g}", risk, f"{answered.mean():.3f}", f"{best:.3f}", labels, *cells)
 
 
 def mislabelled_table(bench: Bench) -> None:
     """Labels flipped at random among calibration rows; ours and cleanlab's confident learning on the same rows."""
     from cleanlab.filter import find_label_issues
 
-    print("\n### Label errors: rows with flipped labels, by ours and by cleanlab\n")
-    print("| rows | flipped | ours: found, precision, recall | cleanlab: found, precision, recall | same rows |")
-    print("|---|--:|--:|--:|--:|")
+    print("\n### Label errors: rows with flipped labels, by ours and by cleanlab")
+    head("rows", "flipped", "ours: found, precision, recall", "cleanlab: found, precision, recall", "same rows")
     for task in bench.tasks:
         said = bench.said(task, f"{task}-test")
         for share in (0.02, 0.1):
@@ -255,7 +219,7 @@ def mislabelled_table(bench: Bench) -> None:
             theirs = find_label_issues(given, said.probabilities, filter_by="confident_learning", n_jobs=1)
             cells = [f"{f.sum()}, {flipped[f].mean():.3f}, {f[flipped].mean():.3f}" for f in (ours, theirs)]
             same = (ours & theirs).sum() / max((ours | theirs).sum(), 1)
-            print(f"| {task}, {len(given):,} | {flipped.sum()} | {cells[0]} | {cells[1]} | {same:.3f} |", flush=True)
+            line(f"{task}, {len(given):,}", flipped.sum(), *cells, f"{same:.3f}")
 
 
 TABLES: dict[str, Callable[[Bench], None]] = {
@@ -266,18 +230,8 @@ TABLES: dict[str, Callable[[Bench], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--seed", type=int, default=0, help="of the models")
-    parser.add_argument("--repetitions", type=int, default=500)
-    parser.add_argument("--cache", type=Path, help="keeps what the classifiers say of the texts")
-    parser.add_argument("--tasks", default="sst2,clinc150", help="streams of these tasks, by comma")
-    parser.add_argument("--only", default=",".join(TABLES), help="tables to print, by comma: " + ", ".join(TABLES))
-    given = parser.parse_args()
-    bench = Bench(given.models, given.data, given.seed, given.cache, given.repetitions, tuple(given.tasks.split(",")))
-    for name in given.only.split(","):
-        TABLES[name](bench)
+    parser = parser_of_models(__doc__, seed=0, repetitions=500, tasks="sst2,clinc150")
+    only(parser, TABLES, Bench)
 
 
 if __name__ == "__main__":

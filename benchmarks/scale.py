@@ -3,13 +3,13 @@
     python benchmarks/scale.py workers              # rows a second of 1 and of 2 workers; wants an idle machine
     python benchmarks/scale.py kills                # 20 kills of workers and drivers at random points of 20,000 rows
     python benchmarks/scale.py memory 10000 1000000 # peak memory of all processes together
+    python benchmarks/scale.py memory --local       # peak memory of one process, without Ray
     python benchmarks/scale.py reading              # rows a second of the reader, which feeds the workers
 
-`workers` has a model of MiniLM-L6's shape with random weights; the others the tiny one of predict_memory.py. All is on
-this machine: Ray is started for each run and stopped after it.
+`workers` has a model of MiniLM-L6's shape with random weights; the others a calibrated one of two layers, so that the
+time goes into reading, tokenizing and writing. Ray is started for each run here, and stopped after it.
 """
 
-import argparse
 import json
 import os
 import random
@@ -22,10 +22,54 @@ import time
 from functools import partial
 from pathlib import Path
 
-from predict_memory import WORDS, made_texts, make_classifier, make_rows
+import numpy as np
 
+from harness import parser_of
+
+WORDS = 200
 ROWS, KILLS = 20_000, 20
 ROUNDS, WORKER_ROWS, WORKER_BLOCK = 3, 1_536, 32
+
+
+def make_classifier(directory: Path, method: str = "base") -> None:
+    """A calibrated tiny classifier, so that the rule, the distances and the shift check are measured too."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+
+    from uatlite.classifier.classifier import UncertaintyClassifier
+
+    torch.manual_seed(0)
+    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer = BertTokenizer(vocab={w: i for i, w in enumerate([*marks, *(f"a{n}" for n in range(WORDS))])})
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    classifier = UncertaintyClassifier(BertForSequenceClassification(config).eval(), tokenizer, method)
+    texts = made_texts(300)
+    labels = classifier.predict(texts).predicted
+    labels[::5] = 1 - labels[::5]
+    classifier.calibrate(texts, labels, target_risk=0.3).save_pretrained(directory)
+
+
+def made_texts(rows: int) -> list[str]:
+    generator = np.random.default_rng(rows)
+    return [
+        " ".join(f"a{word}" for word in generator.integers(0, WORDS, size=size))
+        for size in generator.integers(4, 16, size=rows)
+    ]
+
+
+def make_rows(path: Path, rows: int) -> None:
+    with open(path, "w") as file:
+        for start in range(0, rows, 10_000):
+            for place, text in enumerate(made_texts(min(10_000, rows - start)), start):
+                file.write(json.dumps({"id": str(place), "text": text}) + "\n")
 
 
 # ── what a second worker is worth ──────────────────────────────────────────────────────────────────────────────────
@@ -156,6 +200,44 @@ def memory(place: Path, sizes: list[int]) -> None:
         print(f"{size:>10,} {most:>9.0f} {size / (time.perf_counter() - begun):>7.0f}", flush=True)
 
 
+def local_memory(place: Path, sizes: list[int], method: str) -> None:
+    """The most memory, in MB, that scoring a file takes in a process of its own, and what is loaded before."""
+    make_classifier(place / "model", method)
+    print(f"{'rows':>10} {'loaded, MB':>11} {'peak, MB':>9} {'rows/s':>7}")
+    for size in sizes:
+        source, output = place / f"{size}.jsonl", place / f"{size}.out.jsonl"
+        make_rows(source, size)
+        command = [sys.executable, __file__, "--measure", str(place / "model"), str(source), str(output)]
+        answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+        got = json.loads(answer)
+        speed = got["rows"] / got["seconds"]
+        print(f"{got['rows']:>10,} {got['before']:>11.0f} {got['after']:>9.0f} {speed:>7.0f}", flush=True)
+
+
+def measure(model: str, source: str, output: str) -> None:
+    """Score one file in this process and print peak memory, in MB, before and after, and the seconds."""
+    import torch
+
+    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.scoring.job import Job
+    from uatlite.scoring.run import score_file
+
+    torch.set_num_threads(1)
+    classifier = UncertaintyClassifier.from_pretrained(model)
+    classifier.predict(made_texts(512))  # all that is loaded on first use is loaded
+    before = peak()
+    begun = time.perf_counter()
+    summary = score_file(classifier, Job(source, Path(output)))
+    seconds = time.perf_counter() - begun
+    print(json.dumps({"rows": summary.rows, "before": before, "after": peak(), "seconds": seconds}))
+
+
+def peak() -> float:
+    """The most memory that this process has had, in MB. (Linux; getrusage would count the parent's.)"""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def proportional(pid: int) -> float:
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -213,17 +295,23 @@ def command_of(pid: int) -> bytes:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__, method="uat:samples=2")
     parser.add_argument("what", choices=("workers", "kills", "memory", "reading"))
     parser.add_argument("rows", type=int, nargs="*", help="sizes for memory")
+    parser.add_argument("--local", action="store_true", help="memory of one process, without Ray")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         place = Path(directory)
-        if given.what == "memory":
+        if given.local:
+            local_memory(place, given.rows or [10_000, 100_000], given.method)
+        elif given.what == "memory":
             memory(place, given.rows or [10_000, 1_000_000])
         else:
             {"workers": workers, "kills": kills, "reading": reading}[given.what](place)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--measure"]:
+        measure(*sys.argv[2:])
+    else:
+        main()

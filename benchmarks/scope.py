@@ -8,15 +8,28 @@ seeds; an interval resamples the test texts, the same for both scores that are c
 mean over seeds each time.
 """
 
-import argparse
-import time
+from argparse import Namespace
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from harness import (
+    CALIBRATION,
+    Columns,
+    change,
+    head,
+    kept,
+    line,
+    numbers,
+    only,
+    parser_of_models,
+    quantiles,
+    rows_of,
+    seconds,
+)
 from uatlite import UncertaintyClassifier
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
@@ -45,8 +58,8 @@ FORMS = {
 }
 
 
-@dataclass(frozen=True)
-class Said:
+@dataclass(frozen=True, eq=False)
+class Said(Columns):
     """What a classifier says of texts, (rows,) each: the largest probability without calibration, the calibrated
     confidence, the p-value of scope, and whether its answer is wrong."""
 
@@ -55,91 +68,65 @@ class Said:
     scope: np.ndarray
     wrong: np.ndarray
 
-    def __getitem__(self, rows: np.ndarray) -> "Said":
-        return Said(*(array[rows] for array in vars(self).values()))
-
-    def __add__(self, other: "Said") -> "Said":
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Said(*(np.concatenate(pair) for pair in pairs))
-
     @property
     def trust(self) -> np.ndarray:
         return self.confidence * chance_in_scope(self.scope)
 
 
-@dataclass(frozen=True)
 class Bench:
-    """Where models and data are, and the classifiers calibrated so far."""
+    """What the classifiers say of the texts, and the classifiers calibrated so far."""
 
-    models: Path
-    data: Path | None
-    seeds: tuple[int, ...]
-    method: str
-    cache: Path | None
-    calibrated: dict[tuple[str, int, str], UncertaintyClassifier] = field(default_factory=dict)
-    passes: dict[tuple[str, int, str, str], Outputs] = field(default_factory=dict)
+    def __init__(self, options: Namespace) -> None:
+        self.options, self.seeds = options, numbers(options.seeds)
+        self.calibrated: dict[tuple[str, int, str], UncertaintyClassifier] = {}
+        self.passes: dict[tuple[str, int, str, str], Outputs] = {}
 
     def dataset(self, task: str, split: str, rows: int | None = None) -> Dataset:
-        return load(task, split, self.data, limit=rows)
+        return load(task, split, self.options.data, limit=rows)
+
+    def plain(self, task: str, seed: int) -> UncertaintyClassifier:
+        """The model of a task as it is."""
+        directory, method = self.options.models / f"{task}-{seed}", self.options.method
+        return UncertaintyClassifier.from_pretrained(directory, method=method, max_length=LENGTH, calibrated=False)
 
     def classifier(self, task: str, seed: int, form: str) -> UncertaintyClassifier:
         """The model of a task, calibrated with or without reference texts."""
         key = task, seed, form
         if key not in self.calibrated:
-            texts, labels = self.calibration_rows(task, FEW if form == "few" else None)
-            classifier = UncertaintyClassifier.from_pretrained(
-                self.models / f"{task}-{seed}", method=self.method, max_length=LENGTH
-            )
+            texts, labels = rows_of(task, CALIBRATION[task], self.options.data)
+            drawn = np.random.default_rng(0).permutation(len(texts))[: FEW if form == "few" else None].tolist()
             reference = self.dataset(task, "train", REFERENCE).in_scope().texts if form == "reference" else None
-            self.calibrated[key] = classifier.calibrate(texts, labels, reference=reference)
+            self.calibrated[key] = self.plain(task, seed).calibrate(
+                [texts[i] for i in drawn], [labels[i] for i in drawn], reference=reference
+            )
         return self.calibrated[key]
-
-    def calibration_rows(self, task: str, rows: int | None) -> tuple[list[Text], list[str]]:
-        """The texts and labels of the task's calibration splits."""
-        sets = [self.dataset(task, split).in_scope() for split in CALIBRATION[task]]
-        pairs = [(e.text, data.labels[e.label]) for data in sets for e in data.examples if e.label is not None]
-        chosen = np.random.default_rng(0).permutation(len(pairs))[:rows]
-        return [pairs[i][0] for i in chosen], [pairs[i][1] for i in chosen]
 
     def said(self, task: str, seed: int, form: str, of: str, split: str) -> Said:
         """What the classifier of a task says of a split of this or another task."""
-        file = self.cache and self.cache / f"{task}-{seed}-{self.method}-{form}-{of}-{split}.npz"
-        if file and file.exists():
-            return Said(**np.load(file))
-        data = self.texts(task, of, split)
-        outputs = self.outputs(task, seed, of, split)
-        predictions = self.classifier(task, seed, form).predictor().predictions(list(data.texts), outputs)
-        gold = [None if label is None or label == data.out_of_scope else data.labels[label] for label in data.gold]
-        wrong = [said != true for said, true in zip(predictions.labels, gold, strict=True)]
-        assert predictions.scope is not None
-        result = {
-            "maximum": softmax(outputs.mean_logits).max(axis=1),
-            "confidence": predictions.confidence,
-            "scope": predictions.scope,
-            "wrong": np.array(wrong, dtype=float),
-        }
-        if file:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(file, **result)
-        return Said(**result)
+
+        def compute() -> Said:
+            rows, outputs = self.texts(task, of, split), self.outputs(task, seed, of, split)
+            predictions = self.classifier(task, seed, form).predictor().predictions(list(rows.texts), outputs)
+            gold = [None if label is None or label == rows.out_of_scope else rows.labels[label] for label in rows.gold]
+            wrong = [answer != true for answer, true in zip(predictions.labels, gold, strict=True)]
+            assert predictions.scope is not None
+            maximum = softmax(outputs.mean_logits).max(axis=1)
+            return Said(maximum, predictions.confidence, predictions.scope, np.array(wrong, dtype=float))
+
+        cache, name = self.options.cache, f"{task}-{seed}-{self.options.method}-{form}-{of}-{split}.npz"
+        return kept(Said, cache and cache / name, compute)
 
     def outputs(self, task: str, seed: int, of: str, split: str) -> Outputs:
         """What the passes say of a split; they are the same for every form of the scope."""
         key = task, seed, of, split
         if key not in self.passes:
-            plain = UncertaintyClassifier.from_pretrained(
-                self.models / f"{task}-{seed}", method=self.method, max_length=LENGTH, calibrated=False
-            )
+            plain = self.plain(task, seed)
             self.passes[key] = run(plain.runtime, list(self.texts(task, of, split).texts), plain.settings)
         return self.passes[key]
 
     def texts(self, task: str, of: str, split: str) -> Dataset:
         """A split whole if it is of the task itself, else a sample of it."""
         return self.dataset(of, split, None if of == task else OTHERS)
-
-
-CALIBRATION = {"clinc150": ("calibration",), "sst2": ("calibration", "test"), "mnli": ("calibration",)}
-"""The original test sentences of SST-2 test it, so both halves of its dev split calibrate."""
 
 
 @dataclass(frozen=True)
@@ -170,9 +157,9 @@ SETTINGS = (
 
 def out_of_scope_table(bench: Bench) -> None:
     for setting in SETTINGS:
-        print(f"\n### {setting.name}\n")
-        print("| score | AUROC | AUPR | FPR at 95 % | false alarms at 1 % | found |\n|---|--:|--:|--:|--:|--:|")
-        numbers: dict[str, list[list[float]]] = {}
+        print(f"\n### {setting.name}")
+        head("score", "AUROC", "AUPR", "FPR at 95 %", "false alarms at 1 %", "found")
+        scores: dict[str, list[list[float]]] = {}
         for seed in bench.seeds:
             for form, name in FORMS.items():
                 both = setting.said(bench, seed, form)
@@ -180,10 +167,10 @@ def out_of_scope_table(bench: Bench) -> None:
                 flagged = [float(np.mean(part.scope <= 0.01)) for part in both]
                 if form == "few":
                     row = [*detection(-whole.maximum, positives), np.nan, np.nan]
-                    numbers.setdefault("maximum probability", []).append(row)
-                numbers.setdefault(name, []).append([*detection(-whole.scope, positives), *flagged])
-        for name, rows in numbers.items():
-            print(f"| {name} | " + " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0)) + " |", flush=True)
+                    scores.setdefault("maximum probability", []).append(row)
+                scores.setdefault(name, []).append([*detection(-whole.scope, positives), *flagged])
+        for name, rows in scores.items():
+            line(name, *(f"{value:.4f}" for value in np.mean(rows, axis=0)))
 
 
 def detection(scores: np.ndarray, positives: np.ndarray) -> list[float]:
@@ -195,7 +182,7 @@ def aurc(trust: np.ndarray, wrong: np.ndarray) -> float:
     return 100.0 * float(risk_coverage(Ranking.of(trust), wrong).mean())
 
 
-def compare(said: list[Said], *, strata: tuple[int, ...], resamples: int = 500) -> str:
+def compare(said: list[Said], *, strata: tuple[int, ...], resamples: int = 500) -> list[str]:
     """Three AURCs, and the last less the first and the second, with intervals: means over seeds."""
     seeds = [(one.maximum, one.confidence, one.trust, one.wrong) for one in said]
 
@@ -210,22 +197,22 @@ def compare(said: list[Said], *, strata: tuple[int, ...], resamples: int = 500) 
         draw[:] = areas(np.concatenate(parts))
     cells = [f"{area:.3f}" for area in point]
     for other in (0, 1):
-        low, high = np.quantile(draws[:, 2] - draws[:, other], [0.025, 0.975])
-        change = point[2] - point[other]
-        cells.append(f"{change:+.3f} [{low:+.3f}, {high:+.3f}], {change / point[other]:+.1%}")
-    return " | ".join(cells)
+        gap = point[2] - point[other]
+        interval = quantiles(draws[:, 2] - draws[:, other])
+        cells.append(f"{change(gap, *interval, digits=3)}, {gap / point[other]:+.1%}")
+    return cells
 
 
 def mixture_table(bench: Bench) -> None:
-    print("\n### AURC × 100, every answer to a text out of scope an error; scope by reference texts\n")
-    print("| texts | maximum probability | confidence | confidence × chance in scope | less the first | the second |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print("\n### AURC × 100, every answer to a text out of scope an error; scope by reference texts")
+    columns = ["maximum probability", "confidence", "confidence × chance in scope", "less the first", "the second"]
+    head("texts", *columns)
     for setting in SETTINGS:
         said = [setting.said(bench, seed) for seed in bench.seeds]
         sizes = len(said[0][0].wrong), len(said[0][1].wrong)
         alone, mixed = [inside for inside, _ in said], [inside + outside for inside, outside in said]
-        print(f"| {setting.task}, in scope | {compare(alone, strata=sizes[:1])} |", flush=True)
-        print(f"| {setting.name}, mixed in | {compare(mixed, strata=sizes)} |", flush=True)
+        line(f"{setting.task}, in scope", *compare(alone, strata=sizes[:1]))
+        line(f"{setting.name}, mixed in", *compare(mixed, strata=sizes))
 
 
 SHIFTS = (
@@ -237,25 +224,24 @@ SHIFTS = (
 
 
 def covariate_table(bench: Bench) -> None:
-    print("\n### Who is right: AUROC of errors, in domain and under covariate shift\n")
-    print("| texts | accuracy | out of scope | confidence | scope | confidence × chance |\n|---|--:|--:|--:|--:|--:|")
+    print("\n### Who is right: AUROC of errors, in domain and under covariate shift")
+    head("texts", "accuracy", "out of scope", "confidence", "scope", "confidence × chance")
     for name, task, (of, split) in SHIFTS:
-        numbers = []
+        values = []
         for seed in bench.seeds:
             said = bench.said(task, seed, "reference", of, split)
             doubts = (-said.confidence, -said.scope, -said.trust)
             errors = [auroc(doubt, said.wrong > 0) for doubt in doubts]
-            numbers.append([1 - said.wrong.mean(), np.mean(said.scope <= 0.01), *errors])
-        print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in np.mean(numbers, axis=0)) + " |", flush=True)
+            values.append([1 - said.wrong.mean(), np.mean(said.scope <= 0.01), *errors])
+        line(name, *(f"{value:.3f}" for value in np.mean(values, axis=0)))
 
 
 def cost_table(bench: Bench, repetitions: int = 15) -> None:
     """The scope beside the plain pass, one after the other, so that both see the same machine."""
-    print("\n### Cost, in plain passes over the same texts\n")
-    print("| task | texts | one pass, ms | scope, ms | share | fit on these texts, ms | share |")
-    print("|---|--:|--:|--:|--:|--:|--:|")
+    print("\n### Cost, in plain passes over the same texts")
+    head("task", "texts", "one pass, ms", "scope, ms", "share", "fit on these texts, ms", "share")
     for setting in SETTINGS:
-        directory = bench.models / f"{setting.task}-{bench.seeds[0]}"
+        directory = bench.options.models / f"{setting.task}-{bench.seeds[0]}"
         model = AutoModelForSequenceClassification.from_pretrained(directory).eval()
         tokenizer = AutoTokenizer.from_pretrained(directory)
         texts = sorted(
@@ -273,25 +259,17 @@ def cost_table(bench: Bench, repetitions: int = 15) -> None:
         for size in (1, 32, 256):
             middle = slice((len(texts) - size) // 2, (len(texts) + size) // 2)  # texts of like length, as they run
             inputs, some = tokens(texts[middle]), x[middle]
-            times = np.zeros((repetitions, 3))
-            for row in times:
-                row[0] = seconds(plain_pass, model, inputs)
-                row[1] = seconds(scope.p_values, some, logits[middle])
-                row[2] = seconds(fit.add, some, logits[middle].argmax(axis=1))
-            one, p, add = 1e3 * np.median(times, axis=0)
-            print(
-                f"| {setting.task} | {size} | {one:.1f} | {p:.2f} | {p / one:.3f} | {add:.2f} | {add / one:.3f} |",
-                flush=True,
+            runs = (
+                partial(plain_pass, model, inputs),
+                partial(scope.p_values, some, logits[middle]),
+                partial(fit.add, some, logits[middle].argmax(axis=1)),
             )
-        last = seconds(fit_scope, fit, x[:1000], logits[:1000])
+            one, p, add = 1e3 * np.median([[seconds(run) for run in runs] for _ in range(repetitions)], axis=0)
+            cells = f"{one:.1f}", f"{p:.2f}", f"{p / one:.3f}", f"{add:.2f}", f"{add / one:.3f}"
+            line(setting.task, size, *cells)
+        last = seconds(partial(fit_scope, fit, x[:1000], logits[:1000]))
         whole = (add * 100_000 / size + 1e3 * last) / (one * 100_000 / size)
-        print(f"| {setting.task} | 100,000 of these; once {last:.2f} s | | | | | {whole:.3f} |", flush=True)
-
-
-def seconds(function: Callable[..., object], *arguments: object) -> float:
-    start = time.perf_counter()
-    function(*arguments)
-    return time.perf_counter() - start
+        line(setting.task, f"100,000 of these; once {last:.2f} s", "", "", "", "", f"{whole:.3f}")
 
 
 TABLES: dict[str, Callable[[Bench], None]] = {
@@ -303,18 +281,8 @@ TABLES: dict[str, Callable[[Bench], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=Path, required=True)
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--seeds", default="0,1,2")
-    parser.add_argument("--method", default="base", help="the scope reads the passes of this method")
-    parser.add_argument("--cache", type=Path, help="keeps what the classifiers say of the texts")
-    parser.add_argument("--only", default=",".join(TABLES), help="tables to print, by comma: " + ", ".join(TABLES))
-    options = parser.parse_args()
-    seeds = tuple(int(seed) for seed in options.seeds.split(","))
-    bench = Bench(options.models, options.data, seeds, options.method, options.cache)
-    for name in options.only.split(","):
-        TABLES[name](bench)
+    parser = parser_of_models(__doc__, seeds="0,1,2", method="base")
+    only(parser, TABLES, Bench)
 
 
 if __name__ == "__main__":
