@@ -8,9 +8,8 @@ import pytest
 from uatlite.codec import dump, load
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
-from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers
+from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, losses
 from uatlite.trust.search import TextScores
-from uatlite.trust.shrinkage import losses
 
 
 def draw(texts, rng, kinds=6, rare=1.0, sharpness=1.6, spread=0.6, widening=0.0):

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, InputError, StoreError
 from uatlite.trust.martingale import BETS
 from uatlite.trust.monitor import MEANING, STREAMS, Monitor, Reference
@@ -85,7 +86,7 @@ def test_blocks_and_a_file_in_between_change_nothing() -> None:
     for first in range(0, 400, 37):
         some = slice(first, first + 37)
         parts, own = parts.after(rows.reference, scores[some], scope[some])
-        parts = Monitor.from_dict(json.loads(json.dumps(parts.to_dict())))
+        parts = load(Monitor, json.loads(json.dumps(dump(parts), allow_nan=False)), advice="begin anew.")
         seen += own.tolist()
     np.testing.assert_allclose(seen, logs, rtol=1e-9)
     assert whole.alarm is not None
@@ -142,7 +143,7 @@ def test_refusals() -> None:
     with pytest.raises(DataError, match="scored with another calibration"):
         monitor.after(reference, [0.5], [0.5012345])
     with pytest.raises(StoreError, match="broken"):
-        Monitor.from_dict({"bound": 0.01})
+        load(Monitor, {"bound": 0.01}, advice="begin a new state file.")
     same, logs = monitor.after(reference, [], [])
     assert same is monitor
     assert len(logs) == 0

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
-from uatlite.trust.shrinkage import Rows, Shrunk, losses
+from uatlite.trust.answers import RegressionRows, Shrunk, losses
 
 
 def draw(rows, kinds, seed, sign=1.0):
@@ -14,7 +14,7 @@ def draw(rows, kinds, seed, sign=1.0):
     x, columns = rng.normal(size=rows), rng.normal(size=(rows, 2))
     slopes, biases = sign * rng.gamma(5, 0.2, kinds), rng.normal(0, 0.7, kinds)
     logits = slopes[kind] * x + biases[kind] + columns @ [0.5, -0.3]
-    return Rows(x, columns, kind, rng.random(rows) < 1 / (1 + np.exp(-logits)))
+    return RegressionRows(x, columns, kind, rng.random(rows) < 1 / (1 + np.exp(-logits)))
 
 
 def slow_objective(theta, rows, kinds, strength, prior, identity):
@@ -61,8 +61,8 @@ def test_strength_goes_from_shared_to_each_by_itself():
     nearly = Shrunk.fit(rows, kinds=4, strength=1e-4, prior=1e6, identity=1.0)
     np.testing.assert_allclose(nearly.slopes, shared.slopes, atol=1e-3)
     np.testing.assert_allclose(nearly.biases, shared.biases, atol=1e-3)
-    free = Shrunk.fit(Rows(rows.x, rows.columns[:, :0], rows.kind, rows.right), kinds=4, strength=1e4, prior=1e6,
-                      identity=1.0)  # fmt: skip
+    plain = RegressionRows(rows.x, rows.columns[:, :0], rows.kind, rows.right)
+    free = Shrunk.fit(plain, kinds=4, strength=1e4, prior=1e6, identity=1.0)
     for kind in range(4):
         own = rows.at(rows.kind == kind)
         alone = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(own.x[:, None], own.right)
@@ -75,9 +75,9 @@ def test_kinds_without_rows_have_the_shared_parameters_and_separable_rows_stay_f
     found = Shrunk.fit(rows, kinds=5, strength=0.5, prior=5.0, identity=1.0)
     np.testing.assert_allclose(found.slopes[2:], found.slope, atol=1e-9)
     np.testing.assert_allclose(found.biases[2:], found.bias, atol=1e-9)
-    separable = Rows(rows.x, rows.columns[:, :0], rows.kind, rows.x > 0)
+    separable = RegressionRows(rows.x, rows.columns[:, :0], rows.kind, rows.x > 0)
     assert 1 < Shrunk.fit(separable, kinds=2, strength=0.5, prior=5.0, identity=1.0).slope < 100
-    nothing = Rows(np.zeros(0), np.zeros((0, 0)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
+    nothing = RegressionRows(np.zeros(0), np.zeros((0, 0)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
     assert Shrunk.fit(nothing, kinds=2, strength=0.5, prior=5.0, identity=1.3).slopes.tolist() == [1.3, 1.3]
 
 

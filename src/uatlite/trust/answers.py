@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.predictive import PROBIT, widened
-from uatlite.trust.shrinkage import Rows, Shrunk, losses
-from uatlite.values import Floats, Integers, check_array, check_marks
+from uatlite.predictive import PROBIT, sigmoid, widened
+from uatlite.values import Floats, Integers, Marks, check_array, check_marks
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,19 +50,9 @@ class Answers:
         """(texts,): how many answers each text has"""
         return np.bincount(self.text, minlength=self.texts)
 
-    def of_texts(self, chosen: NDArray[np.bool_]) -> "Answers":
+    def of_texts(self, chosen: Marks) -> "Answers":
         """The answers of the chosen texts, (texts,) bool, which are numbered anew."""
-        kept = chosen[self.text]
-        number = np.cumsum(chosen) - 1
-        return replace(
-            self,
-            text=number[self.text[kept]],
-            kind=self.kind[kept],
-            log_odds=self.log_odds[kept],
-            variance=None if self.variance is None else self.variance[kept],
-            texts=int(chosen.sum()),
-            features=None if self.features is None else self.features[kept],
-        )
+        return self.at_texts(np.flatnonzero(chosen))[0]
 
     def at_texts(self, rows: Integers) -> "tuple[Answers, Integers]":
         """The answers of some texts in the order of `rows`, which are numbered anew; and their places among these."""
@@ -90,6 +79,9 @@ def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
         raise InputError("text is not ascending; give the answers in the order of their texts.")
     return given.astype(np.int64)
 
+
+ITERATIONS, TOLERANCE = 100, 1e-9
+"""Of a fit: Newton steps, and the gradient for each row at which it ends."""
 
 STRENGTHS = (0.0, 0.1, 0.25, 0.6, 1.5)
 """Standard deviations of the parameters of a kind around the shared ones, among which cross-validation chooses."""
@@ -145,7 +137,7 @@ class AnswerCalibrator:
         widening = best_widening(answers, y)
         rows, spread = scaled_rows(answers, y, widening, centre, scale)
 
-        def fitted(part: Rows, strength: float) -> Shrunk:
+        def fitted(part: RegressionRows, strength: float) -> Shrunk:
             return Shrunk.fit(part, kinds=kinds, strength=strength, prior=PRIOR, identity=spread)
 
         folds = np.random.default_rng(0).permutation(answers.texts) % FOLDS
@@ -190,12 +182,125 @@ class AnswerCalibrator:
                 raise InputError("the calibrator uses the variance of the log-odds, and the answers have none.")
             z = z * widened(answers.variance, self.widenings[kind])
         logits = self.slopes[kind] * z + self.biases[kind] + (features * self.weights[kind]).sum(axis=1)
-        return np.asarray(np.exp(-np.logaddexp(0.0, -logits)))
+        return sigmoid(logits)
 
 
 def own_last(values: Floats) -> Floats:
     """The parameters of kinds with an entry for unseen kinds, which never use it."""
     return np.append(values, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionRows:
+    """What is fitted: x (rows,), columns (rows, columns), kind (rows,) and right (rows,)."""
+
+    x: Floats
+    columns: Floats
+    kind: Integers
+    right: Marks
+
+    def at(self, chosen: Marks) -> "RegressionRows":
+        """The chosen rows, (rows,) bool."""
+        return RegressionRows(self.x[chosen], self.columns[chosen], self.kind[chosen], self.right[chosen])
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """Logistic regression in which every kind of row has its own slope and bias, shrunk to the shared ones.
+
+        logit = slope_k·x + bias_k + weights·columns,   slope_k ≥ 0
+
+    It minimises the sum of -log p over the rows, plus Σ_k ((slope_k - a)² + (bias_k - b)²)/(2τ²) with the shared a and
+    b, plus a wide normal prior of a, b and the weights. `slopes` and `biases` are (kinds,), `weights` (columns,).
+    """
+
+    slopes: Floats
+    biases: Floats
+    weights: Floats
+    slope: float
+    bias: float
+
+    @classmethod
+    def fit(cls, rows: RegressionRows, *, kinds: int, strength: float, prior: float, identity: float) -> Self:
+        """Minimise the penalised NLL; τ is `strength`, and at 0 all kinds share one slope and one bias.
+
+        The shared slope has the prior N(identity, prior²), the shared bias and the weights N(0, prior²).
+        """
+        columns = rows.columns.shape[1]
+        wide = np.full(columns, prior**-2.0)
+        if strength == 0.0:
+            alone = replace(rows, kind=np.zeros_like(rows.kind))
+            centre = np.concatenate([np.zeros(columns), [identity, 0.0]])
+            params = minimise(alone, np.diag(np.append(wide, [prior**-2.0] * 2)), centre, kinds=1)
+            slope, bias = params[columns:].tolist()
+            return cls(np.full(kinds, slope), np.full(kinds, bias), params[:columns], slope, bias)
+        size = columns + 2 * kinds + 2
+        pull = np.zeros((size, size))
+        pull[np.arange(columns), np.arange(columns)] = wide
+        for first, shared in ((columns, size - 2), (columns + kinds, size - 1)):
+            each = np.arange(first, first + kinds)
+            pull[each, each] = strength**-2.0
+            pull[each, shared] = pull[shared, each] = -(strength**-2.0)
+            pull[shared, shared] = kinds * strength**-2.0 + prior**-2.0
+        centre = np.concatenate(
+            [np.zeros(columns), np.full(kinds, identity), np.zeros(kinds), [identity, 0.0]]
+        )  # the differences between kinds and shared are 0 there
+        weights, slopes, biases, shared_params = np.split(
+            minimise(rows, pull, centre, kinds=kinds), [columns, columns + kinds, columns + 2 * kinds]
+        )
+        return cls(slopes, biases, weights, *shared_params.tolist())
+
+    def losses(self, rows: RegressionRows) -> Floats:
+        """-log p of what happened, (rows,)."""
+        logits = self.slopes[rows.kind] * rows.x + self.biases[rows.kind] + rows.columns @ self.weights
+        return losses(logits, rows.right)
+
+
+def losses(logits: Floats, right: Marks) -> Floats:
+    """-log sigmoid(logit) where right, -log(1 - sigmoid(logit)) elsewhere, (rows,)."""
+    return np.asarray(np.logaddexp(0.0, np.where(right, -logits, logits)))
+
+
+def minimise(rows: RegressionRows, pull: Floats, centre: Floats, *, kinds: int) -> Floats:
+    """The parameters θ (weights, slopes, biases, …) that minimise the NLL + (θ - centre)'·pull·(θ - centre)/2.
+
+    The sum is convex: Newton's method, with the bound of the slopes as a projection (Bertsekas, 1982).
+    """
+    from scipy.sparse import csr_array, hstack
+
+    size, columns = rows.columns.shape
+    by_kind = [csr_array((x, (np.arange(size), rows.kind)), (size, kinds)) for x in (rows.x, np.ones(size))]
+    others = csr_array((size, len(centre) - columns - 2 * kinds))
+    design = hstack([csr_array(rows.columns), *by_kind, others], format="csr")
+    turned, entries = design.T.tocsr(), np.diff(design.indptr)
+    bounded = np.zeros(len(centre), dtype=np.bool_)
+    bounded[columns : columns + kinds] = True
+
+    def value(theta: Floats) -> float:
+        return float(losses(design @ theta, rows.right).sum() + 0.5 * (theta - centre) @ pull @ (theta - centre))
+
+    theta, now = centre.copy(), value(centre)
+    for _ in range(ITERATIONS):
+        chances = sigmoid(design @ theta)
+        slope = turned @ (chances - rows.right) + pull @ (theta - centre)
+        free = ~(bounded & (theta <= 0.0) & (slope > 0.0))
+        if not free.any() or np.abs(slope[free]).max() < TOLERANCE * max(size, 1):
+            break
+        weighted = design.copy()
+        weighted.data *= np.repeat(chances * (1.0 - chances), entries)
+        curvature = (turned @ weighted).toarray() + pull
+        step = np.zeros_like(theta)
+        step[free] = -np.linalg.solve(curvature[np.ix_(free, free)], slope[free])
+        for length in 0.5 ** np.arange(27):
+            trial = theta + length * step
+            trial[bounded] = np.maximum(trial[bounded], 0.0)
+            then = value(trial)
+            if then < now:
+                break
+        else:  # to rounding
+            break
+        theta, now = trial, then
+    return theta
 
 
 def columns_of(answers: Answers) -> Floats:
@@ -213,16 +318,16 @@ def feature_scale(answers: Answers) -> tuple[Floats, Floats]:
 
 
 def scaled_rows(
-    answers: Answers, right: NDArray[np.bool_], widening: float, centre: Floats, scale: Floats
-) -> tuple[Rows, float]:
+    answers: Answers, right: Marks, widening: float, centre: Floats, scale: Floats
+) -> tuple[RegressionRows, float]:
     """The answers as rows of a regression, and the unit in which their log-odds are given."""
     z = answers.log_odds if answers.variance is None else answers.log_odds * widened(answers.variance, widening)
     spread = float(z.std()) if len(z) else 0.0
     spread = spread if spread > 0.0 else 1.0
-    return Rows(z / spread, (columns_of(answers) - centre) / scale, answers.kind, right), spread
+    return RegressionRows(z / spread, (columns_of(answers) - centre) / scale, answers.kind, right), spread
 
 
-def best_widening(answers: Answers, right: NDArray[np.bool_]) -> float:
+def best_widening(answers: Answers, right: Marks) -> float:
     """The w of `WIDENINGS` with the least NLL + log(1 + w·π/8·mean(variance)), without kinds; 0 without a variance."""
     if answers.variance is None or not answers.variance.any():
         return 0.0

@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from uatlite.trust.answers import RegressionRows, Shrunk
 from uatlite.trust.search import Plan, Test, TextScores
-from uatlite.trust.shrinkage import Rows, Shrunk
 from uatlite.values import Floats, Marks
 
 BetKind = Literal["precision", "per-text", "recall"]
@@ -94,7 +94,7 @@ def learned_chances(scores: Floats, wrong: Marks) -> Floats:
     if is_probability(scores):
         odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
     spread = float(odds.std()) or 1.0
-    rows = Rows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
+    rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
     fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
     return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
 

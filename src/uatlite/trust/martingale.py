@@ -16,12 +16,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.errors import StoreError
 from uatlite.values import Floats, Integers
 
 BETS: dict[str, tuple[float, float]] = {
@@ -144,20 +143,6 @@ class Evidence:
         here = weights[rows, found]
         below = np.cumsum(weights, axis=1)[rows, found] - here
         return np.asarray((below + uniforms * (here + own)) / (weights.sum(axis=1) + own))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()}
-
-    @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> Self:
-        """The evidence that `to_dict` described."""
-        try:
-            counts, since = (np.array(state[name], dtype=np.int64) for name in ("counts", "since"))
-            capital, run, lowest = (np.array(state[name], dtype=np.float64) for name in ("capital", "run", "lowest"))
-            return cls(int(state["rows"]), counts, capital, run, lowest, since, bool(state["fresh"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"the stored evidence is broken ({error}); begin a new state file.") from error
 
 
 @dataclass(frozen=True, eq=False)

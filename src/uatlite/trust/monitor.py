@@ -7,9 +7,9 @@ change the monitor ever raises an alarm with probability `bound` or less.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -182,30 +182,6 @@ class Monitor:
             raise StoreError("there is no alarm to acknowledge: a reset without one would void the bound.")
         evidence = {name: Evidence.none(cells, fresh=fresh) for name, cells in reference.cells.items()}
         return replace(self, evidence=evidence, alarm=None, epoch=self.epoch + 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "bound": self.bound,
-            "epoch": self.epoch,
-            "seed": self.seed,
-            "alarm": None if self.alarm is None else asdict(self.alarm),
-            "evidence": {name: evidence.to_dict() for name, evidence in self.evidence.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """The monitor that `to_dict` described."""
-        try:
-            return cls(
-                bound=float(state["bound"]),
-                epoch=int(state["epoch"]),
-                seed=int(state["seed"]),
-                alarm=None if state["alarm"] is None else Alarm(**state["alarm"]),
-                evidence={name: Evidence.from_dict(one) for name, one in state["evidence"].items()},
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"the state of the monitor is broken ({error!r}); begin a new state file.") from error
 
 
 def _alarm(at: Mapping[str, Evidence], row: int, log_martingale: float) -> Alarm:
