@@ -31,7 +31,7 @@ from transformers import AutoTokenizer
 
 from engine import SHAPES, model_of
 from harness import Run, change, head, line, parser_of, ratios, seconds
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import export
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
 from uatlite.methods.sampling import BASE

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness import Columns, best_share, change, head, kept, line, numbers, parser_of_models, seconds, trained
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from entities import options_of_seeds, promise_cells
 from harness import change, head, kept, line, numbers, quantiles, trained
-from uatlite.classifier.labeler import LEAST, UncertaintyLabeler, label_answers
+from uatlite.classifier.classifiers import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.run import run
 from uatlite.methods.method import CalibrationRows, Method

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from harness import head, line, parser_of, seconds
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.model.load import load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.text.tasks import load

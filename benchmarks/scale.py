@@ -36,7 +36,7 @@ def make_classifier(directory: Path, method: str = "base") -> None:
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
 
     torch.manual_seed(0)
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -102,7 +102,7 @@ def make_minilm(directory: Path) -> None:
 
 
 def rate(place: Path, count: int) -> float:
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.scoring.job import Job, Tally
     from uatlite.scoring.on_ray import Cluster, score_file
 
@@ -218,7 +218,7 @@ def measure(model: str, source: str, output: str) -> None:
     """Score one file in this process and print peak memory, in MB, before and after, and the seconds."""
     import torch
 
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.scoring.job import Job
     from uatlite.scoring.run import score_file
 

@@ -135,7 +135,7 @@ async def ask_all(address: str, texts: list[tuple[int, str]], clients: int) -> L
 
 def throughput(model: str, texts: list[str], clients: int) -> float:
     """Rounds of the offline engine and of the service over the same texts; the speed that the service reached."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
 
     classifier = UncertaintyClassifier.from_pretrained(model)
     classifier.predict(texts[:32], check_shift=False)

@@ -30,7 +30,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 
 Encoded = dict[str, Tensor]
 

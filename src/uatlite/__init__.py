@@ -11,10 +11,11 @@ from uatlite.errors import MissingDependency
 if TYPE_CHECKING:
     from uatlite.attribution.layers import attribute as attribute
     from uatlite.attribution.layers import propagate as propagate
-    from uatlite.classifier.classifier import UncertaintyClassifier as UncertaintyClassifier
-    from uatlite.classifier.labeler import UncertaintyLabeler as UncertaintyLabeler
+    from uatlite.classifier.classifiers import UncertaintyClassifier as UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyLabeler as UncertaintyLabeler
+    from uatlite.classifier.classifiers import UncertaintyTagger as UncertaintyTagger
+    from uatlite.classifier.classifiers import load as load
     from uatlite.classifier.predictions import Predictions as Predictions
-    from uatlite.classifier.tagger import UncertaintyTagger as UncertaintyTagger
     from uatlite.errors import UATLiteError as UATLiteError
     from uatlite.model.view import dropout_sites as dropout_sites
     from uatlite.passes.config import DropoutRates as DropoutRates
@@ -31,11 +32,12 @@ _HOME = {
     "Samples": "uatlite.passes.engine",
     "UATConfig": "uatlite.passes.config",
     "UATLiteError": "uatlite.errors",
-    "UncertaintyClassifier": "uatlite.classifier.classifier",
-    "UncertaintyLabeler": "uatlite.classifier.labeler",
-    "UncertaintyTagger": "uatlite.classifier.tagger",
+    "UncertaintyClassifier": "uatlite.classifier.classifiers",
+    "UncertaintyLabeler": "uatlite.classifier.classifiers",
+    "UncertaintyTagger": "uatlite.classifier.classifiers",
     "attribute": "uatlite.attribution.layers",
     "dropout_sites": "uatlite.model.view",
+    "load": "uatlite.classifier.classifiers",
     "propagate": "uatlite.attribution.layers",
     "sample": "uatlite.passes.engine",
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 
 CLASSES = ("bad", "fair", "good")
 

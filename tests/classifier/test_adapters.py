@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import pipeline
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, ModelError
 
 sklearn = pytest.importorskip("sklearn")

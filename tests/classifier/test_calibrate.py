@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from uatlite.classifier import one_class
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.predictive import PassLogits, predict
 from uatlite.trust.distribution import predictive

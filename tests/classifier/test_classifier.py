@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.model.tokens import longest, tokenize
 from uatlite.passes.config import UATConfig

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.words import attribute_words
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explainer import replacement_id
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError, InputError

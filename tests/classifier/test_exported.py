@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier import exported as onnx
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
 from uatlite.classifier.exported import MANIFEST, Manifest, load_exported
 from uatlite.classifier.run import run

@@ -9,7 +9,7 @@ import pytest
 
 from reference import draw_logits, rule_of
 from uatlite.classifier import versions
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
 from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
@@ -147,7 +147,7 @@ def test_rows_chosen_for_what_they_look_like_do_not_decide(calibrated: Uncertain
 def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClassifier, now: LabelledNow) -> None:
     old = calibrated.calibration_
     with pytest.raises(ConfigurationError, match="renews one target risk"):
-        update(replace(old, rule=replace(old.rule, kind="coverage")), now)
+        update(replace(old, rules=(replace(old.rule, kind="coverage"),)), now)
 
 
 def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.run import run, run_tokens
 from uatlite.model.tokens import tokenize
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError
+from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError, StoreError
 from uatlite.passes.config import UATConfig
 
 Build = Callable[..., UncertaintyClassifier]
@@ -102,9 +102,9 @@ def test_an_existing_classifier_is_written_over_only_if_asked(saved: Path, calib
 def test_broken_files_say_so(saved: Path) -> None:
     path = saved / "uatlite.json"
     state = json.loads(path.read_text())
-    without = {name: value for name, value in state["calibration"].items() if name != "rule"}
+    without = {name: value for name, value in state["calibration"].items() if name != "model_hash"}
     path.write_text(json.dumps({**state, "calibration": without}))
-    with pytest.raises(CalibrationError, match="stored calibration is broken"):
+    with pytest.raises(StoreError, match=r"stored Calibration is broken \(model_hash: it is missing\)"):
         UncertaintyClassifier.from_pretrained(saved)
     path.write_text(json.dumps(state))
     (saved / "uatlite.safetensors").unlink()

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.second_look import FEWEST_ROWS
+from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.classifier.second_look import FEWEST_TEXTS
 from uatlite.errors import ConfigurationError
 from uatlite.trust.calibrators import Temperature
 
@@ -42,7 +42,7 @@ def test_its_probabilities_are_calibrated_on_the_rows_that_were_abstained_on(bui
     assert clf.calibration_ is not None
     look, pred = clf.calibration_.second_look, clf.predict(texts, check_shift=False)
     assert look is not None
-    assert FEWEST_ROWS <= look.rows <= pred.abstain.sum() + 6  # the scope of calibration rows is cross-fitted
+    assert FEWEST_TEXTS <= look.rows <= pred.abstain.sum() + 6  # the scope of calibration rows is cross-fitted
     passes = build(SECOND).predict(texts)
     columns = np.array([clf.class_names.index(label) for label in labels])
     assert clf.calibration_.scope is not None
@@ -83,7 +83,7 @@ def test_it_is_saved_sliced_and_explained(build: Build, labelled: Labelled, tmp_
 
 def test_a_second_look_needs_something_to_look_at(build: Build, labelled: Labelled) -> None:
     texts, labels = labelled(300)
-    with pytest.raises(ConfigurationError, match=r"no rule to abstain by; give one, as in target_risk=0\.05"):
+    with pytest.raises(ConfigurationError, match=r"no rule to abstain by; ask for one: .*target_risk=0\.05"):
         build("base").calibrate(texts[:40], labels[:40], second_look=SECOND)
     with pytest.raises(ConfigurationError, match="learns from calibration rows"):
         build("base").calibrate(texts, labels, threshold=0.6, second_look="distilled")

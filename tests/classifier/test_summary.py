@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.summary import Comparison, Summary, carriers, listed

@@ -9,9 +9,8 @@ import torch
 from transformers import AutoModelForTokenClassification, BertTokenizer
 
 from uatlite import UncertaintyTagger
-from uatlite.classifier.entities import ENTITY_EXAMPLE, EntityPredictions
-from uatlite.classifier.products import load_product
-from uatlite.classifier.tagged_rows import Matches
+from uatlite.classifier.classifiers import load
+from uatlite.classifier.entities import ENTITIES, ENTITY_EXAMPLE, EntityPredictions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.values import Span, Words
 
@@ -130,7 +129,7 @@ def _saved(tagger: UncertaintyTagger, directory: Path) -> UncertaintyTagger:
     tagger.save_pretrained(directory)
     AutoModelForTokenClassification.from_pretrained(directory)  # still a plain model
     assert "pipeline_tag: token-classification" in (directory / "README.md").read_text()
-    found = load_product(directory)
+    found = load(directory)
     assert isinstance(found, UncertaintyTagger)
     return found
 
@@ -154,18 +153,15 @@ def test_calibrated_confidences_are_right_as_often_as_they_say(made, rows, made_
 
 
 def test_matches_are_of_span_and_type(made):
-    tagger = made("base")
-    predictor = tagger.predictor()
-    from uatlite.classifier.token_run import run_tokens
-
-    texts = ["a1 a2 a3 a4 a5 a6 a7 a8 a9"]
-    outputs = run_tokens(predictor.runtime, texts, predictor.settings)
-    found = [Span(e.start, e.end, tagger.class_names[e.type]) for e in outputs.decoded[0].entities]
-    assert found
+    tagger, texts = made("base"), ["a1 a2 a3 a4 a5 a6 a7 a8 a9"]
+    (entities,) = tagger.predict(texts).entities
+    assert entities
+    found = [Span(e.start, e.end, e.label) for e in entities]
     wrong = found[0]._replace(end=found[0].end + 1)
-    matches = Matches.of(outputs, [[wrong, *found[1:]]], tagger.class_names)
-    assert matches.right.tolist() == [False] + [True] * (len(found) - 1)
-    assert (matches.missed.tolist(), matches.gold.tolist()) == ([1], [len(found)])
+    gold = ENTITIES.gold([[wrong, *found[1:]]], texts, tagger.class_names)
+    decoded = tagger.predict(texts).decoded
+    assert gold.right(decoded).tolist() == [False] + [True] * (len(found) - 1)
+    assert gold.missed(decoded).tolist() == [1]
 
 
 def test_rows_with_tags_or_entities_are_taken_as_they_are(made, rows):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.model.tokens import windowed
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample

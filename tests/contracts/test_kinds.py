@@ -14,9 +14,9 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.answer_kind import KINDS
+from uatlite.classifier.classifiers import PRODUCTS, load
 from uatlite.classifier.export import export
 from uatlite.classifier.product import Product
-from uatlite.classifier.products import PRODUCTS, load_product
 from uatlite.errors import InputError
 from uatlite.values import Choices, Kind, Text
 
@@ -134,7 +134,7 @@ def test_every_kind_has_a_case_and_a_product() -> None:
 def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:
     product = made.calibrated("distilled")
     product.save_pretrained(tmp_path / "saved")
-    again = load_product(tmp_path / "saved")
+    again = load(tmp_path / "saved")
     assert type(again) is type(product)
     assert again.kind is product.kind
     assert list(again.predict(made.new).rows()) == list(product.predict(made.new).rows())
@@ -182,7 +182,7 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8
     texts: Any = made.texts[:12]
     difference = export(product, tmp_path / "out", int8=int8, texts=texts)
     assert difference.texts == 12
-    exported: Any = load_product(tmp_path / "out")
+    exported: Any = load(tmp_path / "out")
     assert type(exported) is type(product)
     if int8:
         assert exported.calibration_ is None
@@ -192,7 +192,7 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8
             warnings.simplefilter("ignore")
             exported.calibrate(made.texts, made.gold, **made.case.asked)
         exported.save_pretrained(tmp_path / "again")
-        again = load_product(tmp_path / "again")
+        again = load(tmp_path / "again")
         assert list(again.predict(texts).rows()) == list(exported.predict(texts).rows())
         return
     assert difference.changed == 0
@@ -218,11 +218,11 @@ def test_it_runs_and_is_served_without_torch_and_transformers(made: Made, tmp_pa
     export(made.calibrated(), tmp_path / "out", texts=made.texts[:5])
     given = "[Choices('a1 a2', ('a3', 'a4', 'a5'))] * 3" if made.kind == "choice" else "['a1 a2 a3', 'a4', 'a5 a6']"
     code = f"""{BLOCKED}
-from uatlite.classifier.products import load_product
+from uatlite.classifier.classifiers import load
 from uatlite.serve.service import Service
 from uatlite.values import Choices
 
-product = load_product({str(tmp_path / "out")!r})
+product = load({str(tmp_path / "out")!r})
 assert len(list(product.predict({given}).rows())) == 3
 Service(product).warm_up()
 assert not {{"torch", "transformers", "scipy", "sklearn"}} & set(sys.modules)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
 from uatlite.lab.demo import DemoSettings as Settings

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.labeler import UncertaintyLabeler
+from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.settings import Settings
-from uatlite.classifier.tagger import UncertaintyTagger
 from uatlite.scoring import source
 
 BLOCK = 16

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
 from uatlite.scoring.job import Job

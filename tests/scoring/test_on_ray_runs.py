@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.products import load_product
+import uatlite
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import DataError
 from uatlite.scoring import source as sources
 from uatlite.scoring.job import Job, Tally
@@ -77,7 +77,7 @@ def test_the_same_bytes_as_the_local_engine(
 def test_several_answers_a_text_have_the_same_bytes(
     kind: str, layout: Layout, several: dict[str, Path], several_rows: Callable[..., Path], tmp_path: Path
 ) -> None:
-    load = partial(load_product, str(several[kind]))
+    load = partial(uatlite.load, str(several[kind]))
     source = str(several_rows(kind, 2 * BLOCK + 3))
     local, ray = (Job(source, tmp_path / name / "out.jsonl", layout) for name in ("local", "ray"))
     for job in (local, ray):
@@ -116,7 +116,7 @@ _DRIVER = """
 import sys
 from functools import partial
 from pathlib import Path
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.text.schema import Layout
 from uatlite.scoring import Job
 from uatlite.scoring.on_ray import Cluster, score_file

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.settings import Settings, tokenizer_fingerprint
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.model.load import model_hash
@@ -322,7 +322,7 @@ import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.scoring import Job, score_file, source
 source.blocks.__defaults__ = (int(sys.argv[4]), source.BLOCK_CHARACTERS)
 classifier = UncertaintyClassifier.from_pretrained(sys.argv[1])

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.classifier.products import load_product
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyTagger, load
 from uatlite.errors import DataError
 from uatlite.scoring.job import Job, Tally
 from uatlite.scoring.run import score_file
@@ -27,7 +26,7 @@ Rows = Callable[..., Path]
 def test_a_stream_is_scored_as_its_file_is(
     kind: str, several: dict[str, Path], several_rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    product, source = load_product(several[kind]), several_rows(kind, 20)
+    product, source = load(several[kind]), several_rows(kind, 20)
     whole, piped = (Job(given, tmp_path / f"{given[-5:]}.jsonl", LAYOUTS[kind]) for given in (str(source), "-"))
     score_file(product, whole)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(source.read_bytes()))))
@@ -40,7 +39,7 @@ def test_a_stream_is_scored_as_its_file_is(
 def test_rows_that_cannot_be_scored_are_set_aside_with_line_and_reason(
     kind: str, several: dict[str, Path], several_rows: Rows, tmp_path: Path
 ) -> None:
-    product, source = load_product(several[kind]), several_rows(kind, 20)
+    product, source = load(several[kind]), several_rows(kind, 20)
     job = Job(str(source), tmp_path / "out.jsonl", LAYOUTS[kind])
     summary = score_file(product, job)
     assert (summary.rows, summary.rejected) == (20, 3)
@@ -58,7 +57,7 @@ def test_rows_that_cannot_be_scored_are_set_aside_with_line_and_reason(
 def test_a_resumed_run_gives_the_same_bytes(
     kind: str, suffix: str, several: dict[str, Path], several_rows: Rows, tmp_path: Path, small_blocks: int
 ) -> None:
-    product, source = load_product(several[kind]), str(several_rows(kind, 3 * small_blocks))
+    product, source = load(several[kind]), str(several_rows(kind, 3 * small_blocks))
     whole, killed = (Job(source, tmp_path / f"{name}.{suffix}", LAYOUTS[kind]) for name in ("whole", "killed"))
     score_file(product, whole)
 

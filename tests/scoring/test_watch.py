@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.classifier.record import Calibration
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring import watch as watch_module
 from uatlite.scoring.timeline import HourTally, Timeline, WatchedRow, hour_of, share, spelt_hour
@@ -27,10 +27,10 @@ SPAN = {"start": 0, "end": 4, "text": "text"}
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 
-def calibration() -> CalibrationRecord:
+def calibration() -> Calibration:
     """What a watch reads of a calibration: scores and strangeness of 200 rows."""
     found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
-    return cast(CalibrationRecord, found)
+    return cast(Calibration, found)
 
 
 def rows(first: int, number: int, *, moved: float = 0.0) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
 @pytest.mark.parametrize("answer", [{"labels": ["joy"]}, {"entities": [{"label": "joy", "reported": True} | SPAN]}])
 def test_several_answers_a_text_are_watched_too(answer: dict[str, Any], tmp_path: Path, scored: Path) -> None:
     found = SimpleNamespace(shift=summarise(NORMAL, score="log_odds"), scope=Scope(0.01, 0, NORMAL))
-    watch = Watch(cast(CalibrationRecord, found), tmp_path / "watch.json", time="at")
+    watch = Watch(cast(Calibration, found), tmp_path / "watch.json", time="at")
     written = [{**row, **answer, "log_odds": row["logit_margin"]} for row in rows(0, 400) + rows(5000, 300, moved=1.5)]
     write(scored / "a.jsonl", [{name: row[name] for name in row if name != "label"} for row in written])
     state = watch.look(str(scored))
@@ -203,7 +203,7 @@ def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
         Watch(watch.calibration, watch.path, bound=0.05).read()
     moved = SimpleNamespace(shift=summarise(NORMAL + 1, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
     with pytest.raises(StoreError, match="another calibration"):
-        Watch(cast(CalibrationRecord, moved), watch.path).read()
+        Watch(cast(Calibration, moved), watch.path).read()
     for text, reason in (("{", "cannot be read"), ("{}", "broken"), ('{"format": 9}', "format 9")):
         watch.path.write_text(text)
         with pytest.raises(StoreError, match=reason):

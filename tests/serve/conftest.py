@@ -14,9 +14,7 @@ import uvicorn
 from starlette.testclient import TestClient
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.labeler import UncertaintyLabeler
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 from uatlite.predictive import sigmoid
 from uatlite.serve.app import create_app
 from uatlite.serve.limits import Limits

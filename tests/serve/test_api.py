@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from uatlite.classifier.classifier import UncertaintyClassifier
-from uatlite.classifier.labeler import UncertaintyLabeler
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
 

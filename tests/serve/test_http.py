@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.predictor import Predictor
 from uatlite.serve.app import create_app
 from uatlite.serve.http import Refusal, until_disconnect

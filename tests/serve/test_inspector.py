@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 
 PATIENCE = 120_000
 """Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""

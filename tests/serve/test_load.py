@@ -12,7 +12,7 @@ import httpx
 import pytest
 import torch
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.serve.limits import Limits
 from uatlite.serve.service import Service
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.cli import main
 from uatlite.serve.batching import FEW
 

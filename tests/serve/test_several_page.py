@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from uatlite.classifier.labeler import UncertaintyLabeler
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 
 READY = "#several:not([hidden])"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.watch import Watch

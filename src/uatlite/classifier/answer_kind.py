@@ -6,16 +6,21 @@ One class is the case of one answer a text. A new kind is one implementation and
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from uatlite.classifier.entities import ENTITIES
+from uatlite.classifier.evidence import Evidence
 from uatlite.classifier.many_labels import LABELS
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions, Wording
 from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.predictive import PassLogits
-from uatlite.values import Floats, Integers, Kind, Text
+from uatlite.trust.promise import Labelled, Wanted
+from uatlite.values import Floats, Integers, Kind, Marks, Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.learn import Learned
 
 
 class Reading(Protocol):
@@ -52,6 +57,32 @@ class Reading(Protocol):
         ...
 
 
+class Gold(Protocol):
+    """What the gold says about some texts, checked."""
+
+    def __len__(self) -> int:
+        """How many texts it is of."""
+        ...
+
+    def at(self, rows: Integers) -> Self:
+        """The gold of the texts at these places."""
+        ...
+
+    def teaching(self, fitting: Marks) -> Marks:
+        """(texts,): those from which a method may learn, where these fit the calibrator and the others decide."""
+        ...
+
+    def labelled(self, said: Any, wanted: Wanted) -> Labelled:
+        """The answers of predictions, and which of them are wrong, for a promise."""
+        ...
+
+    def evidence(
+        self, said: Any, learned: "Learned", calibrator: Any, options: CalibrationOptions, free: Marks
+    ) -> Evidence:
+        """What the labels say besides a rule; `free` (texts,) are those that did not fit the calibrator, or all."""
+        ...
+
+
 class AnswerKind(Protocol):
     """What a model says about a text. `KINDS` has all four, and nobody else asks which one it is."""
 
@@ -79,6 +110,18 @@ class AnswerKind(Protocol):
 
     def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Any = None) -> Any:
         """What the method's passes say about checked texts, a `Reading`; with `like` about the answers found there."""
+        ...
+
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Gold:
+        """What the gold says about checked texts; names of classes, or their columns."""
+        ...
+
+    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        """What shall be promised: first about the answers, which may be nothing, then about the texts."""
+        ...
+
+    def fit(self, reading: Any, gold: Any, options: CalibrationOptions, rows: Marks) -> Any:
+        """The calibrator of what is read, by the gold of some of the texts, (texts,) bool."""
         ...
 
     def say(self, texts: Sequence[Text], reading: Any, calibrator: Any, classes: tuple[str, ...]) -> Predictions:

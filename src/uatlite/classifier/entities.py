@@ -1,16 +1,17 @@
 """Entities: which of them are reported, where one may be missed, and whether a person should look."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import LOG_ODDS, Predictions, Wording
+from uatlite.classifier.evidence import Evidence
+from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, MISSED, NO_PROMISE
 from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.classifier.tags import Decoded, TagScheme
 from uatlite.classifier.token_run import (
     TokenOutputs,
@@ -20,12 +21,17 @@ from uatlite.classifier.token_run import (
     run_tokens,
     text_log_odds,
 )
-from uatlite.errors import InputError
+from uatlite.errors import InputError, check_choice
 from uatlite.predictive import sigmoid
-from uatlite.text.examples import text_fault
+from uatlite.text.examples import example_of, text_fault
+from uatlite.text.schema import Layout
 from uatlite.trust.answers import AnswerCalibrator
+from uatlite.trust.promise import Labelled, Wanted
 from uatlite.trust.rule import Rule
-from uatlite.values import Floats, Kind, Marks, Text, Words, strings
+from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
+
+SPAN = ("start", "end", "label")
+"""The keys of a gold entity."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class EntityPredictions(Predictions):
     words = Wording(
         model="entities",
         classes="types of entities",
+        gold="lists of entities",
         task="token-classification",
         usage="pred.entities, pred.missed, pred.reasons",
         advice="report entities by; ask for one: calibrate(texts, entities, target_risk=0.1), or target_recall=0.9.",
@@ -166,7 +173,11 @@ class EntityPredictions(Predictions):
 
     def _columns(self) -> dict[str, Any]:
         names = ("entities", "confidence", "log_odds", "missed", "missed_at")
-        return {name: getattr(self, name) for name in names}
+        columns = {name: getattr(self, name) for name in names}
+        if self.second is not None:
+            columns["second_entities"] = self._of_second(self.second.entities)  # type: ignore[attr-defined]
+            columns["second_confidence"] = self._of_second(self.second.confidence.tolist())  # type: ignore[attr-defined]
+        return columns
 
     def _counted(self) -> str:
         return f"{len(self.answers):,} entities, {int(self.reports.sum()):,} reported"
@@ -178,6 +189,56 @@ class EntityCalibrator:
 
     found: AnswerCalibrator
     missed: AnswerCalibrator
+
+
+SHARE_FOUND = "share found"
+"""The score of texts that a promise of recall ranks by, `recall_scores`: the share of entities expected to be found."""
+
+
+@dataclass(frozen=True, eq=False)
+class EntityGold:
+    """The entities of each text, by the columns of their types: a `Gold`."""
+
+    spans: tuple[frozenset[tuple[int, int, int]], ...]
+    """(start, end, type) of each entity of a text"""
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def at(self, rows: Integers) -> "EntityGold":
+        return EntityGold(tuple(self.spans[row] for row in rows.tolist()))
+
+    def teaching(self, fitting: Marks) -> Marks:
+        return np.ones_like(fitting)
+
+    def right(self, decoded: Sequence[Decoded]) -> Marks:
+        """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
+        pairs = zip(_spans(decoded), self.spans, strict=True)
+        return np.array([span in gold for spans, gold in pairs for span in spans], dtype=np.bool_)
+
+    def missed(self, decoded: Sequence[Decoded]) -> Integers:
+        """(texts,): gold entities that are not found."""
+        pairs = zip(_spans(decoded), self.spans, strict=True)
+        return np.array([len(gold.difference(spans)) for spans, gold in pairs], dtype=np.int64)
+
+    def labelled(self, said: EntityPredictions, wanted: Wanted) -> Labelled:
+        if wanted.kind == "recall":
+            return Labelled(
+                {SHARE_FOUND: recall_scores(said.decoded)},
+                gold=np.array([len(gold) for gold in self.spans], dtype=np.int64),
+                missed=self.missed(said.decoded),
+                answers=said.answers.counts,
+            )
+        scores = {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure}
+        return Labelled(scores, ~self.right(said.decoded), said.answers.text, len(self))
+
+    def evidence(self, *given: object) -> Evidence:
+        """Figures of entities are those of `uatlite evaluate`."""
+        return Evidence()
+
+
+def _spans(decoded: Sequence[Decoded]) -> list[list[tuple[int, int, int]]]:
+    return [[(entity.start, entity.end, entity.type) for entity in text.entities] for text in decoded]
 
 
 @dataclass(frozen=True)
@@ -214,6 +275,41 @@ class Entities:
     ) -> TokenOutputs:
         return run_tokens(model, texts, settings, like)
 
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> EntityGold:
+        columns, spans = {name: column for column, name in enumerate(classes)}, []
+        of_texts = list(given)
+        for i, (text, entities) in enumerate(zip(texts, of_texts, strict=False)):
+            size, found = len(strings(text)[0]), set()
+            for entity in entities:
+                start, end, label = (entity[key] for key in SPAN) if isinstance(entity, Mapping) else entity
+                column = int(label) if isinstance(label, int | np.integer) else columns.get(label, -1)
+                if not 0 <= column < len(classes) or not 0 <= start < end <= size:
+                    raise InputError(
+                        f"entities[{i}] has {(start, end, label)}; allowed are (start, end, label) within the {size} "
+                        f"characters of the text, with a label of {', '.join(classes)}."
+                    )
+                found.add((int(start), int(end), column))
+            spans.append(frozenset(found))
+        return EntityGold((*spans, *[frozenset[tuple[int, int, int]]()] * (len(of_texts) - len(spans))))
+
+    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        score = options.score or LOG_ODDS
+        check_choice("score", score, (LOG_ODDS, CONFIDENCE))
+        first = options.wanted("precision", options.target_risk, score)
+        if options.target_recall is None:
+            return (first,)
+        return first, options.wanted("recall", 1.0 - options.target_recall, SHARE_FOUND)
+
+    def fit(
+        self, reading: TokenOutputs, gold: EntityGold, options: CalibrationOptions, rows: Marks
+    ) -> EntityCalibrator:
+        answers = entity_answers(reading)
+        right = gold.right(reading.decoded)[rows[answers.text]]
+        return EntityCalibrator(
+            found=AnswerCalibrator.fit(answers.of_texts(rows), right),
+            missed=AnswerCalibrator.fit(missed_answers(reading.decoded), gold.missed(reading.decoded) > 0),
+        )
+
     def say(
         self,
         texts: Sequence[Text],
@@ -235,3 +331,32 @@ class Entities:
 
 
 ENTITIES = Entities()
+
+
+LAYOUTS = (
+    Layout(text="tokens", label="tags", gold="tags"),
+    Layout(text="text", label="entities", gold="entities"),
+)
+"""The columns of rows that have both a text and its entities."""
+
+
+def texts_and_entities(rows: Iterable[Any], classes: Sequence[str]) -> tuple[list[Text], list[tuple[Span, ...]]]:
+    """The texts and the gold entities of rows that have both."""
+    texts: list[Text] = []
+    entities: list[tuple[Span, ...]] = []
+    for i, given in enumerate(rows):
+        example = given
+        if isinstance(given, Mapping):
+            layout = next((layout for layout in LAYOUTS if layout.text in given and layout.label in given), None)
+            if layout is None:
+                raise InputError(
+                    f"row {i} has the columns {', '.join(given)}; give tokens and tags, or text and entities."
+                )
+            example = example_of(given, layout, tuple(classes))
+        if not isinstance(example, Example) or example.entities is None or not isinstance(example.text, str | Words):
+            raise InputError(
+                f"row {i} is {example!r:.80} without entities; give texts and their entities, or rows that have both."
+            )
+        texts.append(example.text)
+        entities.append(example.entities)
+    return texts, entities

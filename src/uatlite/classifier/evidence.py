@@ -1,33 +1,24 @@
-"""What calibration rows say: the record that is stored, metrics, a comparison with temperature scaling."""
+"""What calibration texts say about a calibrator: metrics, and a comparison with plain temperature scaling."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from uatlite.classifier.settings import Settings
-from uatlite.codec import dump
-from uatlite.errors import CalibrationError
-from uatlite.methods.registry import learned_arrays
 from uatlite.metrics.accuracy import nll
 from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
-from uatlite.predictive import PassLogits, softmax
-from uatlite.trust.calibrators import Calibrator, Temperature, held_out, stratified_folds
-from uatlite.trust.scope import Scope
-from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference
-from uatlite.values import Floats
+from uatlite.predictive import softmax
+from uatlite.trust.label_sets import LabelSets
+from uatlite.values import Floats, Integers
 
 SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
+"""The metrics of figures of one class a text."""
 CONFIDENCE = 0.95
-FOLDS = 5
+"""Of their intervals."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Metrics of calibrated probabilities, and of the plain softmax of the same mean logits beside them."""
+    """Metrics of calibrated probabilities, and of the uncalibrated ones beside them."""
 
     basis: str
     """on which rows, in words"""
@@ -35,130 +26,14 @@ class Figures:
     calibrated: Mapping[str, Interval]
     uncalibrated: Mapping[str, Interval]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Figures":
-        """The figures that `to_dict` described."""
-        both = {
-            kind: {name: Interval(**interval) for name, interval in values[kind].items()}
-            for kind in ("calibrated", "uncalibrated")
-        }
-        return cls(basis=str(values["basis"]), rows=int(values["rows"]), **both)
-
     def table(self) -> list[tuple[str, str, str]]:
         """A header and a line for each metric: its name, uncalibrated, calibrated; '0.883 (0.862 to 0.902)'."""
         lines = [(name, _spelt(self.uncalibrated[name]), _spelt(self.calibrated[name])) for name in self.calibrated]
         return [("metric", "uncalibrated", "calibrated"), *lines]
 
 
-def measure(logits: Floats, calibrated: Floats, labels: NDArray[np.int64], basis: str) -> Figures:
-    """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
-    before, after = (
-        intervals(metric_estimates(Rows.of(probabilities, labels), SHOWN), Resampling(confidence=CONFIDENCE))
-        for probabilities in (softmax(logits), calibrated)
-    )
-    return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
-
-
-def cross_validated(
-    kind: type[Calibrator], logits: Floats, labels: NDArray[np.int64], variance: Floats | None, seed: int
-) -> Floats:
-    """Probabilities (rows, classes) of each row by a calibrator of this kind that was fitted without it."""
-    return held_out(kind.fit, logits, labels, variance, stratified_folds(labels, FOLDS, seed))
-
-
 def _spelt(interval: Interval) -> str:
     return f"{interval.point:.3f} ({interval.low:.3f} to {interval.high:.3f})"
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CalibrationRecord:
-    """What was learned from labelled rows, and what it holds for: one model, one tokenizer, one method."""
-
-    settings: Settings
-    model_hash: str
-    classes: tuple[str, ...]
-    """what the classes, labels or types of entities are called"""
-    rows: int
-    calibrator: Any
-    rule: Any
-    shift: ShiftReference | None
-    scope: Scope | None = None
-    """None where the rows are too few"""
-    figures: Figures | None = None
-    """None where the rows are too few to measure a calibrator that was fitted on them"""
-    spending: tuple[str, ...] = ()
-    """what the method learned, a sentence each"""
-
-    @property
-    def rules(self) -> tuple[Any, ...]:
-        """The rules by which texts are abstained on."""
-        return () if self.rule is None else (self.rule,)
-
-    def describe(self) -> list[str]:
-        """What was learned and what is promised, a sentence each."""
-        lines = [*self.spending, *self._promises()]
-        if self.scope is not None:
-            lines.append(self.scope.describe())
-        if self.shift is None:
-            lines.append(
-                f"A shift will not be noticed: that takes {REFERENCE_ROWS} calibration rows, there were {self.rows}."
-            )
-        else:
-            lines.append(
-                f"New rows are compared with the {self.rows} calibration rows; without a shift the alarm goes off in "
-                f"{self.shift.false_alarm:.1%} of runs or fewer."
-            )
-        return lines
-
-    def _promises(self) -> list[str]:
-        return [] if self.rule is None else [self.rule.describe()]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All but the arrays, as plain JSON values."""
-        parts: dict[str, Any] = {"shift": self.shift, "scope": self.scope, "figures": self.figures}
-        return {
-            "model_hash": self.model_hash,
-            "settings": self.settings.to_dict(),
-            "classes": list(self.classes),
-            "rows": self.rows,
-            "calibrator": dump(self.calibrator),
-            "rule": dump(self.rule),
-            **{name: None if value is None else value.to_dict() for name, value in parts.items()},
-            "spending": list(self.spending),
-        }
-
-    def to_arrays(self) -> dict[str, Floats]:
-        """The arrays of the method, the scope and the summary of calibration rows, by name."""
-        shift = {} if self.shift is None else self.shift.to_arrays()
-        scope = {} if self.scope is None else self.scope.to_arrays()
-        return {**learned_arrays(self.settings.method), **scope, **shift}
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> Self:
-        """The calibration that `to_dict` and `to_arrays` described."""
-        try:
-            return cls(
-                settings=Settings.from_dict(state["settings"], arrays),
-                model_hash=str(state["model_hash"]),
-                classes=tuple(state["classes"]),
-                rows=int(state["rows"]),
-                shift=ShiftReference.from_arrays(state["shift"], arrays) if state["shift"] else None,
-                scope=Scope.from_arrays(state["scope"], arrays) if state.get("scope") else None,
-                figures=Figures.from_dict(state["figures"]) if state["figures"] else None,
-                spending=tuple(state.get("spending", ())),
-                **cls._own(state, arrays),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise CalibrationError(f"the stored calibration is broken ({error!r}); calibrate again.") from error
-
-    @classmethod
-    def _own(cls, state: Mapping[str, Any], arrays: dict[str, Floats]) -> dict[str, Any]:
-        """The stored calibrator, rule and further fields of a product, by name."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -192,26 +67,28 @@ class Comparison:
             return line
         return f"{line} Temperature scaling is better here: use method 'base' with calibrator 'temperature'."
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Comparison":
-        """The comparison that `to_dict` described."""
-        return cls(**{**values, "difference": Interval(**values["difference"])})
+@dataclass(frozen=True)
+class Evidence:
+    """What the labels of calibration texts say besides a rule; None where there are too few, or nothing was asked."""
+
+    figures: Figures | None = None
+    comparison: Comparison | None = None
+    label_sets: LabelSets | None = None
 
 
-def compare(
-    calibrator: Calibrator, outputs: PassLogits, plain: PassLogits, labels: NDArray[np.int64], seed: int
-) -> Comparison:
-    """The method's outputs under a calibrator of this kind against the plain pass's with a temperature; labels (rows,).
+def measure(logits: Floats, calibrated: Floats, labels: Integers, basis: str) -> Figures:
+    """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
+    before, after = (
+        intervals(metric_estimates(Rows.of(probs, labels), SHOWN), Resampling(confidence=CONFIDENCE))
+        for probs in (softmax(logits), calibrated)
+    )
+    return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
 
-    The variance of `outputs` is already that of a method which did not learn from the row.
-    """
-    chosen = cross_validated(type(calibrator), outputs.mean_logits, labels, outputs.margin_variance, seed)
-    scaled = cross_validated(Temperature, plain.mean_logits, labels, None, seed)
-    losses, usual = (metric_estimates(Rows.of(values, labels), ["nll"]) for values in (chosen, scaled))
-    difference = intervals(losses - usual, Resampling(confidence=CONFIDENCE))["nll"]
+
+def compare(chosen: Floats, scaled: Floats, labels: Integers) -> Comparison:
+    """Held-out probabilities (rows, classes) of what was chosen against those of the plain model with a temperature."""
+    ours, usual = (metric_estimates(Rows.of(probs, labels), ["nll"]) for probs in (chosen, scaled))
+    difference = intervals(ours - usual, Resampling(confidence=CONFIDENCE))["nll"]
     mean = nll(chosen, labels)
     return Comparison(len(labels), mean, mean - difference.point, difference)

@@ -90,7 +90,7 @@ def _check_plain(product: Product[Any], plain: PassLogits) -> None:
         )
     if calibration is not None and calibration.second_look is not None:
         raise ModelError(
-            f"the second look by {calibration.second_look.method.name} needs PyTorch, and an exported classifier runs "
+            f"the second look by {calibration.second_look.method} needs PyTorch, and an exported classifier runs "
             "without it; calibrate without --second-look to export."
         )
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import Settings
@@ -26,18 +26,21 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """What the method says about the calibration rows, once its own settings are learned."""
+    """What the method says about the calibration texts, once its own settings are learned."""
 
     settings: Settings
-    outputs: Any
-    """of the method, a `Reading` of each text as if the method had not learned from it"""
-    plain: Any
-    """of the plain pass, a `Reading` too"""
+    reading: Any
+    """a `Reading` of each text as if the method had not learned from it"""
+    read_plain: Callable[[], Any]
+    """that of the plain pass"""
     reference: ScopeFit | None = None
     """of the unlabelled texts, where there are some"""
     spending: tuple[str, ...] = ()
-    learns: bool = False
-    """whether the method learned from the texts of these rows"""
+
+    @property
+    def plain(self) -> Any:
+        """The `Reading` of the plain pass."""
+        return self.read_plain()
 
 
 @dataclass(eq=False)
@@ -52,28 +55,23 @@ class CalibrationTexts:
     report: Report | None = None
     _readings: dict[str, Any] = field(default_factory=dict)
 
-    def learn(self, labels: NDArray[np.int64] | None = None, fitting: Marks | None = None) -> Learned:
-        """The method with what it learns from these texts, or from the `fitting` ones, and what it says about them.
-
-        `labels` are (texts,) or of many labels (texts, labels); without them the method learns from single answers.
-        """
-        method, plain = self.settings.method, self.read(BASE)
-        tuned, reading = LearnedMethod(method), plain
+    def learn(self, teaching: Marks) -> Learned:
+        """The method with what it learns from the `teaching` texts, (texts,) bool, and what it says about all."""
+        method = self.settings.method
+        learned = LearnedMethod(method)
         if method.learns:
-            some = np.ones(len(self.texts), dtype=np.bool_) if fitting is None else fitting
-            tuned = self._tuned(plain, labels, some)
-            reading = self._as_if_not_learned(tuned, plain, some)
-        elif method.key != BASE.key:
+            plain = self.read(BASE)
+            learned = self._learned(plain, teaching)
+            reading = self._as_if_not_learned(learned, plain, teaching)
+        else:
             reading = self.read(method)
-        settings = self._settings(tuned.method)
-        by_text = plain.unit == "texts"
+        settings = self._settings(learned.method)
         return Learned(
             settings=settings,
-            outputs=reading,
-            plain=plain,
-            reference=self._scope_fit(settings if by_text else self._settings(BASE)) if self.reference else None,
-            spending=(tuned.reason,) if tuned.reason else (),
-            learns=method.learns,
+            reading=reading,
+            read_plain=partial(self.read, BASE),
+            reference=self._scope_fit(settings if _by_text(reading) else self._settings(BASE)),
+            spending=(learned.reason,) if learned.reason else (),
         )
 
     def read(self, method: Method) -> Any:
@@ -88,12 +86,12 @@ class CalibrationTexts:
         self._tell(len(texts))
         return reading
 
-    def _tuned(self, plain: Any, labels: NDArray[np.int64] | None, fitting: Marks) -> LearnedMethod:
+    def _learned(self, plain: Any, teaching: Marks) -> LearnedMethod:
         """The method with what it learns from texts; or from answers, whose texts can only be run together."""
         method = self.settings.method
-        if labels is None:
-            return self._tuned_by_answers(plain)
-        some = [text for text, chosen in zip(self.texts, fitting, strict=True) if chosen]
+        if not _by_text(plain):
+            return self._learned_by_answers(plain)
+        some = [text for text, chosen in zip(self.texts, teaching, strict=True) if chosen]
         others: dict[str, PassLogits] = {}
 
         def run_reference(asked: Method) -> PassLogits:
@@ -104,14 +102,14 @@ class CalibrationTexts:
         return method.learn(
             CalibrationRows(
                 len(some),
-                lambda asked: self.read(asked).take(fitting),
+                lambda asked: self.read(asked).take(teaching),
                 run_reference if self.reference else None,
                 run_some=lambda asked, rows: self.read_texts(asked, [some[row] for row in rows.tolist()]),
                 kind=self.kind.name,
             )
         )
 
-    def _tuned_by_answers(self, plain: Any) -> LearnedMethod:
+    def _learned_by_answers(self, plain: Any) -> LearnedMethod:
         method, rows = self.settings.method, plain.lesson.logits.shape[1]
         if not rows:
             return LearnedMethod(method, f"The model finds no {plain.unit} in these texts, so no variance was learned.")
@@ -123,20 +121,20 @@ class CalibrationTexts:
 
         return method.learn(CalibrationRows(rows, run, kind=self.kind.name))
 
-    def _as_if_not_learned(self, tuned: LearnedMethod, plain: Any, fitting: Marks) -> Any:
+    def _as_if_not_learned(self, learned: LearnedMethod, plain: Any, teaching: Marks) -> Any:
         """What the method says about all texts; those that it learned from as if it had not."""
         lesson = plain.lesson
         if not lesson.logits.shape[1]:
             return plain
-        said = None if tuned.outputs is None else tuned.method.read_from(lesson)
-        if said is None or tuned.outputs is None:
-            return self.read(tuned.method)
+        said = None if learned.outputs is None else learned.method.read_from(lesson)
+        if said is None or learned.outputs is None:
+            return self.read(learned.method)
         if said.given_variance is None:
             return plain
         variance = said.given_variance
-        if tuned.outputs.given_variance is not None:
+        if learned.outputs.given_variance is not None:
             variance = variance.copy()
-            variance[fitting if plain.unit == "texts" else slice(None)] = tuned.outputs.given_variance
+            variance[teaching if _by_text(plain) else slice(None)] = learned.outputs.given_variance
         return plain.taught(variance)
 
     def _settings(self, method: Method) -> Settings:
@@ -148,7 +146,7 @@ class CalibrationTexts:
 
     def _scope_fit(self, settings: Settings) -> ScopeFit | None:
         """What the scope keeps of the reference texts, block by block; None where the model shows no representation."""
-        fit: ScopeFit | None = None
+        fit: ScopeFit | None = None  # also where there are no such texts
         for start in range(0, len(self.reference), REFERENCE_BLOCK):
             texts = self.reference[start : start + REFERENCE_BLOCK]
             reading = self.kind.read(self.runtime, texts, settings)
@@ -163,3 +161,8 @@ class CalibrationTexts:
     def _tell(self, texts: int) -> None:
         if self.report is not None:
             self.report(texts)
+
+
+def _by_text(reading: Any) -> bool:
+    """Whether a method learns from a reading text by text, and so from reference texts too."""
+    return bool(reading.unit == "texts")

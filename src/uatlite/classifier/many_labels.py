@@ -3,20 +3,29 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.predictions import LOG_ODDS, Predictions, Wording
+from uatlite.classifier.evidence import Evidence, Figures
+from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, Runtime
-from uatlite.classifier.settings import Settings
+from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.errors import check_choice
+from uatlite.metrics.answers import LabelRows
+from uatlite.metrics.intervals import intervals
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import check_texts, text_fault
+from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
+from uatlite.trust.promise import Labelled, Wanted
 from uatlite.trust.rule import Rule
-from uatlite.values import Floats, Kind, Marks, Text
+from uatlite.values import Floats, Integers, Kind, Marks, Text
+
+if TYPE_CHECKING:
+    from uatlite.classifier.learn import Learned
 
 EVEN = 0.5
 """Without a rule a label is reported above this probability."""
@@ -35,6 +44,7 @@ class LabelPredictions(Predictions):
     words = Wording(
         model="many labels",
         classes="labels",
+        gold="rows of labels",
         task="text-classification",
         usage="pred.labels, pred.probabilities, pred.reasons",
         advice="report labels by; ask for one: calibrate(texts, labels, target_precision=0.9), or target_wrong=0.1 for "
@@ -155,6 +165,9 @@ class LabelPredictions(Predictions):
         columns: dict[str, Any] = {"labels": self.labels, "confidence": self.confidence, "log_odds": self.log_odds}
         if self.rules:
             columns["withheld"] = self.withheld_labels
+        if self.second is not None:
+            columns["second_labels"] = self._of_second(self.second.labels)  # type: ignore[attr-defined]
+            columns["second_confidence"] = self._of_second(self.second.confidence.tolist())  # type: ignore[attr-defined]
         for prefix, values in (("p", self.probabilities), ("variance", self.logit_variance)):
             if values is not None:
                 columns |= {f"{prefix}_{name}": column for name, column in zip(self.classes, values.T, strict=True)}
@@ -181,6 +194,66 @@ def label_answers(logits: Floats, variance: Floats | None) -> Answers:
     )
 
 
+SHOWN = ("label_nll", "label_ece", "label_brier", "micro_f1")
+"""The metrics of figures."""
+FOLDS = 3
+FEWEST_TEXTS = 20
+"""Of a fold of figures."""
+LEAST = 0.1
+"""A label at or below this probability is never reported: a promise is planned for those that may be."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelGold:
+    """Which labels apply to each text, (texts, labels): a `Gold`."""
+
+    matrix: Marks
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def at(self, rows: Integers) -> "LabelGold":
+        return LabelGold(self.matrix[rows])
+
+    def teaching(self, fitting: Marks) -> Marks:
+        return np.ones_like(fitting)
+
+    def labelled(self, said: LabelPredictions, wanted: Wanted) -> Labelled:
+        return Labelled(
+            {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure},
+            ~self.matrix.ravel(),
+            said.answers.text,
+            len(self),
+            least=LEAST,
+            gold=self.matrix.sum(axis=1),
+            covered="gold labels",
+        )
+
+    def evidence(
+        self,
+        said: LabelPredictions,
+        learned: "Learned",
+        calibrator: AnswerCalibrator,
+        options: CalibrationOptions,
+        free: Marks,
+    ) -> Evidence:
+        """Figures of the probabilities of each text by a calibrator that was fitted without it."""
+        if len(self) < FOLDS * FEWEST_TEXTS:
+            return Evidence()
+        folds = np.random.default_rng(options.seed).permutation(len(self)) % FOLDS
+        answers, right, probs = said.answers, self.matrix.ravel(), np.zeros(self.matrix.shape)
+        for fold in range(FOLDS):
+            out = folds == fold
+            fitted = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
+            probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, self.matrix.shape[1])
+        before, after = (
+            intervals(LabelRows.of(values, self.matrix.astype(np.int64)).estimates().chosen(*SHOWN))
+            for values in (sigmoid(said.logits), probs)
+        )
+        basis = f"calibration data: {len(self)} texts, cross-validated"
+        return Evidence(Figures(basis, len(self), calibrated=after, uncalibrated=before))
+
+
 @dataclass(frozen=True)
 class ManyLabels:
     """A text has any number of labels: an `AnswerKind`."""
@@ -199,6 +272,20 @@ class ManyLabels:
 
     def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
         return run(model, texts, settings)
+
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> LabelGold:
+        return LabelGold(label_matrix(given, classes))
+
+    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        score = options.score or LOG_ODDS
+        check_choice("score", score, (LOG_ODDS, CONFIDENCE))
+        if options.target_precision is not None:
+            return (options.wanted("precision", 1.0 - options.target_precision, score),)
+        return (options.wanted("per-text", options.target_wrong, score),)
+
+    def fit(self, reading: Outputs, gold: LabelGold, options: CalibrationOptions, rows: Marks) -> AnswerCalibrator:
+        answers = label_answers(reading.mean_logits, reading.label_variance)
+        return AnswerCalibrator.fit(answers.of_texts(rows), gold.matrix[rows].ravel())
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: AnswerCalibrator | None, classes: tuple[str, ...]

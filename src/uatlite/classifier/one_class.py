@@ -1,6 +1,7 @@
 """One class a text, or one option of a question: what is said about it, and whether to answer."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -8,25 +9,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from uatlite.classifier.evidence import Evidence, compare, measure
 from uatlite.classifier.predictions import MEASURES, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs, Runtime
-from uatlite.classifier.settings import Settings
-from uatlite.errors import CalibrationError
+from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.errors import CalibrationError, check_choice
 from uatlite.predictive import Predictive, summarise
 from uatlite.text.examples import check_texts, text_fault
-from uatlite.text.labels import option_names
+from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.answers import Answers
-from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, held_out, stratified_folds
 from uatlite.trust.distribution import predictive
-from uatlite.trust.rule import Rule, trust
-from uatlite.values import Choices, Floats, Kind, Marks, Text
+from uatlite.trust.label_sets import label_sets
+from uatlite.trust.promise import Labelled, Wanted
+from uatlite.trust.rule import RAW_SCORE, SCORES, Rule, RuleKind, trust
+from uatlite.trust.shift import ShiftReference, Usual
+from uatlite.trust.shift import summarise as summarise_scores
+from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
-    from uatlite.classifier.calibrate import Calibration
-    from uatlite.classifier.several import AnswerCalibration
+    from uatlite.classifier.learn import Learned
+    from uatlite.classifier.record import Calibration
 
 OF_PASSES = ("mutual-information", "variance")
 """The scores of a rule that measure nothing but how much the passes disagree."""
@@ -40,14 +46,12 @@ class ClassPredictions(Predictions, Predictive):
     As an array it is its labels, which is what scikit-learn's tools ask for.
     """
 
-    by_text = (
-        *Predictions.by_text, *Predictive.__dataclass_fields__, "sets", "second_probabilities",
-        "second_mutual_information",
-    )  # fmt: skip
+    by_text = (*Predictions.by_text, *Predictive.__dataclass_fields__, "sets")
     shown = ("label", "abstain", "reason", "label_set", "confidence", "entropy", "mutual_information", "scope")
     words = Wording(
         model="one class a text",
         classes="classes",
+        gold="labels",
         task="text-classification",
         usage="pred.labels, pred.confidence, pred.mutual_information",
         advice="abstain by; ask for one: clf.calibrate(texts, labels, target_risk=0.05), or target_coverage= or "
@@ -59,10 +63,6 @@ class ClassPredictions(Predictions, Predictive):
 
     sets: Marks | None = None
     """(texts, classes): True where the class is in the text's label set"""
-    second_probabilities: Floats | None = None
-    """(texts, classes): by a second look, NaN where a text had none; None where none was asked for at calibration"""
-    second_mutual_information: Floats | None = None
-    """(texts,): what the passes of a second look disagree about, as `mutual_information`"""
 
     @cached_property
     def labels(self) -> NDArray[Any]:
@@ -79,13 +79,29 @@ class ClassPredictions(Predictions, Predictive):
         return [tuple(name for name, inside in zip(self.classes, row, strict=True) if inside) for row in self.sets]
 
     @cached_property
+    def second_probabilities(self) -> Floats | None:
+        """(texts, classes): by a second look, NaN where a text had none; None where none was asked for."""
+        return self._second("probabilities")
+
+    @cached_property
+    def second_mutual_information(self) -> Floats | None:
+        """(texts,): what the passes of a second look disagree about, as `mutual_information`."""
+        return self._second("mutual_information")
+
+    @cached_property
     def second_labels(self) -> list[str | int | None]:
         """For each text the class by a second look; None where it had none."""
-        if self.second_probabilities is None:
-            return [None] * len(self)
-        return [None if np.isnan(row).any() else self.names[int(row.argmax())] for row in self.second_probabilities]
+        return [None] * len(self) if self.second is None else self._of_second(self.second.labels.tolist())  # type: ignore[attr-defined]
 
-    def under(self, calibration: "Calibration | AnswerCalibration", reading: "Reading") -> Self:
+    def _second(self, name: str) -> Floats | None:
+        """(texts, ...): an array of the second look, NaN where a text had none."""
+        if self.second is None or self.looked is None:
+            return None
+        values: Floats = np.full_like(getattr(self, name), np.nan)
+        values[self.looked >= 0] = getattr(self.second, name)[self.looked[self.looked >= 0]]
+        return values
+
+    def under(self, calibration: "Calibration", reading: "Reading") -> Self:
         sets = calibration.label_sets
         decided = super().under(calibration, reading)
         return decided if sets is None else replace(decided, sets=sets.sets(self.probabilities))
@@ -95,6 +111,11 @@ class ClassPredictions(Predictions, Predictive):
 
     def text_scores(self, name: str) -> Floats:
         return trust(name, self)
+
+    def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
+        answered = self._reported_by(self.rule) & inside if self.rules else None
+        usual = Usual.of(self.confidence, self.predicted, answered, self.classes)
+        return summarise_scores(self.text_scores(score), score=score, false_alarm=false_alarm, usual=usual)
 
     @property
     def outcomes(self) -> Sequence[object]:
@@ -149,6 +170,63 @@ def class_answers(predictive: Predictive) -> dict[str, Any]:
     return {**vars(predictive), "answers": answers, "sure": predictive.confidence}
 
 
+FOLDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGold:
+    """The column of the right class of each text, (texts,): a `Gold`."""
+
+    labels: Integers
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def at(self, rows: Integers) -> "ClassGold":
+        return ClassGold(self.labels[rows])
+
+    def teaching(self, fitting: Marks) -> Marks:
+        return fitting
+
+    def labelled(self, said: ClassPredictions, wanted: Wanted) -> Labelled:
+        scores = {score: said.scores(score) for score in (RAW_SCORE, wanted.score)}
+        return Labelled(scores, said.predicted != self.labels, kind=said.predicted)
+
+    def evidence(
+        self,
+        said: ClassPredictions,
+        learned: "Learned",
+        calibrator: Calibrator,
+        options: CalibrationOptions,
+        free: Marks,
+    ) -> Evidence:
+        """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
+        reading, plain, labels = learned.reading, learned.plain, self.labels
+        folds, compares = stratified_folds(labels, FOLDS, options.seed), Temperature.name != calibrator.name
+        held = None
+        if free.all() or compares or reading is not plain:
+            with suppress(CalibrationError):  # enough rows for the calibrator, too few without a fifth of them
+                held = held_out(type(calibrator).fit, reading.mean_logits, labels, reading.margin_variance, folds)
+        figures, comparison = None, None
+        if not free.all():
+            basis = f"calibration data: {int(free.sum())} rows that did not fit the calibrator"
+            figures = measure(reading.mean_logits[free], said.probabilities[free], labels[free], basis)
+        elif held is not None:
+            basis = f"calibration data: {len(labels)} rows, cross-validated"
+            figures = measure(reading.mean_logits, held, labels, basis)
+        if held is not None and (compares or reading is not plain):
+            scaled = held_out(Temperature.fit, plain.mean_logits, labels, None, folds)
+            comparison = compare(held, scaled, labels)
+        sets = None
+        if options.label_sets is not None:
+            sets = label_sets(said.probabilities[free], labels[free], options.label_sets)
+        return Evidence(figures, comparison, sets)
+
+
+PROMISES: dict[str, RuleKind] = {"target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"}
+"""What a user asks for -> the kind of the rule that keeps it."""
+
+
 @dataclass(frozen=True)
 class OneClass:
     """A text has one class, or a question one right option: an `AnswerKind`."""
@@ -173,6 +251,22 @@ class OneClass:
 
     def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
         return run(model, texts, settings)
+
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> ClassGold:
+        return ClassGold(class_indices(given, classes))
+
+    def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
+        score = options.score or ("confidence" if options.threshold is not None else RAW_SCORE)
+        check_choice("score", score, SCORES)
+        targets = {rule: getattr(options, name) for name, rule in PROMISES.items()}
+        rule = next((rule for rule, target in targets.items() if target is not None), None)
+        return (options.wanted(rule, None if rule is None else targets[rule], score, classes),)
+
+    def fit(self, reading: Outputs, gold: ClassGold, options: CalibrationOptions, rows: Marks) -> Calibrator:
+        variance = reading.margin_variance
+        name = options.calibrator or ("temperature" if variance is None else "input-temperature")
+        spread = None if variance is None else variance[rows]
+        return CALIBRATORS[name].fit(reading.mean_logits[rows], gold.labels[rows], spread)
 
     def say(
         self, texts: Sequence[Text], reading: Outputs, calibrator: Calibrator | None, classes: tuple[str, ...]

@@ -17,7 +17,7 @@ from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import probabilities
 
 if TYPE_CHECKING:
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
 
 
 class CalibratedModel(PreTrainedModel):  # type: ignore[misc]

@@ -18,28 +18,31 @@ from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
 from uatlite.trust.rule import Rule
 from uatlite.trust.scope import benjamini_hochberg
-from uatlite.trust.shift import ShiftReport
+from uatlite.trust.shift import ShiftReference, ShiftReport, summarise
 from uatlite.values import Floats, Integers, Marks, Text, Words, strings
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from uatlite.classifier.answer_kind import Reading
-    from uatlite.classifier.calibrate import Calibration
-    from uatlite.classifier.several import AnswerCalibration
+    from uatlite.classifier.record import Calibration
 
 MEASURES = (
     "confidence", "margin", "logit_margin", "entropy", "expected_entropy", "mutual_information", "variance"
 )  # fmt: skip
 ORDER = (
     "label", "labels", "entities", "abstain", "withheld", "reason", "above_threshold", "label_set", *MEASURES,
-    "second_label", "second_confidence", "second_mutual_information", "log_odds", "missed",
-    "missed_at", "passes", "cut_tokens", "scope", "out_of_scope",
+    "second_label", "second_labels", "second_entities", "second_confidence", "second_mutual_information", "log_odds",
+    "missed", "missed_at", "passes", "cut_tokens", "scope", "out_of_scope",
 )  # fmt: skip
 """The columns of a row of output; those of single classes come after them."""
 
 LOG_ODDS = "log-odds"
 """The score of answers of which a text may have several, before calibration: no labelled text has fitted it."""
+CONFIDENCE = "confidence"
+"""The other score of answers: the calibrated probability that each is right."""
+TOP_LOG_ODDS = "log_odds"
+"""The score of such texts that a shift is told by, a column of their rows."""
 
 SHOWN = 10
 """Rows of a printed table; the rest is counted."""
@@ -55,6 +58,8 @@ class Wording:
     """what its models give, as in 'a model of one class a text'"""
     classes: str
     """what its classes are"""
+    gold: str
+    """what its gold is, one for each text"""
     task: str
     """the name of its task on the hub"""
     usage: str
@@ -88,7 +93,7 @@ class Predictions:
     It is a sequence: `pred[0]` is a `Prediction`, `pred[2:5]` and `pred[pred.abstain]` are predictions of these texts.
     """
 
-    by_text: ClassVar[tuple[str, ...]] = ("texts", "passes", "cut", "scope", "out_of_scope")
+    by_text: ClassVar[tuple[str, ...]] = ("texts", "passes", "cut", "scope", "out_of_scope", "looked")
     """the fields with a row for each text, by name"""
     words: ClassVar[Wording]
     shown: ClassVar[tuple[str, ...]] = ()
@@ -113,10 +118,14 @@ class Predictions:
     """(texts,): where the p-value is at most the stated rate of false alarms"""
     indices: bool = False
     """whether classes are said by column rather than by name"""
+    second: "Predictions | None" = None
+    """what a second look says about the texts that are abstained on; None where none was asked for at calibration"""
+    looked: Integers | None = None
+    """(texts,): the place of each text in `second`; -1 where it had no second look"""
     shift: ShiftReport | None = None
     """whether these texts, all together, are like the calibration rows; None for a selection of them"""
 
-    def under(self, calibration: "Calibration | AnswerCalibration", reading: "Reading") -> Self:
+    def under(self, calibration: "Calibration", reading: "Reading") -> Self:
         """The same predictions with the rules that were calibrated, and the scope by what was read of the texts."""
         decided = replace(self, rules=calibration.rules)
         if calibration.scope is None or not len(self):
@@ -131,6 +140,10 @@ class Predictions:
     def text_scores(self, name: str) -> Floats:
         """(texts,): the score of each text that a shift is told by."""
         raise NotImplementedError
+
+    def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
+        """What new texts are compared with; `score` is that of the rule, and `inside` (texts,) are in scope."""
+        return summarise(self.text_scores(TOP_LOG_ODDS), score=TOP_LOG_ODDS, false_alarm=false_alarm)
 
     @property
     def outcomes(self) -> Sequence[object]:
@@ -219,6 +232,11 @@ class Predictions:
     def names(self) -> Sequence[str | int]:
         """What each class is said as: its name, or with `indices` its column."""
         return range(len(self.classes)) if self.indices else self.classes
+
+    def _of_second(self, values: Sequence[Any]) -> list[Any]:
+        """(texts,): the value of each text's second look, from those of `second`; None where it had none."""
+        assert self.looked is not None
+        return [None if place < 0 else values[place] for place in self.looked.tolist()]
 
     @property
     def doubted(self) -> Marks:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.second_look import look
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ModelError
 from uatlite.values import Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.calibrate import Calibration
     from uatlite.classifier.explanation import Explanation
-    from uatlite.classifier.several import AnswerCalibration
+    from uatlite.classifier.record import Calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Predictor:
     kind: AnswerKind
     runtime: Runtime
     settings: Settings
-    calibration: "Calibration | AnswerCalibration | None"
+    calibration: "Calibration | None"
     class_names: tuple[str, ...]
     """empty for an uncalibrated multiple choice, where each question has its own number of options"""
     indices: bool = False
@@ -77,4 +77,4 @@ class Predictor:
 
     def _look_again(self, predictions: Any) -> Any:
         second = None if self.calibration is None else self.calibration.second_look
-        return predictions if second is None else second.look(predictions, self.runtime, self.settings)
+        return predictions if second is None else look(second, predictions, self)

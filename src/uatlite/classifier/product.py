@@ -1,6 +1,8 @@
 """What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
 
+import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -8,12 +10,21 @@ from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import KINDS, AnswerKind
 from uatlite.classifier.evidence import Figures
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.record import Calibration
 from uatlite.classifier.runtime import Runtime, TorchRuntime
-from uatlite.classifier.settings import DEFAULT_METHOD, Config, Settings, method_of, tokenizer_fingerprint
-from uatlite.errors import CalibrationError, ConfigurationError, MissingDependency, ModelError
+from uatlite.classifier.settings import (
+    DEFAULT_METHOD,
+    CalibrationOptions,
+    Config,
+    Settings,
+    method_of,
+    tokenizer_fingerprint,
+)
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.methods.method import Method
 from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
@@ -57,7 +68,7 @@ class Product(Generic[Said]):
         self.windows = windows
         self.indices = indices
         self.columns: dict[str, str] = {}  # of the file it was calibrated with: 'text', 'pair', 'options', 'label'
-        self.calibration_: Any = None
+        self.calibration_: Calibration | None = None
         if not isinstance(model, OnnxRuntime):
             check_classifier(unwrap(model))
             self._check_answers(model)
@@ -171,6 +182,41 @@ class Product(Generic[Said]):
         """The product as it is now, ready to run: settings and calibration are built and checked once."""
         settings = self.checked_settings()
         return Predictor(self.kind, self.runtime, settings, self.calibration_, self.class_names, self.indices)
+
+    def _calibrate(
+        self,
+        texts: Iterable[Any],
+        gold: Iterable[Any],
+        options: CalibrationOptions,
+        reference: Iterable[Any] | None,
+        report: Report | None,
+    ) -> Self:
+        """Learn from labelled texts; warns of what cannot be promised."""
+        from uatlite.classifier.calibrate import calibrate  # what fits is not needed to predict
+
+        kind = self.kind
+        checked = kind.texts(texts, ())
+        if not checked:
+            raise CalibrationError(
+                "there are no calibration rows; give labelled texts that the model was not trained on."
+            )
+        classes = kind.classes(self.runtime, checked)
+        wanted = kind.gold(gold, checked, classes)
+        if len(wanted) != len(checked):
+            what = kind.words.gold
+            raise InputError(f"{len(checked)} texts came with {len(wanted)} {what}; give one for each text.")
+        known = set(checked)  # a text that fits the scope cannot also say how strange such texts are
+        given = [] if reference is None else kind.texts(reference, classes)
+        others = [text for text in given if text not in known]
+        settings = replace(self.settings, method=self._asked())
+        data = CalibrationTexts(kind, self.runtime, settings, checked, others, report)
+        self.calibration_ = calibration = calibrate(data, wanted, options, classes)
+        for rule in calibration.rules:
+            if not rule.promised:
+                warnings.warn(rule.describe(), stacklevel=3)
+        if calibration.comparison is not None and calibration.comparison.verdict == "worse":
+            warnings.warn(calibration.comparison.describe(), stacklevel=3)
+        return self
 
     def predict(self, texts: Iterable[Any] | Text, *, check_shift: bool = True) -> Said:
         """What the model says about texts: strings, pairs, Choices or lists of words, as it takes them.

@@ -5,13 +5,14 @@ starts. It holds for data like those that the new rows were drawn from, and it h
 """
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.record import Calibration
 from uatlite.classifier.run import run
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.predictive import PassLogits
@@ -168,7 +169,7 @@ def update(
     if target is not None:
         old = replace(old, target=target)
     fitting, deciding = _split(now, old, seed)
-    calibrator, how_fitted = refitted(calibration.calibrator, now.outputs, now.labels, fitting)
+    calibrator, how_fitted = refitted(cast(Calibrator, calibration.calibrator), now.outputs, now.labels, fitting)
     found = predictive(now.outputs, calibrator)
     scores = trust(old.score, found)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
@@ -190,7 +191,7 @@ def update(
         calibration,
         rows=len(now.labels),
         calibrator=calibrator,
-        rule=rule,
+        rules=(rule,),
         label_sets=None,
         shift=shift,
         figures=None,

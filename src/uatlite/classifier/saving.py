@@ -2,38 +2,37 @@
 
 config.json, model.safetensors, tokenizer...    as transformers writes them, and loads them without uatlite
 uatlite-method.safetensors    the weights of a trained method, where it has some
-uatlite.json           settings, calibrator, rule, label sets, figures, and the hash of the model they hold for
+uatlite.json           settings, calibrator, rules, label sets, figures, and the hash of the model they hold for
 uatlite.safetensors    the summary of the calibration rows, the scope, the method's read-out
 README.md              the model card: what it is, how to use it, what was measured, what is promised
 versions/              later versions that recheck made (versions.py)
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from uatlite import __version__
-from uatlite.classifier.calibrate import Calibration
-from uatlite.classifier.evidence import CONFIDENCE, CalibrationRecord, Figures
+from uatlite.classifier.evidence import CONFIDENCE, Figures
+from uatlite.classifier.record import Calibration
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
-from uatlite.classifier.several import AnswerCalibration
 from uatlite.classifier.versions import VERSIONS, Version, add, current_home
+from uatlite.codec import Arrays
 from uatlite.errors import CalibrationError, DataError, ModelError
-from uatlite.methods.registry import learned_arrays
 from uatlite.text.files import file_beside
+from uatlite.values import Kind
 
 if TYPE_CHECKING:
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.classifier.product import Product
 
-FORMAT = 3
+FORMAT = 4
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 
 
@@ -42,9 +41,8 @@ class Stored:
     """What was saved beside a model: the classifier's arguments, and the calibration where there is one."""
 
     options: dict[str, Any] = field(default_factory=dict)
-    calibration: CalibrationRecord | None = None
-    kind: str = "one"
-    """the first of the product's `answers`: "one", "labels" or "entities" (`uatlite.values.Kind`)"""
+    calibration: Calibration | None = None
+    kind: Kind = "one"
     columns: Mapping[str, str] = field(default_factory=dict)
     """what the columns of the calibration rows are called: those of the text, pair, options and label"""
 
@@ -101,22 +99,22 @@ def _write_files(classifier: "Product[Any]", directory: Path, evaluation: Figure
 
 
 def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
-    calibration = classifier.calibration_
+    calibration, arrays = classifier.calibration_, Arrays()
+    settings = classifier.settings if calibration is None else calibration.settings
     state = {
         "format": FORMAT,
         "uatlite": __version__,
         "kind": classifier.kind.name,
-        "settings": classifier.settings.to_dict(),
-        "limit": classifier.max_length,
-        "indices": classifier.indices,
+        "settings": settings.to_dict(arrays),
+        "options": {**classifier.options, "seed": settings.seed},
         "columns": classifier.columns,
-        "calibration": None if calibration is None else calibration.to_dict(),
+        "calibration": None if calibration is None else calibration.to_dict(arrays),
+        "arrays": sorted(arrays),
     }
     (directory / STATE).write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    arrays = learned_arrays(classifier.settings.method) if calibration is None else calibration.to_arrays()
     (directory / ARRAYS).unlink(missing_ok=True)
     if arrays:
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, directory / ARRAYS)
+        save_file(arrays, directory / ARRAYS)
     (directory / CARD).write_text(model_card(classifier, evaluation), encoding="utf-8")
 
 
@@ -138,24 +136,17 @@ def read(name: str | Path) -> Stored:
                 f"{name}/{STATE} has the format {state['format']}, this version of uatlite reads {FORMAT}; "
                 f"it was written by uatlite {state.get('uatlite')}: install that, or calibrate again."
             )
+        arrays = _arrays(name, state["arrays"])
+        settings = Settings.from_dict(state["settings"], arrays)
         stored = state["calibration"]
-        kind = str(state.get("kind", "one"))
-        record = Calibration if kind in ("one", "choice") else AnswerCalibration
-        calibration = None if stored is None else record.from_dict(stored, _arrays(name, stored))
-        settings = calibration.settings if calibration is not None else _settings(name, state["settings"])
-        strategy = settings.aggregation_strategy
-        options = {
-            **({} if strategy is None else {"aggregation_strategy": strategy}),
-            "config": settings.method,
-            "seed": settings.seed,
-            "max_length": state["limit"],
-            "windows": settings.windows,
-            "indices": state["indices"],
-        }
-        columns = columns_in(state)
+        return Stored(
+            options={**state["options"], "config": settings.method},
+            calibration=None if stored is None else Calibration.from_dict(stored, arrays, settings),
+            kind=state["kind"],
+            columns=columns_in(state),
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
-    return Stored(options, calibration, kind, columns)
 
 
 def remembered_columns(name: str | Path) -> dict[str, str]:
@@ -172,21 +163,12 @@ def columns_in(state: Mapping[str, Any]) -> dict[str, str]:
     return {str(role): str(column) for role, column in state.get("columns", {}).items()}
 
 
-def _settings(name: str | Path, stored: Mapping[str, Any]) -> Settings:
-    """The settings of a classifier without calibration; its method may have learned something all the same."""
+def _arrays(name: str | Path, names: Sequence[str]) -> dict[str, Any]:
+    """The arrays beside a state, which names them."""
     path = file_beside(name, ARRAYS)
-    return Settings.from_dict(stored, None if path is None else load_file(path))
-
-
-def _arrays(name: str | Path, calibration: Mapping[str, Any]) -> dict[str, Any]:
-    learned = calibration.get("shift") or calibration["settings"]["method"].get("read_out")
-    path = file_beside(name, ARRAYS)
-    if path is None and not learned:
-        return {}
-    if path is None:
+    if path is None and names:
         raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
-    arrays: dict[str, Any] = load_file(path)
-    return arrays
+    return {} if path is None else load_file(path)
 
 
 def push(classifier: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
@@ -248,10 +230,10 @@ pred = clf.predict(["a text"])
 def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
     architecture, settings, calibration = classifier.runtime.architecture, classifier.settings, classifier.calibration_
-    rule = None if calibration is None else calibration.rule
+    rules = () if calibration is None else calibration.rules
     names, words = classifier.class_names, classifier.kind.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
-    promise = [] if rule is None else ["What is promised holds for rows like the calibration rows, and for no others."]
+    promise = [] if not rules else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
     plain = isinstance(classifier.runtime, TorchRuntime)
     loads = (
@@ -266,9 +248,9 @@ def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
         task=words.task,
         noun=words.classes,
         what=f"A {words.task.replace('-classification', ' classifier')}",
-        abstains=" and abstains where it should not answer" if rule else "",
-        abstain_attribute=", pred.abstain" if rule else "",
-        loads=loads + (" and abstention." if rule else ".") if plain else loads,
+        abstains=" and abstains where it should not answer" if rules else "",
+        abstain_attribute=", pred.abstain" if rules else "",
+        loads=loads + (" and abstention." if rules else ".") if plain else loads,
         library="transformers" if plain else "uatlite",
         model=architecture,
         classes=len(names),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from uatlite.codec import Arrays
 from uatlite.errors import ConfigurationError, ModelError, StoreError
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS, method_from_dict, method_to_dict, parse_method
 from uatlite.methods.sampling import method_of_config
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.passes.config import UATConfig
-from uatlite.values import Floats
+from uatlite.trust.calibrators import check_calibrator
+from uatlite.trust.promise import Wanted
+from uatlite.trust.rule import RuleKind
+from uatlite.values import Floats, check_share
 
 if TYPE_CHECKING:
     from uatlite.model.tokens import Tokenizer
@@ -36,11 +40,11 @@ class Settings:
     aggregation_strategy: str | None = None
     """how tokens are joined to entities, one of `uatlite.classifier.tags.STRATEGIES`; None: by the text"""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+    def to_dict(self, arrays: Arrays | None = None) -> dict[str, Any]:
+        """Plain JSON values; what the method learned goes into `arrays`."""
         names = ("seed", "max_length", "windows", "tokenizer", "aggregation_strategy")
         own = {name: getattr(self, name) for name in names}
-        return {"method": method_to_dict(self.method), **own}
+        return {"method": method_to_dict(self.method, arrays), **own}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], arrays: Mapping[str, Floats] | None = None) -> Settings:
@@ -61,6 +65,62 @@ class Settings:
 
     def _shown(self, name: str) -> str:
         return self.method.name if name == "method" else str(getattr(self, name))[:12]
+
+
+TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions:
+    """What calibration is asked for; each product takes its own of them (see its `calibrate`)."""
+
+    target_risk: float | None = None
+    """at most this share of the answers, or of the reported entities, is wrong"""
+    target_coverage: float | None = None
+    """at least this share of texts is answered"""
+    threshold: float | None = None
+    target_precision: float | None = None
+    """at least this share of the reported labels is right"""
+    target_wrong: float | None = None
+    """at most so many wrong labels are reported a text, on average; 0.1 is one in ten texts"""
+    target_recall: float | None = None
+    """at least this share of the gold entities is found in the texts that are answered"""
+    confidence: float = 0.95
+    per_class: bool = False
+    """whether a target risk holds among the answers of each class, and not only among all"""
+    score: str | None = None
+    """None: the raw score, which no label has fitted; or the confidence where a threshold is given"""
+    calibrator: str | None = None
+    """None: input-temperature where the method knows the variance of its margin, else temperature"""
+    label_sets: float | None = None
+    """the share of texts whose label set holds the true label"""
+    second_look: str | None = None
+    """a further method for the texts that are abstained on"""
+    menu: bool = False
+    """whether to list which risks can be promised"""
+    false_alarm: float = 0.01
+    """the share of texts in scope that may be called out of scope"""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        targets = [name for name in TARGETS if getattr(self, name) is not None]
+        for name in (*targets, "false_alarm", "confidence"):
+            if name != "threshold":
+                check_share(name, getattr(self, name))
+        if self.calibrator is not None:
+            check_calibrator(self.calibrator)
+        if self.per_class and self.target_risk is None:
+            raise ConfigurationError("per_class=True is about a target risk; give one, as in target_risk=0.05.")
+        thresholds = [name for name in targets if name != "target_recall"]
+        if len(thresholds) > 1:
+            given = " and ".join(thresholds)
+            raise ConfigurationError(f"{given} were given together; there is one threshold, so choose one of them.")
+
+    def wanted(self, kind: RuleKind | None, target: float | None, score: str, classes: tuple[str, ...] = ()) -> Wanted:
+        """What shall be promised: a target by a rule of this kind, or nothing where there is no target."""
+        names = classes if self.per_class else None
+        common = Wanted(score=score, confidence=self.confidence, classes=names, seed=self.seed)
+        return common if kind is None or target is None else replace(common, kind=kind, target=target)
 
 
 Config = UATConfig | Method | str | None

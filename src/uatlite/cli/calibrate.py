@@ -84,7 +84,7 @@ def calibrate(
     format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
-    from uatlite.classifier.products import load_product
+    from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
@@ -96,7 +96,7 @@ def calibrate(
         check_target(output, overwrite=overwrite)
     console = shared.messages()
     changes = shared.given(max_length=max_length, windows=windows or None)
-    classifier = load_product(model, method=method, calibrated=False, seed=seed, **changes)
+    classifier = load(model, method=method, calibrated=False, seed=seed, **changes)
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
     asked = _asked(

@@ -27,8 +27,8 @@ def export(
     format: shared.Format = None,
 ) -> None:
     """Write a classifier as an ONNX graph, which predict and serve run without PyTorch."""
+    from uatlite.classifier.classifiers import load
     from uatlite.classifier.export import export as export_classifier
-    from uatlite.classifier.products import load_product
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
@@ -38,7 +38,7 @@ def export(
     layout = Layout(text=text, pair=text_pair, options=options, label=None)
     rows = None if texts is None else Source(texts, format=format).texts(layout)
     with console.status(f"Exporting {model} …"):
-        classifier = load_product(model, method=method, calibrated=method is None)
+        classifier = load(model, method=method, calibrated=method is None)
         difference = export_classifier(classifier, output, int8=int8, texts=rows, overwrite=overwrite)
     console.print(difference.describe())
     if int8 or classifier.calibration_ is None:
@@ -80,7 +80,7 @@ def serve(
     console = shared.messages()
     with console.status("Loading …"):
         run = _import_serve()
-        from uatlite.classifier.products import load_product
+        from uatlite.classifier.classifiers import load
         from uatlite.serve.access import is_loopback, read_token
         from uatlite.serve.limits import Limits
 
@@ -89,7 +89,7 @@ def serve(
             gather=gather / 1000, deadline=deadline,
         )  # fmt: skip
         token = read_token(token_file)
-        classifier = load_product(model, method=method, **shared.given(max_length=max_length))
+        classifier = load(model, method=method, **shared.given(max_length=max_length))
     if not is_loopback(host) and token is None:
         console.print("Warning: anyone who reaches this address may use it; set UATLITE_TOKEN or --token-file.")
     if classifier.calibration_ is None:

@@ -158,8 +158,7 @@ def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[st
 
     `asked` are the fields of an AnswerPlan, but for the contenders.
     """
-    from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.classifier.products import load_product
+    from uatlite.classifier.classifiers import UncertaintyClassifier, load
     from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
     from uatlite.lab.evaluate.several import AnswerPlan, evaluate_answers
     from uatlite.lab.report.evaluation import write_answers
@@ -170,7 +169,7 @@ def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[st
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
     console = shared.messages()
     with console.status(f"Loading {models[0]} …"):
-        product = load_product(models[0], method="base", calibrated=False)
+        product = load(models[0], method="base", calibrated=False)
     contenders = parse_answer_contenders(methods or f"base,{type(product).default_method}+{ANSWERS}")
     if methods is None:  # the product's own method has a long name
         contenders = (contenders[0], replace(contenders[1], label=f"distilled+{ANSWERS}"))

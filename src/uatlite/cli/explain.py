@@ -10,8 +10,7 @@ from uatlite.cli import options as shared
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
-    from uatlite.classifier.labeler import UncertaintyLabeler
-    from uatlite.classifier.tagger import UncertaintyTagger
+    from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
     from uatlite.values import Text
 
 
@@ -43,8 +42,7 @@ def explain(
     head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
 ) -> None:
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
-    from uatlite.classifier.classifier import UncertaintyClassifier
-    from uatlite.classifier.products import load_product
+    from uatlite.classifier.classifiers import UncertaintyClassifier, load
     from uatlite.errors import check_choice
     from uatlite.lab.report.explanation import SHADINGS
     from uatlite.lab.report.explanation_page import check_target, terminal_view, write_explanation
@@ -56,9 +54,7 @@ def explain(
     whole = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
-        classifier = load_product(
-            model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length)
-        )
+        classifier = load(model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length))
         if not isinstance(classifier, UncertaintyClassifier):
             _explain_answer(classifier, whole, output, shade, label=label, entity=entity)
             return
@@ -81,7 +77,7 @@ def _explain_answer(
     entity: int | None,
 ) -> None:
     """Explain one label, or one entity, of a text."""
-    from uatlite.classifier.labeler import UncertaintyLabeler
+    from uatlite.classifier.classifiers import UncertaintyLabeler
     from uatlite.lab.report.explanation_page import answer_view, check_answer_target, write_answer
 
     if output is not None:

@@ -49,7 +49,7 @@ def predict(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Score the rows of a file: label, calibrated probability, uncertainty, answer or abstain."""
-    from uatlite.classifier.products import load_product, product_class
+    from uatlite.classifier.classifiers import load, product_class
     from uatlite.classifier.saving import remembered_columns
     from uatlite.scoring.job import Job, Summary
     from uatlite.scoring.review import review_rows, write_review
@@ -69,7 +69,7 @@ def predict(
     job = source.fitted(job, lambda: product_class(model).kinds[0].name)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
-    load = partial(load_product, shared.absolute_model(model), method=method, **changes)
+    load = partial(load, shared.absolute_model(model), method=method, **changes)
     total = source.estimate() if console.is_terminal else None
     if cluster is None:
         score: Callable[..., Summary] = partial(score_file, load(), job, source=source)

@@ -74,7 +74,7 @@ def recheck(
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
     from uatlite.classifier import recheck as checking
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.classifier.saving import write_version
     from uatlite.scoring.pick import current_scores, inclusion_of
     from uatlite.scoring.source import Source

@@ -12,7 +12,7 @@ DIR/model/               the fine-tuned MiniLM-L6
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice, parse_contender, parse_contenders
 from uatlite.lab.evaluate.results import Results

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from uatlite.classifier.evidence import CalibrationRecord
 from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.reasons import ABSTAINING
-from uatlite.codec import NOT_STORED, dump, load
+from uatlite.classifier.record import Calibration
+from uatlite.codec import NOT_STORED, Arrays, dump, load
 from uatlite.text.files import STDIN, format_of, is_remote
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import ShiftReport
@@ -82,10 +82,12 @@ class Job:
         return plain
 
 
-def calibration_digest(calibration: CalibrationRecord) -> str:
+def calibration_digest(calibration: Calibration) -> str:
     """SHA-256 of all that calibration learned, as it is stored: calibrator, rules, scope, what a shift is told by."""
-    digest = hashlib.sha256(json.dumps(calibration.to_dict(), sort_keys=True).encode())
-    for name, array in sorted(calibration.to_arrays().items()):
+    arrays = Arrays()
+    state = [calibration.settings.to_dict(arrays), calibration.to_dict(arrays)]
+    digest = hashlib.sha256(json.dumps(state, sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
         digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.classifier.record import Calibration
 from uatlite.classifier.saving import read
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.scoring.scored_rows import ScoredRow, check_columns, column_of_score
@@ -73,7 +73,7 @@ class NumberedRow:
 class Watch:
     """A classifier's calibration, and the file that holds the state."""
 
-    calibration: CalibrationRecord
+    calibration: Calibration
     path: Path
     bound: float | None = None
     """of false alarms over the whole life; None for that of the state, and 0.01 for a new one"""

@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from uatlite.classifier.evidence import CalibrationRecord
+from uatlite.classifier.record import Calibration
 from uatlite.errors import CalibrationError, UATLiteError
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.timeline import WatchedRow, hour_of
@@ -44,7 +44,7 @@ class Traffic:
     With a path the state of the monitor is in that file.
     """
 
-    def __init__(self, calibration: CalibrationRecord | None, path: Path | None = None) -> None:
+    def __init__(self, calibration: Calibration | None, path: Path | None = None) -> None:
         self.counters = Counters()
         self.monitor: TrafficMonitor | None = None
         self._shift = None if calibration is None else calibration.shift

@@ -8,12 +8,12 @@ Scope and confidence answer two questions: is this such a text, and is the answe
 """
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from uatlite.codec import NOT_STORED
 from uatlite.errors import CalibrationError, InputError
 from uatlite.trust.gaussians import Gaussians, ScopeFit, check_units
 from uatlite.trust.label_sets import conformal_rank
@@ -49,10 +49,8 @@ class Scope:
     """of the calibration rows, sorted: (rows,)"""
     gaussians: Gaussians | None = None
     scales: Floats | None = None
-    inside: NDArray[np.bool_] | None = None
+    inside: NDArray[np.bool_] | None = field(default=None, metadata=NOT_STORED)
     """which calibration rows are in scope, in the order in which they were given; not stored"""
-
-    prefix: ClassVar[str] = "scope."
 
     @property
     def rows(self) -> int:
@@ -109,36 +107,6 @@ class Scope:
             f"Scope by the calibration rows alone, {alarms}. Reference texts (unlabelled texts of the task, best those "
             "that trained the model) can find more."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields that are not arrays, as plain JSON values."""
-        shrinkage = None if self.gaussians is None else self.gaussians.shrinkage
-        return {"false_alarm": self.false_alarm, "reference_rows": self.reference_rows, "shrinkage": shrinkage}
-
-    def to_arrays(self) -> dict[str, Floats]:
-        """The arrays by name, each name beginning with `prefix`."""
-        arrays = {"nonconformities": self.nonconformities}
-        if self.gaussians is not None:
-            arrays |= {name: getattr(self.gaussians, name) for name in ("means", "rows", "covariance")}
-        if self.scales is not None:
-            arrays["scales"] = self.scales
-        return {self.prefix + name: array for name, array in arrays.items()}
-
-    @classmethod
-    def from_arrays(cls, state: dict[str, Any], arrays: dict[str, Floats]) -> Self:
-        """The scope that `to_dict` and `to_arrays` described; arrays of other names are left alone."""
-        own = {
-            name.removeprefix(cls.prefix): np.asarray(array, dtype=np.float64)
-            for name, array in arrays.items()
-            if name.startswith(cls.prefix)
-        }
-        try:
-            fields = dict(state)
-            shrinkage = fields.pop("shrinkage")
-            fields |= {name: own.pop(name) for name in ("nonconformities", "scales") if name in own}
-            return cls(**fields, gaussians=None if shrinkage is None else Gaussians(**own, shrinkage=shrinkage))
-        except (KeyError, TypeError) as error:
-            raise CalibrationError(f"the stored scope is broken ({error}); calibrate again.") from error
 
 
 def fit_scope(

@@ -7,7 +7,7 @@ their p-values of being in scope, which without a shift are uniform.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -99,8 +99,6 @@ class ShiftReference:
     scores: Floats
     usual: Usual | None = None
 
-    prefix: ClassVar[str] = "shift."
-
     def check(self, scores: ArrayLike, scope: ArrayLike | None = None) -> ShiftReport:
         """Compare new rows: their scores (rows,), and their p-values of being in scope (rows,), where they have some.
 
@@ -132,27 +130,6 @@ class ShiftReference:
     def unchecked(self, rows: int) -> ShiftReport:
         """The report on rows that are too few to tell."""
         return ShiftReport(rows, None, None, self.false_alarm, None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields that are not arrays, as plain JSON values."""
-        usual = None if self.usual is None else asdict(self.usual)
-        return {"score": self.score, "false_alarm": self.false_alarm, "usual": usual}
-
-    def to_arrays(self) -> dict[str, Floats]:
-        """The sorted scores, under a name that begins with `prefix`."""
-        return {f"{self.prefix}scores": self.scores}
-
-    @classmethod
-    def from_arrays(cls, state: dict[str, Any], arrays: dict[str, Floats]) -> Self:
-        """The reference that `to_dict` and `to_arrays` described; arrays of other names are left alone."""
-        try:
-            usual = Usual(**state["usual"]) if state.get("usual") else None
-            scores = np.asarray(arrays[f"{cls.prefix}scores"], dtype=np.float64)
-            return cls(**{**state, "scores": scores, "usual": usual})
-        except (KeyError, TypeError) as error:
-            raise CalibrationError(
-                f"the stored summary of calibration rows is broken ({error}); calibrate again."
-            ) from error
 
 
 def summarise(

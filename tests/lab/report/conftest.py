@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator

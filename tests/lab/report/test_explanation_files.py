@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from uatlite.classifier.classifier import UncertaintyClassifier
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError
 from uatlite.lab.report.explanation import shading_of

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from uatlite.classifier.calibrate import Calibration
+from uatlite.classifier.record import Calibration
 from uatlite.lab.report.watch_page import moment_of, summarise_watch, timeline_figure, write_watch
 from uatlite.scoring.watch import Watch
 from uatlite.trust.scope import Scope

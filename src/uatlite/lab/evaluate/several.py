@@ -15,8 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from uatlite.classifier.labeler import UncertaintyLabeler
-from uatlite.classifier.tagger import UncertaintyTagger
+from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.answer_outcomes import (
     AnswerOutcome,

@@ -92,7 +92,7 @@ def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Seque
 
     `labels` are the names of the gold labels; the predicted class has the model's name.
     """
-    from uatlite.classifier.classifier import UncertaintyClassifier
+    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.model.tokens import longest
 
     limit = longest(checkpoint.model, checkpoint.tokenizer, LONGEST)

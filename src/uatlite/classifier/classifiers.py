@@ -1,0 +1,327 @@
+"""The names that users know: classifiers of one class, of many labels and of entities; `load` gives the right one.
+
+Each says what its models answer and what calibrating may be asked for; all else is `Product`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uatlite.classifier.adapters import ScikitLearnMixin
+from uatlite.classifier.answer_kind import KINDS
+from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
+from uatlite.classifier.evidence import Figures, measure
+from uatlite.classifier.exported import is_exported, read_manifest
+from uatlite.classifier.learn import Report
+from uatlite.classifier.many_labels import LABELS, LabelPredictions
+from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.product import Product
+from uatlite.classifier.run import run
+from uatlite.classifier.settings import CalibrationOptions, Config
+from uatlite.classifier.tags import check_strategy
+from uatlite.errors import InputError, MissingDependency
+from uatlite.text.examples import check_text
+from uatlite.text.labels import class_indices
+from uatlite.trust.distribution import probabilities
+from uatlite.values import Choices, Floats, Kind, Text
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
+    from uatlite.classifier.explanation import Explanation
+    from uatlite.model.tokens import Tokenizer
+
+
+class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
+    """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
+
+    `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
+    trained for, or 'distilled': UAT-Lite in one pass once it is calibrated, and the method 'analytic' before. Texts
+    longer than `max_length` tokens (by default what the model takes) are cut, and counted; with `windows` they are read
+    in overlapping windows and the logits averaged. With `indices` labels are the model's columns instead of names.
+    """
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, (classes,): their names, or with `indices` their columns."""
+        return np.arange(len(self.class_names)) if self.indices else np.array(self.class_names, dtype=np.str_)
+
+    def calibrate(
+        self,
+        texts: Iterable[Any],
+        labels: Iterable[Any],
+        *,
+        target_risk: float | None = None,
+        target_coverage: float | None = None,
+        threshold: float | None = None,
+        confidence: float = 0.95,
+        per_class: bool = False,
+        score: str | None = None,
+        calibrator: str | None = None,
+        label_sets: float | None = None,
+        reference: Iterable[Any] | None = None,
+        false_alarm: float = 0.01,
+        second_look: str | None = None,
+        seed: int = 0,
+        report: Report | None = None,
+    ) -> Self:
+        """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
+
+        A rule to abstain by comes from one of `target_risk` (at most this share of answers is wrong, with the stated
+        `confidence`; `per_class`: also among the answers of each class), `target_coverage` (at least this share is
+        answered) and `threshold` (answer above it). The `score` that ranks texts is by default the margin of the
+        logits, which needs no fitting, so that all rows decide; with a threshold it is the confidence. `label_sets`
+        is the coverage of label sets. What was learned is in `calibration_`.
+
+        `reference` are unlabelled texts of the task, best those that the model was trained on: they tell which texts
+        are in scope. Without them the calibration rows serve, less well. `false_alarm` is the share of texts in scope
+        that may be refused, and of runs without a shift that may be called shifted. `report` is called with the number
+        of texts read after each step.
+
+        `second_look` names a further method, 'uat' say, for the texts that will be abstained on. What it says stands
+        beside the prediction (`Predictions.second_labels`); it turns no abstention into an answer.
+        """
+        options = CalibrationOptions(
+            target_risk=target_risk,
+            target_coverage=target_coverage,
+            threshold=threshold,
+            confidence=confidence,
+            per_class=per_class,
+            score=score,
+            calibrator=calibrator,
+            label_sets=label_sets,
+            second_look=second_look,
+            menu=True,
+            false_alarm=false_alarm,
+            seed=seed,
+        )
+        return self._calibrate(texts, labels, options, reference, report)
+
+    def predict_proba(self, texts: Iterable[Any] | Choices) -> Floats:
+        """Probabilities (rows, classes), calibrated where the classifier is; columns as in `classes_`."""
+        probabilities: Floats = self.predict(texts, check_shift=False).probabilities
+        return probabilities
+
+    def explain(
+        self,
+        text: Text,
+        *,
+        estimator: str = "delta",
+        samples: int = 200,
+        occlusion: bool = True,
+        attention: bool = True,
+    ) -> "Explanation":
+        """The prediction of one text (a string, a pair or Choices) and where its uncertainty comes from.
+
+        Words and layers take one forward and one backward pass, which with the method 'analytic' are the prediction's
+        own; the estimators 'isolated' and 'total-variance' sample `samples` passes for each layer and component.
+        `occlusion` masks each word in turn, which costs as much as predicting so many texts; `attention` compares it
+        with and without modulation. Print the result, or see its `summary`, for the reason in plain sentences.
+        """
+        checked = check_text(text, chooses=self.chooses, options=len(self.class_names) or None)
+        return self.predictor().explain(
+            checked, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
+        )
+
+    def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
+        """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
+        checked = self.kind.texts(texts, self.class_names)
+        columns = class_indices(labels, self.class_names)
+        if len(checked) != len(columns):
+            raise InputError(f"{len(checked)} texts came with {len(columns)} labels; give one label for each text.")
+        predictor = self.predictor()
+        outputs = run(self.runtime, checked, predictor.settings)
+        calibrated = probabilities(outputs, predictor.calibrator)
+        return measure(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
+
+    def as_model(self) -> "PreTrainedModel":
+        """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""
+        from uatlite.classifier.pipeline import as_model
+
+        return as_model(self)
+
+
+class UncertaintyLabeler(Product[LabelPredictions]):
+    """A classifier of many labels with calibrated probabilities, and a rule for which labels to report.
+
+    It is for models with `problem_type="multi_label_classification"`. `config` is a UATConfig, or the spelling of any
+    method; by default 'distilled' with a teacher of ten passes with masks of their own for each text, which give the
+    variances of all labels at once: once it is calibrated they are read off one plain pass, or left out where they
+    cannot be. Texts longer than `max_length` tokens are cut, and counted; with `windows` they are read in overlapping
+    windows and the logits averaged.
+    """
+
+    kinds = (LABELS,)
+    default_method = "distilled:of=fast,samples=10,per_input=true"
+
+    def calibrate(
+        self,
+        texts: Iterable[Any],
+        labels: Any,
+        *,
+        target_precision: float | None = None,
+        target_wrong: float | None = None,
+        confidence: float = 0.95,
+        score: str | None = None,
+        reference: Iterable[Any] | None = None,
+        false_alarm: float = 0.01,
+        seed: int = 0,
+        second_look: str | None = None,
+        menu: bool = False,
+        report: Report | None = None,
+    ) -> Self:
+        """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
+
+        `labels` are for each text a list of names (or columns), which may be empty, or all of them a matrix of 0 and 1,
+        (texts, labels). A rule to report labels by comes from `target_precision` (at least this share of the reported
+        labels is right, with the stated `confidence`) or `target_wrong` (on average at most so many wrong labels are
+        reported a text). Texts are the unit: the promise holds whatever the labels of one text have to do with each
+        other. The `score` that ranks labels is by default the log-odds of the model, so that all texts decide; with
+        'confidence' a third of them fits the calibrator and the others decide.
+
+        `reference` are unlabelled texts of the task: they tell which texts are in scope, and teach the method. With
+        `menu`, `calibration_.menu` lists which shares of wrong labels can be promised.
+        """
+        options = CalibrationOptions(
+            target_precision=target_precision,
+            target_wrong=target_wrong,
+            confidence=confidence,
+            score=score,
+            second_look=second_look,
+            menu=menu,
+            false_alarm=false_alarm,
+            seed=seed,
+        )
+        return self._calibrate(texts, labels, options, reference, report)
+
+    def predict_proba(self, texts: Iterable[Any]) -> Floats:
+        """Probabilities (texts, labels), calibrated where the labeler is; columns as in `class_names`."""
+        probabilities: Floats = self.predict(texts, check_shift=False).probabilities
+        return probabilities
+
+    def explain(self, text: Text, label: str | int | None = None) -> "LabelExplanation":
+        """Where the uncertainty about one label of a text comes from: words and layers, to first order.
+
+        By default the label that is least sure. It takes the prediction's passes, one forward and one backward pass.
+        """
+        from uatlite.classifier.answer_explanation import explain_label
+
+        return explain_label(self.predictor(), check_text(text, chooses=False), label)
+
+
+class UncertaintyTagger(Product[EntityPredictions]):
+    """A token classifier with the confidence of each entity as a whole, and a rule for which entities to report.
+
+    `config` is a UATConfig, or the spelling of any method; by default 'distilled': one plain pass, once it is
+    calibrated with the variance of each entity read off it. Texts longer than `max_length` tokens (by default what the
+    model takes) are read in overlapping windows, and each entity is found once; with `windows=False` they are cut.
+    `aggregation_strategy` joins tokens to words and entities as transformers' pipeline does: 'simple', 'first',
+    'average' or 'max'. By default it is 'first', and for texts that are given as words 'words', where the first token
+    of each word decides.
+    """
+
+    kinds = (ENTITIES,)
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: "Tokenizer",
+        config: Config = None,
+        *,
+        seed: int | None = None,
+        max_length: int | None = None,
+        windows: bool = True,
+        indices: bool = False,
+        aggregation_strategy: str | None = None,
+    ) -> None:
+        check_strategy(aggregation_strategy)
+        self.aggregation_strategy = aggregation_strategy
+        super().__init__(model, tokenizer, config, seed=seed, max_length=max_length, windows=windows, indices=indices)
+
+    def calibrate(
+        self,
+        texts: Iterable[Any],
+        entities: Iterable[Iterable[Any]] | None = None,
+        *,
+        target_risk: float | None = None,
+        target_recall: float | None = None,
+        confidence: float = 0.95,
+        score: str | None = None,
+        reference: Iterable[Any] | None = None,
+        false_alarm: float = 0.01,
+        seed: int = 0,
+        second_look: str | None = None,
+        menu: bool = False,
+        report: Report | None = None,
+    ) -> Self:
+        """Learn from labelled texts that the model was not trained on; the model itself is left as it is.
+
+        `entities` are for each text its gold entities, as (start, end, label) in characters; without them `texts` are
+        rows: {"tokens": [...], "tags": [...]} in IOB2, or {"text": ..., "entities": [{"start", "end", "label"}, ...]}.
+        A rule to report entities by comes from `target_risk`: at most this share of the reported entities is wrong,
+        span or type, with the stated `confidence`. With `target_recall` a person is asked to look at texts where
+        entities may be missed, and in the others at least this share of the gold entities is found. Texts are the unit:
+        the promises hold whatever the entities of one text have to do with each other. The `score` that ranks entities
+        is by default the model's log-odds that it is right as a whole, so that all texts decide; with 'confidence' a
+        third of them fits the calibrator and the others decide.
+
+        `reference` are unlabelled texts of the task: they tell which texts are in scope. With `menu`,
+        `calibration_.menu` lists which shares of wrong entities can be promised.
+        """
+        options = CalibrationOptions(
+            target_risk=target_risk,
+            target_recall=target_recall,
+            confidence=confidence,
+            score=score,
+            second_look=second_look,
+            menu=menu,
+            false_alarm=false_alarm,
+            seed=seed,
+        )
+        if entities is None:
+            texts, entities = texts_and_entities(texts, self.class_names)
+        return self._calibrate(texts, entities, options, reference, report)
+
+    def explain(self, text: Any, entity: int | None = None) -> "EntityExplanation":
+        """Where the uncertainty about one entity of a text comes from: words and layers, to first order.
+
+        `entity` is its number among those found, from 0; by default the least sure one. It is about the weakest word of
+        the entity, and takes the prediction's passes, one forward and one backward pass.
+        """
+        from uatlite.classifier.answer_explanation import explain_entity
+
+        (checked,) = ENTITIES.texts([text], self.class_names)
+        return explain_entity(self.predictor(), checked, entity)
+
+
+AnyProduct = UncertaintyClassifier | UncertaintyLabeler | UncertaintyTagger
+"""Each of them is a `Product`; they differ in what calibrating is asked for and in what predictions hold."""
+
+PRODUCTS: tuple[type[AnyProduct], ...] = (UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger)
+"""Each says in `kinds` which models it is for."""
+
+
+def load(name: str | Path, **options: Any) -> AnyProduct:
+    """The classifier in a directory or under a hub id, as the class that its model is for.
+
+    `options` are those of `from_pretrained`: method, device, seed, max_length, windows, indices, calibrated.
+    """
+    return product_class(name).from_pretrained(name, **options)
+
+
+def product_class(name: str | Path) -> type[AnyProduct]:
+    """The class that a model is for, by its configuration alone."""
+    kind = KINDS[read_manifest(name).kind if is_exported(name) else _answering(name)]
+    return next(product for product in PRODUCTS if kind in product.kinds)
+
+
+def _answering(name: str | Path) -> Kind:
+    try:
+        from uatlite.model.load import answering_of
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "torch") from error
+    return answering_of(name)
