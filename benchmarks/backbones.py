@@ -6,15 +6,14 @@ DIR of --data holds the files of the tasks (see `uatlite tasks`). A finished mod
 one goes on from its last checkpoint, so the command can be stopped and repeated at any time.
 """
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import numbers, parser_of_models
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.text.tasks import load
 
-SEEDS = (0, 1, 2)
 SHORT = Recipe(learning_rate=1e-4, warmup_steps=60, batch_size=32, epochs=1, max_length=64, group_by_length=True)
 
 
@@ -57,13 +56,8 @@ BACKBONES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--models", type=Path, required=True, help="where the models are kept")
-    parser.add_argument("--only", default=",".join(BACKBONES))
-    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)))
-    options = parser.parse_args()
-    for seed in map(int, options.seeds.split(",")):
+    options = parser_of_models(__doc__, only=",".join(BACKBONES), seeds="0,1,2").parse_args()
+    for seed in numbers(options.seeds):
         for name in options.only.split(","):
             BACKBONES[name].train(options.models, options.data, seed)
 

@@ -7,15 +7,16 @@ E[wrong] < r·E[answers] succeeds at the level 0.05 on texts that all have answe
 a rule reports, beside the best possible for one who knows the truth, and how often its promise is broken.
 """
 
-import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import binom
 
+from harness import best_share, head, line, only, parser_of
 from uatlite.trust.bets import clumping, won
 from uatlite.trust.planners import TextsPlanner, most_answers
 from uatlite.trust.search import TextScores, searched
@@ -116,16 +117,13 @@ def texts_of(
 
 
 def print_tests(repetitions: int) -> None:
-    print(f"| texts | most | together | target | true risk | {' | '.join(TESTS)} |")
-    print("|--:|--:|--:|--:|--:|" + "--:|" * len(TESTS))
-    for texts in (150, 400):
-        for most, together in ((2, 0.0), (2, 0.5), (4, 0.0), (4, 0.5)):
-            for target, risk in ((0.05, 0.015), (0.1, 0.05), (0.2, 0.13), (0.1, 0.1)):
-                rng = np.random.default_rng(0)
-                counts, errors = texts_of((texts, 10 * repetitions), most, risk, together, rng)
-                shares = [f"{test(counts, errors, target, most, rng).mean():.3f}" for test in TESTS.values()]
-                print(f"| {texts} | {most} | {together:g} | {target} | {risk} | {' | '.join(shares)} |", flush=True)
-    print()
+    head("texts", "most", "together", "target", "true risk", *TESTS, left=0)
+    risks = ((0.05, 0.015), (0.1, 0.05), (0.2, 0.13), (0.1, 0.1))
+    for texts, most, together, (target, risk) in product((150, 400), (2, 4), (0.0, 0.5), risks):
+        rng = np.random.default_rng(0)
+        counts, errors = texts_of((texts, 10 * repetitions), most, risk, together, rng)
+        shares = [f"{test(counts, errors, target, most, rng).mean():.3f}" for test in TESTS.values()]
+        line(texts, most, f"{together:g}", target, risk, *shares)
 
 
 @dataclass(frozen=True)
@@ -166,8 +164,7 @@ class World:
     def best(self, target: float) -> float:
         """The share of answers reported at the best threshold, if the truth were known."""
         answers, wrong = self.truth
-        risks = wrong[np.argsort(-answers.scores)].cumsum() / np.arange(1, len(wrong) + 1)
-        return (np.flatnonzero(risks <= target)[-1] + 1) / len(wrong) if (risks <= target).any() else 0.0
+        return best_share(answers.scores, wrong, target)
 
 
 WORLDS = (
@@ -180,17 +177,10 @@ WORLDS = (
 
 
 def print_coverage(repetitions: int) -> None:
-    print("| world | texts | target | knowing the truth | promise | with one answer a text |")
-    print("|---|--:|--:|--:|--:|--:|")
-    for world in WORLDS:
-        for texts in (500, 1000):
-            for target in (0.05, 0.1, 0.2):
-                cells = [coverage(world, texts, target, cap, repetitions) for cap in (None, 1)]
-                print(
-                    f"| {world.name} | {texts} | {target} | {world.best(target):.3f} | {' | '.join(cells)} |",
-                    flush=True,
-                )
-    print()
+    head("world", "texts", "target", "knowing the truth", "promise", "with one answer a text")
+    for world, texts, target in product(WORLDS, (500, 1000), (0.05, 0.1, 0.2)):
+        cells = [coverage(world, texts, target, cap, repetitions) for cap in (None, 1)]
+        line(world.name, texts, target, f"{world.best(target):.3f}", *cells)
 
 
 def coverage(world: World, texts: int, target: float, most: int | None, repetitions: int) -> str:
@@ -210,16 +200,11 @@ def coverage(world: World, texts: int, target: float, most: int | None, repetiti
     return f"{np.mean(shares):.3f} / {nothing / repetitions:.2f} / {broken / repetitions:.3f}"
 
 
-PARTS = {"tests": print_tests, "coverage": print_coverage}
+TABLES: dict[str, Callable[[int], None]] = {"tests": print_tests, "coverage": print_coverage}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=100)
-    parser.add_argument("--only", default=",".join(PARTS))
-    options = parser.parse_args()
-    for name in options.only.split(","):
-        PARTS[name](options.repetitions)
+    only(parser_of(__doc__, repetitions=100), TABLES, lambda options: options.repetitions)
 
 
 if __name__ == "__main__":

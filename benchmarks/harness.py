@@ -122,6 +122,16 @@ def line(*cells: object) -> None:
     print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
+def title(text: str) -> None:
+    """The heading over a table."""
+    print(f"\n### {text}\n")
+
+
+def slashed(values: Iterable[float]) -> str:
+    """Several numbers in one cell."""
+    return " / ".join(f"{value:.3f}" for value in values)
+
+
 def change(point: float, low: float, high: float, digits: int = 4) -> str:
     """A difference and its interval."""
     return f"{point:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"

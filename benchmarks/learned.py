@@ -9,7 +9,6 @@ better than one answer for all. A finished model is left as it is, so the comman
 are kept by what they were trained on. Prints a Markdown table; its intervals cover the test rows.
 """
 
-import argparse
 import hashlib
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import head, line, numbers, parser_of_models
 from uatlite.classifier.run import run_tokens
 from uatlite.lab.evaluate.cells import MARGIN
 from uatlite.lab.paper.datasets import Datasets
@@ -50,15 +50,11 @@ def place(models: Path, backbone: str, train: Dataset, recipe: Recipe, seed: int
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of_models(__doc__, seeds="0", rows=20_000)
     parser.add_argument("task")
-    parser.add_argument("--data", type=Path, help="directory of the tasks' files; by default UATLITE_DATA")
-    parser.add_argument("--models", type=Path, required=True, help="where the models are kept")
     parser.add_argument("--backbone", action="append", help="minilm, a directory or a hub id; may be repeated")
     parser.add_argument("--max-length", type=int, action="append", help="tokens of a text; may be repeated")
     parser.add_argument("--epochs", type=int, action="append", help="may be repeated")
-    parser.add_argument("--seeds", default="0")
-    parser.add_argument("--rows", type=int, default=20_000, help="training rows at most")
     given = parser.parse_args()
     settings = ReproductionSettings.of(
         limit=TEST_ROWS, train_limit=given.rows, data_dir=given.data, precision="bf16", backbone="minilm"
@@ -67,24 +63,20 @@ def main() -> None:
     train, test, usual = data.train, data.test(), settings.recipe_of(given.task)
     share = max(Counter(example.label for example in test.examples).values()) / len(test)
     print(f"{data.note}; {len(test):,} test rows, one answer for all {share:.3f}\n")
-    print("| task | backbone | training rows | tokens | epochs | seed | accuracy | learned |")
-    print("|---|---|--:|--:|--:|--:|--:|---|")
+    head("task", "backbone", "training rows", "tokens", "epochs", "seed", "accuracy", "learned", left=2)
     for backbone, length, epochs, seed in product(
         given.backbone or ["minilm"],
         given.max_length or [usual.max_length],
         given.epochs or [usual.epochs],
-        map(int, given.seeds.split(",")),
+        numbers(given.seeds),
     ):
         recipe = replace(usual, max_length=length, epochs=epochs)
         directory = place(given.models, backbone, train, recipe, seed)
         fine_tune(TrainingJob(backbone, train, recipe=recipe, seed=seed, checkpoint_steps=100), directory, resume=True)
         found = accuracy(directory, test, length)
         learned = "yes" if found.point >= share + MARGIN else "no"
-        print(
-            f"| {given.task} | {Path(backbone).name} | {len(train):,} | {length} | {epochs} | {seed} "
-            f"| {found.point:.3f} [{found.low:.3f}, {found.high:.3f}] | {learned} |",
-            flush=True,
-        )
+        interval = f"{found.point:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        line(given.task, Path(backbone).name, f"{len(train):,}", length, epochs, seed, interval, learned)
 
 
 if __name__ == "__main__":

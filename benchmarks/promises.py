@@ -10,11 +10,11 @@ The pool are the 2,693 labelled sentences of SST-2's dev and test sets, scored b
 and unlabelled reference texts are drawn from it again and again, and its own risk is the truth.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ import torch
 from scipy.special import softmax
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from harness import best_share, head, line, parser_of, slashed, title
 from uatlite.text.tasks import load
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.label_sets import label_sets
@@ -171,25 +172,13 @@ def allowance(repetitions: int) -> str:
 
 
 def risk_table(repetitions: int) -> None:
-    print(
-        f"\n### Selective risk: promise broken / mean coverage ({repetitions} repetitions, confidence {CONFIDENCE})\n"
-    )
+    title(f"Selective risk: promise broken / mean coverage ({repetitions} repetitions, confidence {CONFIDENCE})")
     print(allowance(repetitions))
-    print(
-        "| world | rows | target | starts | best coverage | "
-        + " | ".join(METHODS)
-        + " |\n|---|--:|--:|--:|--:|"
-        + "--:|" * len(METHODS)
-    )
-    for world in WORLDS:
-        for rows in (100, 200, 500, 2000):
-            for target in (0.02, 0.05, 0.10):
-                found = risk_outcomes(world, rows, target, repetitions, seed=rows + int(1000 * target))
-                cells = " | ".join(f"{broken:.3f} / {share:.3f}" for broken, share in found.values())
-                starts = len(plan_starts(np.arange(rows) / rows, rows, target, 1 - CONFIDENCE))
-                print(
-                    f"| {world.name} | {rows} | {target} | {starts} | {world.best(target):.3f} | {cells} |", flush=True
-                )
+    head("world", "rows", "target", "starts", "best coverage", *METHODS)
+    for world, rows, target in product(WORLDS, (100, 200, 500, 2000), (0.02, 0.05, 0.10)):
+        found = risk_outcomes(world, rows, target, repetitions, seed=rows + int(1000 * target))
+        starts = len(plan_starts(np.arange(rows) / rows, rows, target, 1 - CONFIDENCE))
+        line(world.name, rows, target, starts, f"{world.best(target):.3f}", *map(slashed, found.values()))
 
 
 def per_class_outcomes(
@@ -217,17 +206,15 @@ def per_class_outcomes(
 
 
 def per_class_table(repetitions: int) -> None:
-    print(f"\n### Risk of each class: any broken / coverage / promises made ({repetitions} repetitions)\n")
+    title(f"Risk of each class: any broken / coverage / promises made ({repetitions} repetitions)")
     print(allowance(repetitions))
-    print("| world | rows | target | three classes | three, no reference | one class only |\n|---|--:|--:|--:|--:|--:|")
-    for world in WORLDS:
-        for rows in (500, 2000):
-            for target in (0.05, 0.10):
-                cells = []
-                for reference, only in ((True, None), (False, None), (True, "0")):
-                    found = per_class_outcomes(world, rows, target, repetitions, reference=reference, only=only)
-                    cells.append(" / ".join(f"{value:.3f}" for value in found))
-                print(f"| {world.name} | {rows} | {target} | {' | '.join(cells)} |", flush=True)
+    head("world", "rows", "target", "three classes", "three, no reference", "one class only")
+    for world, rows, target in product(WORLDS, (500, 2000), (0.05, 0.10)):
+        found = [
+            per_class_outcomes(world, rows, target, repetitions, reference=reference, only=only)
+            for reference, only in ((True, None), (False, None), (True, "0"))
+        ]
+        line(world.name, rows, target, *map(slashed, found))
 
 
 @torch.inference_mode()
@@ -285,21 +272,15 @@ def pool_outcomes(
 
 
 def pool_table(repetitions: int, models: Path, data: Path) -> None:
-    print(f"\n### A real pool: coverage / abstains on all / promise broken ({repetitions} repetitions)\n")
+    title(f"A real pool: coverage / abstains on all / promise broken ({repetitions} repetitions)")
     print(allowance(repetitions))
-    print("| model | drawn | rows | target | knowing the truth | " + " | ".join(POOL_METHODS) + " |")
-    print("|---|---|--:|--:|--:|" + "--:|" * len(POOL_METHODS))
-    for model_dir in sorted(path.parent for path in models.glob("sst2-*/model.safetensors")):
-        margins, wrong = pool_of(model_dir, data)
-        risks = wrong[np.argsort(-margins, kind="stable")].cumsum() / np.arange(1, len(wrong) + 1)
-        for replacement in (True, False):
-            for rows in (200, 400, 872):
-                for target in (0.03, 0.05, 0.10):
-                    best = (np.flatnonzero(risks <= target)[-1] + 1) / len(wrong)
-                    found = pool_outcomes(margins, wrong, rows, target, repetitions, replacement=replacement)
-                    cells = " | ".join(" / ".join(f"{value:.3f}" for value in one) for one in found)
-                    how = "with replacement" if replacement else "without"
-                    print(f"| {model_dir.name} | {how} | {rows} | {target} | {best:.3f} | {cells} |", flush=True)
+    head("model", "drawn", "rows", "target", "knowing the truth", *POOL_METHODS, left=2)
+    for directory in sorted(path.parent for path in models.glob("sst2-*/model.safetensors")):
+        margins, wrong = pool_of(directory, data)
+        for replacement, rows, target in product((True, False), (200, 400, 872), (0.03, 0.05, 0.10)):
+            found = pool_outcomes(margins, wrong, rows, target, repetitions, replacement=replacement)
+            how, best = "with replacement" if replacement else "without", best_share(margins, wrong, target)
+            line(directory.name, how, rows, target, f"{best:.3f}", *map(slashed, found))
 
 
 def conformal_outcomes(
@@ -319,13 +300,11 @@ def conformal_outcomes(
 
 
 def conformal_table(repetitions: int) -> None:
-    print(f"\n### Conformal label sets: coverage ± standard error ({repetitions} repetitions) and mean size\n")
-    print("| world | rows | promised | coverage | size |\n|---|--:|--:|--:|--:|")
-    for world in WORLDS[:2]:
-        for rows in (50, 200, 500, 2000):
-            for coverage in (0.9, 0.95):
-                mean, error, size = conformal_outcomes(world, rows, coverage, repetitions, seed=rows)
-                print(f"| {world.name} | {rows} | {coverage} | {mean:.4f} ± {error:.4f} | {size:.2f} |", flush=True)
+    title(f"Conformal label sets: coverage ± standard error ({repetitions} repetitions) and mean size")
+    head("world", "rows", "promised", "coverage", "size")
+    for world, rows, coverage in product(WORLDS[:2], (50, 200, 500, 2000), (0.9, 0.95)):
+        mean, error, size = conformal_outcomes(world, rows, coverage, repetitions, seed=rows)
+        line(world.name, rows, coverage, f"{mean:.4f} ± {error:.4f}", f"{size:.2f}")
 
 
 def representations(rows: int, units: int, rng: np.random.Generator) -> np.ndarray:
@@ -357,27 +336,23 @@ def alarm_rate(
 
 
 def false_alarm_table(repetitions: int) -> None:
-    print("\n### Shift check: false alarms at the stated rate 0.01\n")
-    print("| units | calibration rows | new rows | repetitions | false alarms ± s.e. | rows out of scope |")
-    print("|--:|--:|--:|--:|--:|--:|")
-    for units in (32, 384):
-        for rows in (50, 200, 500, 2000):
-            for checked in (50, 500, 2000):
-                count = repetitions if units * rows < 100_000 else 2 * repetitions // 5  # the dear ones
-                rate, outside = alarm_rate(rows, checked, units, count, seed=rows + checked)
-                error = math.sqrt(rate * (1 - rate) / count)
-                print(
-                    f"| {units} | {rows} | {checked} | {count} | {rate:.4f} ± {error:.4f} | {outside:.4f} |",
-                    flush=True,
-                )
+    title("Shift check: false alarms at the stated rate 0.01")
+    columns = ["calibration rows", "new rows", "repetitions", "false alarms ± s.e.", "rows out of scope"]
+    head("units", *columns, left=0)
+    for units, rows, checked in product((32, 384), (50, 200, 500, 2000), (50, 500, 2000)):
+        count = repetitions if units * rows < 100_000 else 2 * repetitions // 5  # the dear ones
+        rate, outside = alarm_rate(rows, checked, units, count, seed=rows + checked)
+        error = math.sqrt(rate * (1 - rate) / count)
+        line(units, rows, checked, count, f"{rate:.4f} ± {error:.4f}", f"{outside:.4f}")
 
 
 def power_table(repetitions: int) -> None:
-    print(f"\n### Shift check: alarms when each unit's mean moves ({repetitions} repetitions, 384 units)\n")
-    print("| calibration rows | new rows | 0.1 σ | 0.2 σ | 0.3 σ | 0.5 σ |\n|--:|--:|--:|--:|--:|--:|")
+    title(f"Shift check: alarms when each unit's mean moves ({repetitions} repetitions, 384 units)")
+    shifts = (0.1, 0.2, 0.3, 0.5)
+    head("calibration rows", "new rows", *(f"{shift} σ" for shift in shifts), left=0)
     for rows, checked in ((200, 50), (200, 500), (500, 50), (500, 500), (2000, 500)):
-        rates = [alarm_rate(rows, checked, 384, repetitions, shift=shift)[0] for shift in (0.1, 0.2, 0.3, 0.5)]
-        print(f"| {rows} | {checked} | " + " | ".join(f"{rate:.2f}" for rate in rates) + " |", flush=True)
+        rates = [alarm_rate(rows, checked, 384, repetitions, shift=shift)[0] for shift in shifts]
+        line(rows, checked, *(f"{rate:.2f}" for rate in rates))
 
 
 TABLES: dict[str, Callable[[int], None]] = {
@@ -390,19 +365,18 @@ TABLES: dict[str, Callable[[int], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=1000)
+    parser = parser_of(__doc__, repetitions=1000)
     parser.add_argument("--only", default=",".join(TABLES), help=f"tables, by comma: {', '.join(TABLES)}, pool")
     parser.add_argument("--models", type=Path, help="directory with the fine-tuned models sst2-*, for the table pool")
     parser.add_argument("--data", type=Path, help="directory with the data of the tasks, for the table pool")
     options = parser.parse_args()
     for name in options.only.split(","):
-        if name == "pool":
-            if options.models is None or options.data is None:
-                parser.error("the table pool needs --models and --data")
-            pool_table(options.repetitions, options.models, options.data)
-        else:
+        if name != "pool":
             TABLES[name](options.repetitions)
+        elif options.models is None or options.data is None:
+            parser.error("the table pool needs --models and --data")
+        else:
+            pool_table(options.repetitions, options.models, options.data)
 
 
 if __name__ == "__main__":
