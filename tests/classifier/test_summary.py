@@ -12,7 +12,7 @@ import pytest
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.predictions import Prediction
-from uatlite.classifier.summary import Comparison, Summary, carriers, listed
+from uatlite.classifier.summary import Comparison, Sentences, carriers, listed
 from uatlite.predictive import predict
 from uatlite.trust.rule import Rule
 from uatlite.values import Word, WordAttribution
@@ -41,9 +41,9 @@ def words(**shares: float) -> tuple[WordAttribution, ...]:
     return tuple(WordAttribution(Word(text, (1,), False), 0.1, share, share, None) for text, share in shares.items())
 
 
-def summarised(prediction: Prediction, **changed: Any) -> Summary:
+def summarised(prediction: Prediction, **changed: Any) -> Sentences:
     given = {"words": words(not_=0.3, bad=0.4, all=0.05), "interval": (0.4, 0.9), "band": None, "calibrated": True}
-    return Summary.of(SimpleNamespace(prediction=prediction, label="good", **{**given, **changed}))
+    return Sentences.of(SimpleNamespace(prediction=prediction, label="good", **{**given, **changed}))
 
 
 def test_what_it_says_and_how_sure() -> None:

@@ -1,8 +1,8 @@
 """The served traffic: the monitor over texts that come one by one, in /metrics and /model."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.watch import Watch
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
-from uatlite.serve.traffic import SERVED, TrafficMonitor
+from uatlite.serve.traffic import SERVED, Traffic
 from uatlite.trust.monitor import Monitor
 
 
@@ -102,16 +102,13 @@ def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
 def test_texts_wait_while_another_process_holds_the_state(
     classifier: UncertaintyClassifier, saved: Path, tmp_path: Path
 ) -> None:
-    watch = Watch.of(saved, tmp_path / "traffic.json", bound=0.05)
-    watch.count([], "nowhere")
-    assert classifier.calibration_ is not None
-    monitor = TrafficMonitor(watch.reference, replace(watch, patience=0.0))
-    rows = classifier.predict(["a1 a2", "a3"], check_shift=False).rows()
-    monitor.add(map(ScoredRow, rows))
+    watch = Watch.of(saved, tmp_path / "traffic.json")
+    traffic = Traffic(classifier.calibration_, watch.path, patience=0.0)
+    asyncio.run(traffic.add(list(classifier.predict(["a1 a2", "a3"], check_shift=False).rows())))
     with watch.locked():
-        assert monitor.count().rows == 0
-    assert monitor.count().rows == 2
-    assert monitor.count().rows == watch.read().rows == 2
+        assert traffic.count().rows == 0
+    assert traffic.count().rows == 2
+    assert traffic.count().rows == watch.read().rows == 2
 
 
 def test_a_state_needs_calibration_rows(classifier: UncertaintyClassifier, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from uatlite.attribution.layers import Attribution
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction, excerpt
 from uatlite.classifier.runtime import Outputs
-from uatlite.classifier.summary import Comparison, Summary, listed
+from uatlite.classifier.summary import Comparison, Sentences, listed
 from uatlite.model.intervention import CLASSIFIER, EMBEDDING
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Text, WordAttribution, strings
@@ -105,9 +105,9 @@ class Explanation:
         return among.classes[int(among.predicted[self.prediction.row])]
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> Sentences:
         """What the model says, what is decided and why, and which words carry the doubt, in plain sentences."""
-        return Summary.of(self)
+        return Sentences.of(self)
 
     @property
     def truncated_tokens(self) -> int:

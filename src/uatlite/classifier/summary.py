@@ -5,7 +5,7 @@ Every view of an explanation (terminal, page, image, JSON, service, `print`) beg
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
@@ -74,18 +74,21 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Three sentences about one text."""
+class Sentences:
+    """An explanation in plain words."""
+
+    # The service describes the fields by their docstrings.
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"use_attribute_docstrings": True}
 
     says: str
-    """the predicted class, and how sure of it the model is"""
+    """the label, and how sure the model is of it"""
     decision: str
     """whether it is answered, and why"""
     doubt: str
     """which words the uncertainty comes from, or that there is hardly any"""
 
     @classmethod
-    def of(cls, explanation: "Explanation") -> "Summary":
+    def of(cls, explanation: "Explanation") -> "Sentences":
         """The sentences of an explanation."""
         return cls(_says(explanation), _decision(explanation.prediction), _doubt(explanation))
 

@@ -114,12 +114,12 @@ def _add_probes(api: FastAPI, service: Service) -> None:
     @api.get("/model", tags=["operate"])
     async def model() -> ServedModel:
         """What is served: classes, method, what calibration promises, whether the traffic has changed, limits."""
-        return service.about(await service.traffic.count())
+        return service.about(await service.traffic.watched())
 
     @api.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counters, and the verdict on the traffic, in Prometheus's text format."""
-        await service.traffic.count()
+        await service.traffic.watched()
         return Response(service.traffic.counters.text(), media_type=CONTENT_TYPE_LATEST)
 
 

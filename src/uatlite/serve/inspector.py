@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from uatlite.classifier.many_labels import EVEN
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.summary import Sentences
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
 from uatlite.passes.config import GATES
@@ -123,15 +124,6 @@ class Band(BaseModel):
     spread: float = Field(description="the standard deviation of that margin")
     shares: list[float] = Field(description="shares of the normal distribution, from low to high")
     probabilities: list[float] = Field(description="the label's calibrated probability at these quantiles")
-
-
-class Sentences(BaseModel):
-    """An explanation in plain words."""
-
-    model_config = ConfigDict(from_attributes=True)
-    says: str = Field(description="the label, and how sure the model is of it")
-    decision: str = Field(description="whether it is answered, and why")
-    doubt: str = Field(description="which words the uncertainty comes from, or that there is hardly any")
 
 
 class ExplainResponse(BaseModel):

@@ -112,7 +112,7 @@ class Service:
                     queue.close()
                 await asyncio.gather(*loops)
                 counting.cancel()
-                await self.traffic.count()
+                await self.traffic.watched()
                 self._executor.shutdown()
 
     def warm_up(self) -> None:

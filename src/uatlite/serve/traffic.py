@@ -1,7 +1,7 @@
 """The served traffic: are the texts, of whatever requests, like the calibration rows? And the counters of /metrics.
 
-One request is often one text, which is too few to tell a shift. The monitor goes by all texts since the service began,
-or since its state file did: its evidence is valid at every moment, so looking often costs no false alarms.
+One request is often one text, which is too few to tell a shift. The state goes by all texts since the service began, or
+since its file did: its evidence is valid at every moment, so looking often costs no false alarms.
 """
 
 import asyncio
@@ -41,17 +41,24 @@ SERVED = "the service's traffic"
 class Traffic:
     """The counters of /metrics, and whether the texts are like the calibration rows: those of a request, and all.
 
-    With a path the state of the monitor is in that file.
+    Of the texts it keeps counts alone. With a path the state is in that file: it goes on after a restart, several
+    processes share it, and `uatlite watch` shows and acknowledges its alarms. Without one it ends with the service.
+    `add` runs on the event loop, `count` in any thread.
     """
 
-    def __init__(self, calibration: Calibration | None, path: Path | None = None) -> None:
+    def __init__(
+        self, calibration: Calibration | None, path: Path | None = None, *, patience: float = PATIENCE
+    ) -> None:
         self.counters = Counters()
-        self.monitor: TrafficMonitor | None = None
         self._shift = None if calibration is None else calibration.shift
-        self._scoped = calibration is not None and calibration.scope is not None
+        self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
+        self._counting = threading.Lock()
+        self._watch: Watch | None = None
+        self._state: WatchState | None = None
         if calibration is not None and calibration.shift is not None:
-            watch = None if path is None else Watch(calibration, path, patience=PATIENCE)
-            self.monitor = TrafficMonitor(Reference.of(calibration.shift, calibration.scope), watch)
+            self._reference = Reference.of(calibration.shift, calibration.scope)
+            self._watch = None if path is None else Watch(calibration, path, patience=patience)
+            self._state = WatchState.begin(self._reference) if self._watch is None else self._watch.read()
         elif path is not None:
             raise CalibrationError(
                 f"{path} cannot keep what is known of the traffic: the classifier has no calibration rows to compare "
@@ -65,71 +72,48 @@ class Traffic:
         """
         scored = [ScoredRow(row) for row in rows]
         self.counters.texts(scored)
-        if self.monitor is None or self._shift is None:
+        if self._shift is None:
             return None
-        self.monitor.add(scored)
-        if len(scored) < CHECKED_ROWS:
-            return self._shift.unchecked(len(scored))
-        scores = [row.score(self._shift.score) for row in scored]
-        scope = [row.number("scope") for row in scored] if self._scoped else None
-        return await asyncio.to_thread(self._shift.check, scores, scope)  # takes milliseconds
+        score, scoped, hour = self._shift.score, SCOPE in self._reference.cells, _hour(time.time() // 3600)
+        watched = [WatchedRow.of(row, score, hour, scoped=scoped) for row in scored]
+        self._pending.extend(watched)
+        if len(watched) < CHECKED_ROWS:
+            return self._shift.unchecked(len(watched))
+        scope = [row.scope for row in watched if row.scope is not None] if scoped else None
+        return await asyncio.to_thread(self._shift.check, [row.score for row in watched], scope)  # takes milliseconds
 
-    async def count(self) -> WatchState | None:
+    async def watched(self) -> WatchState | None:
         """What is known of all texts over the whole life; None where there are no rows to compare with."""
-        if self.monitor is None:
-            return None
-        state = await asyncio.to_thread(self.monitor.count)
-        self.counters.watched(state)
+        state = await asyncio.to_thread(self.count)
+        if state is not None:
+            self.counters.watched(state)
         return state
 
     async def run(self) -> None:
         """Count the texts every few seconds, without end."""
         while True:
             await asyncio.sleep(COUNTING)
-            await self.count()
+            await self.watched()
+
+    def count(self) -> WatchState | None:
+        """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
+        with self._counting:
+            rows = [self._pending.popleft() for _ in range(len(self._pending))]
+            try:
+                if self._watch is not None:
+                    self._state = self._watch.count(rows, SERVED)
+                elif self._state is not None:
+                    self._state = self._state.after(self._reference, rows, [(SERVED, 0)] * len(rows))
+            except UATLiteError as error:
+                self._pending.extendleft(reversed(rows))
+                logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
+            return self._state
 
 
 @lru_cache(maxsize=1)
 def _hour(hour: float) -> str:
     """An hour since 1970 as the time line writes it; spelling it for each text would cost more than counting."""
     return hour_of(hour * 3600)
-
-
-class TrafficMonitor:
-    """The evidence that the served texts have changed, over the whole life; of the texts it keeps counts alone.
-
-    With a `watch` the state is its file: it goes on after a restart, several processes share it, and `uatlite watch`
-    shows and acknowledges its alarms. Without one it ends with the service. `add` and `count` may be called from
-    different threads.
-    """
-
-    def __init__(self, reference: Reference, watch: Watch | None = None) -> None:
-        self._reference = reference
-        self._watch = watch
-        self._state = WatchState.begin(reference) if watch is None else watch.read()
-        self._pending: deque[WatchedRow] = deque(maxlen=PENDING)
-        self._counting = threading.Lock()
-
-    def add(self, rows: Iterable[ScoredRow]) -> None:
-        """Add the texts of a request; `count` counts them."""
-        score, scoped, hour = self._reference.score, SCOPE in self._reference.cells, _hour(time.time() // 3600)
-        self._pending.extend(WatchedRow.of(row, score, hour, scoped=scoped) for row in rows)
-
-    def count(self) -> WatchState:
-        """Count the texts that were added, and return what is known; where the file fails, they wait for the next."""
-        with self._counting:
-            rows = [self._pending.popleft() for _ in range(len(self._pending))]
-            try:
-                self._state = self._after(rows)
-            except UATLiteError as error:
-                self._pending.extendleft(reversed(rows))
-                logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
-            return self._state
-
-    def _after(self, rows: list[WatchedRow]) -> WatchState:
-        if self._watch is not None:
-            return self._watch.count(rows, SERVED)
-        return self._state.after(self._reference, rows, [(SERVED, 0)] * len(rows))
 
 
 class Counters:
