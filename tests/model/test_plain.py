@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from uatlite.model.plain import _Seen, _watched, plain
+from uatlite.model.intervention import watch
+from uatlite.model.plain import _watched, plain
 from uatlite.model.view import view_of
 
 NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
@@ -37,12 +38,11 @@ def test_options_of_multiple_choice(tiny, texts, name):
 @pytest.mark.parametrize("name", NARROW)
 def test_the_last_layer_sees_one_token_and_the_head_reads_the_same(shared, texts, name):
     model, inputs = shared(name), texts((9, 5), tokens=11)
-    narrow, whole = _Seen(), _Seen()
-    with plain(model, inputs) as classifier:
+    with plain(model, inputs) as classifier, watch() as narrow:
         assert classifier is view_of(model).model
-        _watched(classifier, narrow)(**inputs)
-    with torch.no_grad():
-        _watched(model, whole)(**inputs)
+        classifier(**inputs)
+    with torch.no_grad(), watch() as whole:
+        _watched(model)(**inputs)
     assert narrow.states.shape[1] == 1
     torch.testing.assert_close(narrow.states, whole.states[:, :1], rtol=0, atol=1e-5)
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,55 +13,56 @@ from uatlite.errors import ConfigurationError
 from uatlite.model.view import view_of
 from uatlite.passes import engine
 from uatlite.passes.dropout import CACHE
-from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, plan_chunks, token_bytes
+from uatlite.passes.engine import CACHED_BYTES, MOST_PADDING, Chunk, chunks_of, plan_chunks, token_bytes
+
+PER_TOKEN = 1000
 
 
-def mask_of(lengths: list[int], tokens: int = 40) -> torch.Tensor:
-    return (torch.arange(tokens) < torch.tensor(lengths)[:, None]).long()
+def plan(lengths: list[int], passes: int, texts: int | None, budget: int, folds: bool = True) -> list[Chunk]:
+    """Chunks of texts that take a thousand bytes a token."""
+    how = {"texts": texts, "budget": budget, "most_padding": MOST_PADDING, "folds": folds}
+    return list(plan_chunks(lengths, range(passes), lambda tokens: PER_TOKEN * tokens, **how))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40), min_size=1, max_size=20),
-    samples=st.integers(1, 12),
+    passes=st.integers(1, 12),
     texts=st.none() | st.integers(1, 30),
     budget=st.integers(1, 10**7),
-    one_pass=st.booleans(),
+    folds=st.booleans(),
 )
-def test_plans(shared, lengths, samples, texts, budget, one_pass):
+def test_plans(lengths, passes, texts, budget, folds):
     """Every text and pass once; within the budget, or one pass of one text; all tokens of each text."""
-    view, config = view_of(shared("bert")), UATConfig(samples=samples)
-    chunks = list(plan_chunks(mask_of(lengths), view, config, texts, budget, one_pass))
+    chunks = plan(lengths, passes, texts, budget, folds)
     assert sorted(row for chunk in chunks for row in chunk.rows.tolist()) == list(range(len(lengths)))
     for chunk in chunks:
-        assert [number for block in chunk.blocks for number in block] == list(range(samples))
+        assert [number for block in chunk.blocks for number in block] == list(range(passes))
         assert chunk.tokens == max(lengths[row] for row in chunk.rows.tolist())
         assert texts is None or len(chunk.rows) <= texts
         for block in chunk.blocks:
             rows = len(chunk.rows) * len(block)
-            assert not one_pass or len(block) == 1
-            size = rows * chunk.tokens * token_bytes(view, chunk.tokens)
+            assert folds or len(block) == 1
+            size = rows * chunk.tokens * PER_TOKEN
             assert size <= budget or rows == 1
             assert size <= CACHED_BYTES or texts is not None or len(chunk.rows) == 1
-        padding = sum(chunk.tokens - lengths[row] for row in chunk.rows.tolist()) * (1 if one_pass else samples)
+        padding = sum(chunk.tokens - lengths[row] for row in chunk.rows.tolist()) * (passes if folds else 1)
         assert padding <= MOST_PADDING or texts is not None
 
 
-def test_short_texts_do_not_wait_for_a_long_one(shared):
+def test_short_texts_do_not_wait_for_a_long_one():
     """Nine texts of 4 tokens and one of 40: padding them would be 324 tokens a pass."""
-    view, config = view_of(shared("bert")), UATConfig(samples=2)
-    plan = list(plan_chunks(mask_of([4] * 5 + [40] + [4] * 4), view, config, None, 10**9, False))
-    assert [(len(chunk.rows), chunk.tokens) for chunk in plan] == [(9, 4), (1, 40)]
+    chunks = plan([4] * 5 + [40] + [4] * 4, 2, None, 10**9)
+    assert [(len(chunk.rows), chunk.tokens) for chunk in chunks] == [(9, 4), (1, 40)]
 
 
 def test_choices_of_a_question_count(chooser, choices):
-    view = view_of(chooser)
+    view, config = view_of(chooser), UATConfig(samples=3)
     one_question = 4 * 9 * token_bytes(view, 9)
-    config = UATConfig(samples=3)
-    plan = list(plan_chunks(choices["attention_mask"], view, config, None, 3 * one_question, False))
-    assert [len(chunk.rows) for chunk in plan] == [1, 1]
-    plan = list(plan_chunks(choices["attention_mask"], view, config, None, one_question, False))
-    assert all(len(chunk.blocks) == 3 for chunk in plan)
+    chunks = list(chunks_of(choices, view, config, range(3), None, 3 * one_question))
+    assert [len(chunk.rows) for chunk in chunks] == [1, 1]
+    chunks = list(chunks_of(choices, view, config, range(3), None, one_question))
+    assert all(len(chunk.blocks) == 3 for chunk in chunks)
 
 
 @pytest.mark.parametrize("gate", ["none", "q"])

@@ -111,7 +111,7 @@ class Case:
         config = UATConfig() if config is None else config
         config = with_fixed_gates(config) if fixed_gates else config
         check_samples(view, config)
-        if not any(config.rates.of(site.component, site.own_rate) for site in view.sites):
+        if not any(config.rates.at(site) for site in view.sites):
             raise ConfigurationError(
                 "there is no variance to attribute: every dropout rate is 0, so the model is deterministic. Set rates, "
                 "for instance UATConfig(rates=DropoutRates()) for the paper's or DropoutRates.uniform(0.1)."
@@ -154,7 +154,7 @@ class NoDropout:
         self._config = config
 
     def rate(self, site: Site, layer: int) -> float:
-        return self._config.rates.of(site.component, site.own_rate)
+        return self._config.rates.at(site)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         return x

@@ -187,3 +187,39 @@ def output_hook(change: Callable[[Intervention, Tensor], Tensor]) -> Callable[[n
         return output if running is None else change(running, output)
 
     return hook
+
+
+@dataclass(eq=False)
+class Seen:
+    """What one forward leaves: the encoder's output and the last layer's input, (rows, tokens, units) each."""
+
+    states: Tensor | None = None
+    last_input: Tensor | None = None
+
+
+_SEEN: ContextVar[Seen | None] = ContextVar("uatlite_seen", default=None)
+
+
+@contextmanager
+def watch() -> Iterator[Seen]:
+    """What the last forward leaves that this thread runs inside the block."""
+    seen = Seen()
+    token = _SEEN.set(seen)
+    try:
+        yield seen
+    finally:
+        _SEEN.reset(token)
+
+
+def see_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """A forward pre-hook of the last layer."""
+    seen = _SEEN.get()
+    if seen is not None:
+        seen.last_input = args[0] if args else kwargs["hidden_states"]
+
+
+def see_states(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    """A forward hook of the encoder."""
+    seen = _SEEN.get()
+    if seen is not None:
+        seen.states = getattr(output, "last_hidden_state", None)

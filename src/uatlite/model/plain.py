@@ -7,7 +7,6 @@ model: the same logits at a lower cost. Everywhere else the model itself runs.
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -16,8 +15,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from uatlite.model.architectures import ARCHITECTURES, answering
-from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Site, intervene
-from uatlite.model.view import View, is_known, layers_of, view_of
+from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Seen, Site, intervene, see_input, see_states, watch
+from uatlite.model.view import WATCHED, View, is_known, layers_of, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
@@ -114,20 +113,13 @@ def forward_and_read(
     if getattr(classifier, "base_model_prefix", None) not in classifier._modules:
         logits: Tensor = classifier(**inputs, **options).logits
         return logits, None
-    seen = _Seen()
-    logits = _watched(classifier, seen)(**inputs, **options).logits
+    watched = classifier if WATCHED in classifier.__dict__ else _watched(classifier)
+    with watch() as seen:
+        logits = watched(**inputs, **options).logits
     return logits, representation(classifier, seen, inputs)
 
 
-@dataclass(eq=False)
-class _Seen:
-    """What one forward leaves: the encoder's output and the last layer's input, (rows, tokens, units) each."""
-
-    states: Tensor | None = None
-    last_input: Tensor | None = None
-
-
-def representation(model: PreTrainedModel, seen: _Seen, inputs: Mapping[str, Tensor]) -> Tensor | None:
+def representation(model: PreTrainedModel, seen: Seen, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """What the last layer gives for the token that the head reads, and the mean of what it receives: (batch, units).
 
     The head reads the first token, or a decoder's last one. The mean is over all real tokens and stands behind it in
@@ -157,16 +149,16 @@ def _read_token(real: Tensor, *, last: bool) -> tuple[Tensor, Tensor]:
     return torch.arange(real.shape[0], device=real.device), token
 
 
-def _watched(model: PreTrainedModel, seen: _Seen) -> PreTrainedModel:
-    """A copy that shares the model's modules, and notes what passes through the encoder and its last layer.
+def _watched(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy that shares the model's modules, and tells `watch` what passes through the encoder and its last layer.
 
-    A hook would change the user's model while it runs.
+    It is for a model that runs as the user made it, where a hook would change the model while it runs.
     """
     row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
     if row is not None:
         *_, (path, _) = layers_of(model, row)
-        model = _with_module(model, path.split("."), lambda layer: _LastLayer(layer, seen))
-    return _with_module(model, [model.base_model_prefix], lambda encoder: _Encoder(encoder, seen))
+        model = _with_module(model, path.split("."), _LastLayer)
+    return _with_module(model, [model.base_model_prefix], _Encoder)
 
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -183,13 +175,12 @@ def _with_module(module: Module, path: list[str], wrap: Callable[[nn.Module], nn
 
 
 class _Wrapped(nn.Module):
-    """A module that notes what passes through another one; in all else it is that one."""
+    """A module that tells what passes through another one; in all else it is that one."""
 
-    def __init__(self, inner: nn.Module, seen: _Seen) -> None:
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
         self.training = inner.training
-        self._seen = seen
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -201,11 +192,11 @@ class _Wrapped(nn.Module):
 class _Encoder(_Wrapped):
     def forward(self, *args: Any, **inputs: Any) -> Any:
         output = self.inner(*args, **inputs)
-        self._seen.states = getattr(output, "last_hidden_state", None)
+        see_states(self, args, output)
         return output
 
 
 class _LastLayer(_Wrapped):
     def forward(self, *args: Any, **inputs: Any) -> Any:
-        self._seen.last_input = args[0] if args else inputs["hidden_states"]
+        see_input(self, args, inputs)
         return self.inner(*args, **inputs)

@@ -30,9 +30,13 @@ from uatlite.model.intervention import (
     enter_layer,
     narrow,
     output_hook,
+    see_input,
+    see_states,
 )
 
 ATTENTION_KEY = "uatlite"
+WATCHED = "_uatlite_watched"
+"""The attribute of a model whose hooks tell `watch` what its encoder says."""
 _KNOWN = ("torch", "transformers", "uatlite")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOK_OPTIONS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
@@ -121,6 +125,11 @@ def _build(model: PreTrainedModel) -> View:
             layer.get_submodule(architecture.narrow).register_forward_pre_hook(narrow)
         found += _layer_sites(shadow, path, index, architecture, depth // len(layers))
     found += _outer_sites(shadow, architecture)
+    layers[-1][1].register_forward_pre_hook(see_input, with_kwargs=True)
+    encoder = shadow._modules.get(shadow.base_model_prefix)
+    if encoder is not None:
+        encoder.register_forward_hook(see_states)
+    shadow.__dict__[WATCHED] = True
     return View(shadow, architecture, Sites(found), depth, _head_reads_first(model, architecture))
 
 

@@ -3,11 +3,14 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uatlite.codec import NOT_STORED
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.spelling import inner_settings
+
+if TYPE_CHECKING:
+    from uatlite.model.intervention import Site
 
 GATES = ("none", "q", "k", "qk", "v", "qkv")
 FORMS = ("exp", "linear", "reciprocal", "additive")
@@ -61,6 +64,10 @@ class DropoutRates:
         """The rate at a site of `component` whose own rate is `own`."""
         rate = getattr(self, component)
         return own if rate is None else float(rate)
+
+    def at(self, site: "Site") -> float:
+        """The rate at a site of a model."""
+        return self.of(site.component, site.own_rate)
 
     @property
     def all_zero(self) -> bool:

@@ -90,7 +90,7 @@ class DropoutNoise:
         self._passes = passes
 
     def rate(self, site: Site, layer: int) -> float:
-        return self._config.rates.of(site.component, site.own_rate)
+        return self._config.rates.at(site)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.rate == 0:

@@ -3,7 +3,8 @@
 A mask depends on pass, site and position, never on the other texts of the batch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,67 +51,62 @@ def chunks_of(
     inputs: Mapping[str, Tensor], view: View, config: UATConfig, passes: range, texts: int | None, budget: int
 ) -> Iterator[Chunk]:
     """The chunks in which some passes of a configuration run over a batch; `texts` sets the rows of a chunk."""
-    one_pass = position_rate(view, config) > 0
-    if one_pass and config.per_input:
+    mask, folds = inputs["attention_mask"], position_rate(view, config) == 0
+    if not folds and config.per_input:
         texts = 1  # a mask that a whole forward shares can then only be one text's
-    plan = replace(config, samples=len(passes))
-    for chunk in plan_chunks(inputs["attention_mask"], view, plan, texts, budget, one_pass):
-        yield replace(chunk, blocks=tuple(passes[block.start : block.stop] for block in chunk.blocks))
+    choices = math.prod(mask.shape[1:-1])
+
+    def load(tokens: int) -> int:
+        return choices * tokens * token_bytes(view, tokens)
+
+    places = mask.bool() * torch.arange(1, mask.shape[-1] + 1, device=mask.device)
+    ends = places.flatten(1).amax(dim=1).clamp_min(1).tolist()  # of each text, over all of its choices
+    padding = MOST_PADDING // choices
+    for chunk in plan_chunks(ends, passes, load, texts=texts, budget=budget, most_padding=padding, folds=folds):
+        if len(chunk.blocks) > 1 and config.estimate == "layerwise" and config.modulates:
+            raise ConfigurationError(
+                f"estimate='layerwise' needs all {len(passes)} passes of a text in one batch, and {chunk.tokens} "
+                f"tokens take {len(passes) * load(chunk.tokens)} bytes of a memory budget of {budget}. Raise "
+                "memory_budget, lower samples, or use estimate='lagged' or 'closed-form'."
+            )
+        yield replace(chunk, rows=chunk.rows.to(mask.device))
 
 
 def plan_chunks(
-    attention_mask: Tensor, view: View, config: UATConfig, texts: int | None, budget: int, one_pass: bool
+    ends: Sequence[int],
+    passes: range,
+    load: Callable[[int], int],
+    *,
+    texts: int | None,
+    budget: int,
+    most_padding: int,
+    folds: bool,
 ) -> Iterator[Chunk]:
-    """Cut a batch into chunks of rows of similar length, all passes of a text together if they fit.
+    """Cut texts with these numbers of tokens into chunks of similar length, all passes of a text together if they fit.
 
-    `texts` sets the rows of a chunk; `one_pass` runs each pass in a separate forward.
+    `load` gives the bytes of one pass over one text of so many tokens. A text that exceeds the budget with all passes
+    runs in blocks of them. `texts` sets the rows of a chunk; without `folds` each pass runs in a separate forward.
     """
     if texts is not None and texts < 1:
         raise ConfigurationError(f"chunk={texts!r} is not a number of texts, 1 or more.")
-    ends = _ends(attention_mask)
-    order = torch.argsort(ends, stable=True)
+    together, order = len(passes) if folds else 1, sorted(range(len(ends)), key=ends.__getitem__)
     start = 0
     while start < len(order):
-        longest, rows = _grow(ends[order[start:]], attention_mask, view, config, texts, budget, one_pass)
-        blocks = _blocks(longest, attention_mask, view, config, budget, one_pass)
-        yield Chunk(order[start : start + rows], longest, blocks)
-        start += rows
-
-
-def _ends(attention_mask: Tensor) -> Tensor:
-    """The end of each row's last real token, over all of its choices: (batch,)."""
-    places = torch.arange(1, attention_mask.shape[-1] + 1, device=attention_mask.device)
-    return (attention_mask.bool() * places).flatten(1).amax(dim=1).clamp_min(1)
-
-
-def _grow(
-    ends: Tensor, mask: Tensor, view: View, config: UATConfig, texts: int | None, budget: int, one_pass: bool
-) -> tuple[int, int]:
-    """The length and number of the first rows, sorted by `ends`, that fit in one chunk."""
-    together = 1 if one_pass else config.samples
-    choices = mask[0].numel() // mask.shape[-1]
-    rows, longest, filled = 0, 0, 0
-    for end in ends.tolist():
-        size = (rows + 1) * choices * together * end * token_bytes(view, end)
-        padding = (rows * end - filled) * choices * together
-        full = rows >= texts if texts is not None else size > CACHED_BYTES or padding > MOST_PADDING
-        if rows and (full or size > budget):
-            break
-        rows, longest, filled = rows + 1, end, filled + end
-    return longest, rows
-
-
-def _blocks(tokens: int, mask: Tensor, view: View, config: UATConfig, budget: int, one_pass: bool) -> tuple[range, ...]:
-    """The passes of a chunk in blocks: one block unless a single text with all passes exceeds the budget."""
-    row_bytes = mask[0].numel() // mask.shape[-1] * tokens * token_bytes(view, tokens)
-    size = 1 if one_pass else max(1, min(config.samples, budget // row_bytes))
-    if size < config.samples and config.estimate == "layerwise" and config.modulates:
-        raise ConfigurationError(
-            f"estimate='layerwise' needs all {config.samples} passes of a text in one batch, and {tokens} tokens take "
-            f"{config.samples * row_bytes} bytes of a memory budget of {budget}. Raise memory_budget, lower samples, "
-            "or use estimate='lagged' or 'closed-form'."
-        )
-    return tuple(range(i, min(i + size, config.samples)) for i in range(0, config.samples, size))
+        rows: list[int] = []
+        filled = 0
+        for row in order[start:]:
+            size = (len(rows) + 1) * together * load(ends[row])
+            padding = together * (len(rows) * ends[row] - filled)
+            full = len(rows) >= texts if texts is not None else size > CACHED_BYTES or padding > most_padding
+            if rows and (full or size > budget):
+                break
+            rows.append(row)
+            filled += ends[row]
+        tokens = ends[rows[-1]]
+        block = max(1, min(together, budget // load(tokens)))
+        blocks = tuple(passes[i : i + block] for i in range(0, len(passes), block))
+        yield Chunk(torch.tensor(rows), tokens, blocks)
+        start += len(rows)
 
 
 def token_bytes(view: View, tokens: int) -> int:
@@ -164,69 +160,51 @@ def sample(
     caches like); `memory_budget`, in bytes, bounds the activations whatever the batch.
     """
     config = UATConfig() if config is None else config
-    view, inputs = _prepare(model, encoded, config)
-    ids = inputs["input_ids"]
+    view = view_of(model)
+    check_samples(view, config)
+    inputs = check_encoded(encoded, unwrap(model))
+    keep_freed_memory()
+    ids, real = inputs["input_ids"], inputs["attention_mask"] if view.tags else None
+    logits = torch.zeros((config.samples, *view.logit_shape(ids)), device=ids.device)
     tokens = torch.zeros(ids.shape, device=ids.device)
     layerwise = config.estimate == "layerwise" and config.modulates
     layers = torch.zeros((view.layers, *ids.shape), device=ids.device) if layerwise else None
     fired: tuple[SiteCall, ...] = ()
-    parts: list[tuple[Chunk, Samples]] = []
+    read: list[tuple[Chunk, Tensor | None]] = []
     for part in chunks_of(inputs, view, config, range(config.samples), chunk, memory_budget):
-        found = run_chunk(view, inputs, part, config)
-        parts.append((part, found))
-        tokens[part.rows, ..., : part.tokens] = found.token_uncertainty
-        if layers is not None and found.layer_uncertainty is not None:
-            layers[:, part.rows, ..., : part.tokens] = found.layer_uncertainty
-        fired = found.fired
-    logits, read = _joined(parts, view, inputs, config.samples)
-    return Samples(logits, tokens, layers, fired, read)
+        samples = run_chunk(view, inputs, part, config)
+        place(logits.transpose(0, 1), part, samples.logits.transpose(0, 1), real)
+        tokens[part.rows, ..., : part.tokens] = samples.token_uncertainty
+        if layers is not None and samples.layer_uncertainty is not None:
+            layers[:, part.rows, ..., : part.tokens] = samples.layer_uncertainty
+        read.append((part, samples.representation))
+        fired = samples.fired
+    return Samples(logits, tokens, layers, fired, in_order(read, real))
 
 
-def _joined(
-    parts: Sequence[tuple[Chunk, Samples]], view: View, inputs: Mapping[str, Tensor], passes: int
-) -> tuple[Tensor, Tensor | None]:
-    """Logits (passes, batch, ...) and representations (batch, ...) of a batch from those of its chunks."""
-    ids, real = inputs["input_ids"], inputs["attention_mask"] if view.tags else None
-    logits = torch.zeros((passes, *view.logit_shape(ids)), device=ids.device)
-    for part, found in parts:
-        place(logits.transpose(0, 1), part, found.logits.transpose(0, 1), real)
-    return logits, in_order([(part, found.representation) for part, found in parts], real)
-
-
-def place(whole: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
+def place(batch: Tensor, part: Chunk, values: Tensor, real: Tensor | None) -> None:
     """Write a chunk's values (rows, ...) into those of the batch.
 
     With `real` (batch, tokens) the values are of tokens: the last axis but one is tokens, and padding stays 0.
     """
     if real is None:
-        whole[part.rows] = values
+        batch[part.rows] = values
         return
     padding = ~part.take(real).bool().view(len(part.rows), *[1] * (values.ndim - 3), part.tokens, 1)
-    whole[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
+    batch[part.rows, ..., : part.tokens, :] = values.masked_fill(padding, 0.0)
 
 
 def in_order(parts: Sequence[tuple[Chunk, Tensor | None]], real: Tensor | None) -> Tensor | None:
     """Values of all rows from those of chunks of them, as `place` puts them; None where a chunk has none."""
-    known = [(part, value) for part, value in parts if value is not None]
-    if not known or len(known) < len(parts):
+    seen = [(part, value) for part, value in parts if value is not None]
+    if not seen or len(seen) < len(parts):
         return None
-    rows, first = sum(len(part.rows) for part, _ in known), known[0][1]
+    rows, first = sum(len(part.rows) for part, _ in seen), seen[0][1]
     shape = (rows, *first.shape[1:]) if real is None else (*real.shape, first.shape[-1])
-    whole = torch.zeros(shape, dtype=first.dtype, device=first.device)
-    for part, value in known:
-        place(whole, part, value, real)
-    return whole
-
-
-def _prepare(
-    model: PreTrainedModel, encoded: Mapping[str, Tensor], config: UATConfig
-) -> tuple[View, dict[str, Tensor]]:
-    """The view and the inputs of a run, checked before anything runs."""
-    view = view_of(model)
-    check_samples(view, config)
-    inputs = check_encoded(encoded, unwrap(model))
-    keep_freed_memory()
-    return view, inputs
+    joined = torch.zeros(shape, dtype=first.dtype, device=first.device)
+    for part, value in seen:
+        place(joined, part, value, real)
+    return joined
 
 
 def check_samples(view: View, config: UATConfig) -> None:
@@ -235,7 +213,7 @@ def check_samples(view: View, config: UATConfig) -> None:
     if not view.architecture.interface and config.modulates:
         check_outside_interface(config.gate, config.form, name)
     deterministic = config.rates.all_zero and config.gate == "none"
-    rates = {site: config.rates.of(site.component, site.own_rate) for site in view.sites}
+    rates = {site: config.rates.at(site) for site in view.sites}
     if not deterministic and not any(rates.values()):
         raise ConfigurationError(
             f"nothing samples: this {name} checkpoint has rate 0 at all of its {len(rates)} dropout sites and the "
@@ -256,7 +234,7 @@ def check_samples(view: View, config: UATConfig) -> None:
 
 def position_rate(view: View, config: UATConfig) -> float:
     """The rate of the dropout whose mask a whole forward shares, so that passes cannot be folded; 0 without one."""
-    rates = [config.rates.of(site.component, site.own_rate) for site in view.sites if site.role == "position"]
+    rates = [config.rates.at(site) for site in view.sites if site.role == "position"]
     return max(rates, default=0.0)
 
 
@@ -297,7 +275,7 @@ def forward_folded(
 
 def check_fired(view: View, config: UATConfig, run: FoldedPasses) -> None:
     """Raise unless all sites of the view were reached, as its row in the table says."""
-    expected = sum(site.calls for site in view.sites if config.rates.of(site.component, site.own_rate) > 0)
+    expected = sum(site.calls for site in view.sites if config.rates.at(site) > 0)
     if len(run.fired) != expected or run.attended != view.layers:
         raise ModelError(
             f"{type(view.model).__name__} reached {len(run.fired)} of {expected} dropout sites and {run.attended} of "

@@ -64,7 +64,7 @@ class FoldedPasses:
 
     def at_site(self, site: Site, x: Tensor) -> Tensor:
         if site.role == "embedding":
-            self._estimate(self._unfold(x)[0], self._config.rates.of(site.component, site.own_rate))
+            self._estimate(self._unfold(x)[0], self._config.rates.at(site))
         return self._perturb(site, x)
 
     def narrows(self) -> bool:
