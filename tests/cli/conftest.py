@@ -4,14 +4,51 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 from transformers.utils import logging
 
+from uatlite.cli import main
+
 LABELS = ("negative", "neutral", "positive")
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 WORDS = [f"w{number}" for number in range(50)]
+
+
+class Done(NamedTuple):
+    """The outcome of a command."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], exit_code: Callable[..., int]) -> Run:
+    """`run(*arguments)`: exit code, standard output and standard error of `uatlite ARGUMENTS`."""
+
+    def call(*arguments: object) -> Done:
+        capsys.readouterr()
+        return Done(exit_code(*arguments), *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def exit_code() -> Callable[..., int]:
+    """`exit_code(*arguments)`: that of `uatlite ARGUMENTS`."""
+
+    def call(*arguments: object) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        return int(ended.value.code or 0)
+
+    return call
 
 
 @pytest.fixture(autouse=True)

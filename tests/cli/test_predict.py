@@ -1,4 +1,4 @@
-"""calibrate, predict and sites, from the arguments to the files and the exit code."""
+"""calibrate and predict of one class a text: columns, messages, errors and what is only for this kind."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +17,11 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import __version__
 from uatlite.classifier.reasons import ABSTAINING, REASONS
-from uatlite.cli import main
 from uatlite.cli.progress import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes
 
-
-def run(*arguments: object) -> int:
-    """The exit code of `uatlite ARGUMENTS`."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    return int(end.value.code or 0)
+Run = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -55,56 +50,53 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calibrated(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calibrated(
+    model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory, exit_code: Callable[..., int]
+) -> Path:
     directory = tmp_path_factory.mktemp("out") / "calibrated"
     columns = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
     rule = ("--target-coverage", 0.7, "--calibrator", "temperature", "--method", "base")
-    assert run("calibrate", model, data, "-o", directory, *columns, *rule) == 0
+    assert exit_code("calibrate", model, data, "-o", directory, *columns, *rule) == 0
     return directory
 
 
-def test_calibrate_then_predict(
-    calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (calibrated / "uatlite.json").is_file()
-    assert len((calibrated / "rejects.jsonl").read_text().splitlines()) == 1
-    assert run("predict", calibrated, data, "-o", tmp_path / "out.jsonl", "--text", "body", "--keep", "stars") == 0
-    told = capsys.readouterr().err
+def test_kept_columns_and_rows_without_a_name(calibrated: Path, data: Path, run: Run, tmp_path: Path) -> None:
+    code, _, told = run("predict", calibrated, data, "-o", tmp_path / "out.jsonl", "--text", "body", "--keep", "stars")
+    assert code == 0
     assert "179 rows scored" in told
     assert "1 rows rejected" in told
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert len(rows) == 179
-    assert {row["label"] for row in rows} <= {"bad", "fair", "good"}
     assert rows[0]["id"] == "rows.jsonl:1"
     assert rows[0]["stars"] == json.loads(data.read_text().splitlines()[0])["stars"]
 
 
 def test_the_columns_of_calibration_are_remembered(
-    calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    calibrated: Path, data: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert json.loads((calibrated / "uatlite.json").read_text())["columns"] == {"text": "body", "label": "stars"}
     named, known, piped = (tmp_path / f"{name}.jsonl" for name in ("named", "known", "piped"))
-    assert run("predict", calibrated, data, "-o", named, "--text", "body") == 0
-    assert run("predict", calibrated, data, "-o", known) == 0
+    assert run("predict", calibrated, data, "-o", named, "--text", "body").code == 0
+    assert run("predict", calibrated, data, "-o", known).code == 0
     assert known.read_bytes() == named.read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data.read_bytes())))
-    assert run("predict", calibrated, "-", "-o", piped) == 0
+    assert run("predict", calibrated, "-", "-o", piped).code == 0
     assert len(piped.read_text().splitlines()) == len(known.read_text().splitlines())
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     usual = tmp_path / "usual.jsonl"  # made in another way, with the usual column
     usual.write_text("".join(json.dumps({"text": row["body"]}) + "\n" for row in rows))
-    assert run("predict", calibrated, usual, "-o", tmp_path / "of-usual.jsonl") == 0
+    assert run("predict", calibrated, usual, "-o", tmp_path / "of-usual.jsonl").code == 0
     late = tmp_path / "late.jsonl"  # the first row has no text
     late.write_text('{"other": 1}\n' + data.read_text())
-    assert run("predict", calibrated, late, "-o", tmp_path / "of-late.jsonl") == 0
+    assert run("predict", calibrated, late, "-o", tmp_path / "of-late.jsonl").code == 0
     neither = tmp_path / "neither.jsonl"
     neither.write_text(json.dumps({"words": "a1 a2"}) + "\n")
-    assert run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl") == 2
-    assert "There is no column 'text'; the columns are: words" in capsys.readouterr().err
+    done = run("predict", calibrated, neither, "-o", tmp_path / "no.jsonl")
+    assert done.code == 2
+    assert "There is no column 'text'; the columns are: words" in done.err
 
 
 def test_the_input_is_opened_once(
-    calibrated: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calibrated: Path, data: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
 
@@ -113,76 +105,66 @@ def test_the_input_is_opened_once(
         return open_bytes(source)
 
     monkeypatch.setattr("uatlite.text.rows.open_bytes", counting)
-    assert run("predict", calibrated, data, "-o", tmp_path / "out.jsonl") == 0
+    assert run("predict", calibrated, data, "-o", tmp_path / "out.jsonl").code == 0
     assert opened == [data.name]
 
 
 @pytest.mark.parametrize("state", ["[]", '{"columns": 3}', "{"])
 def test_a_broken_state_is_an_error_in_a_sentence(
-    state: str, calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    state: str, calibrated: Path, data: Path, tmp_path: Path, run: Run
 ) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(calibrated, broken)
     (broken / "uatlite.json").write_text(state)
-    assert run("predict", broken, data, "--text", "body", "-o", tmp_path / "out.jsonl") == 2
-    assert "is broken" in capsys.readouterr().err
+    done = run("predict", broken, data, "--text", "body", "-o", tmp_path / "out.jsonl")
+    assert done.code == 2
+    assert "is broken" in done.err
 
 
-def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_then_review(calibrated: Path, data: Path, tmp_path: Path, run: Run) -> None:
     out = tmp_path / "out.parquet"
-    assert run("predict", calibrated, data, "-o", out, "--text", "body", "--keep", "stars,body", "--review", 5) == 0
-    assert "Wrote" in (told := capsys.readouterr().err)
+    code, _, told = run("predict", calibrated, data, "-o", out, "--text", "body", "--keep", "stars,body", "--review", 5)
+    assert code == 0
+    assert "Wrote" in told
     assert "out.parquet.review.csv" in told
     rows = list(csv.DictReader((tmp_path / "out.parquet.review.csv").open()))
     assert list(rows[0]) == ["id", "body", "stars", "label", "confidence", "reason", "why"]
     assert len(rows) == 5
     assert all(row["reason"] in ABSTAINING for row in rows)
-    assert run("review", out, "-n", 3) == 0
-    assert rows[2]["id"] in capsys.readouterr().out
-    assert run("review", out, "-n", 5, "-o", tmp_path / "again.csv") == 0
+    done = run("review", out, "-n", 3)
+    assert done.code == 0
+    assert rows[2]["id"] in done.out
+    assert run("review", out, "-n", 5, "-o", tmp_path / "again.csv").code == 0
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "out.parquet.review.csv").read_bytes()
-    assert run("review", out, "-o", tmp_path / "again.csv") == 2
-    assert "--overwrite" in capsys.readouterr().err
+    done = run("review", out, "-o", tmp_path / "again.csv")
+    assert done.code == 2
+    assert "--overwrite" in done.err
 
 
-def test_a_classifier_that_promises_nothing_says_so_first(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_classifier_that_promises_nothing_says_so_first(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
     given = ("--method", "base", "--calibrator", "temperature", "--target-risk", 0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # what the command says is not said again by a Python warning
-        assert run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c") == 0
-    said = capsys.readouterr().err
+        code, _, said = run("calibrate", model, data, *COLUMNS, *given, "-o", tmp_path / "c")
+    assert code == 0
     assert said.startswith("No row will be answered. Abstain on all: ")
     assert said.count("Abstain on all") == 1
-    assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.csv") == 0
-    said = capsys.readouterr().err
+    code, _, said = run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.csv")
+    assert code == 0
     assert said.startswith("No row is answered. Abstain on all: ")
     assert "179 abstained (100.0%): 179 no promise" in said
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--version") == 0
-    assert capsys.readouterr().out == f"uatlite {__version__}\n"
+def test_the_version(run: Run) -> None:
+    assert run("--version") == (0, f"uatlite {__version__}\n", "")
 
 
-def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "odd.csv").write_text("text\n" + "a3 a3 a3\n" * 50)
-    assert run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv") == 0
-    told = capsys.readouterr().err
+    code, _, told = run("predict", calibrated, tmp_path / "odd.csv", "-o", tmp_path / "out.csv")
+    assert code == 0
     assert "The data have shifted" in told
     assert "Warning: what calibration promised need not hold" in told
-
-
-def test_standard_input_loses_no_row(
-    calibrated: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The columns are looked at before the model is loaded, and standard input can be read only once."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.read_bytes()))))
-    assert run("predict", calibrated, "-", "-o", tmp_path / "out.jsonl", "--text", "body") == 0
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 179
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data.read_bytes()))))
-    assert run("predict", "no/such/model", "-", "-o", tmp_path / "out.csv") == 2
 
 
 @pytest.mark.parametrize(
@@ -212,6 +194,7 @@ def test_standard_input_loses_no_row(
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "strs"), "There is no column 'strs'"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "stars"), "--label-order"),
         (("calibrate", "MODEL", "DATA", "-o", "CAL"), "is not empty"),
+        (("calibrate", "MODEL", "DATA", "--text", "body", "--label", "stars"), "-o DIR"),
         (("calibrate", "MODEL", "DATA", "-o", "DIR", "--label-order", "a,b"), "are not 3 different names"),
     ],
 )
@@ -222,13 +205,13 @@ def test_an_error_is_one_sentence_and_exit_code_2(
     calibrated: Path,
     data: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
 ) -> None:
     names = {"CAL": calibrated, "MODEL": model, "DATA": data, "DIR": tmp_path / "dir"}
     given = [names.get(argument, argument) for argument in arguments]
     given = [tmp_path / argument if str(argument).startswith("OUT") else argument for argument in given]
-    assert run(*given) == 2
-    told = capsys.readouterr().err
+    code, _, told = run(*given)
+    assert code == 2
     assert told.startswith("Error: ")
     assert message in told
     assert "Traceback" not in told
@@ -237,15 +220,16 @@ def test_an_error_is_one_sentence_and_exit_code_2(
     assert not (tmp_path / "dir").exists()
 
 
-def test_an_uncalibrated_model_is_named_so(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_uncalibrated_model_is_named_so(model: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "in.tsv").write_text("text\na1 a2\na3\n")
-    assert run("predict", model, tmp_path / "in.tsv", "-o", tmp_path / "out.parquet", "--method", "base") == 0
-    assert "Not calibrated" in capsys.readouterr().err
+    done = run("predict", model, tmp_path / "in.tsv", "-o", tmp_path / "out.parquet", "--method", "base")
+    assert done.code == 0
+    assert "Not calibrated" in done.err
 
 
-def test_sites_lists_every_site(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("sites", model) == 0
-    told = capsys.readouterr().out
+def test_sites_lists_every_site(model: Path, run: Run) -> None:
+    code, told, _ = run("sites", model)
+    assert code == 0
     assert "bert.embeddings.dropout" in told
     assert "8 sites. 2 are functional" in told
 
@@ -258,13 +242,12 @@ def test_the_bar_says_speed_time_left_and_shares() -> None:
         bar.show(scored)
 
 
-def test_a_second_look_is_told_and_stands_in_the_rows(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_look_is_told_and_stands_in_the_rows(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
     given = ("calibrate", model, data, *COLUMNS, "--target-coverage", "0.6", "--second-look", "uat:samples=3")
-    assert run(*given, "-o", tmp_path / "twice") == 0
-    assert "get a second look by uat:samples=3 (calibrated on " in capsys.readouterr().err
-    assert run("predict", tmp_path / "twice", data, "-o", tmp_path / "scored.jsonl") == 0
+    done = run(*given, "-o", tmp_path / "twice")
+    assert done.code == 0
+    assert "get a second look by uat:samples=3 (calibrated on " in done.err
+    assert run("predict", tmp_path / "twice", data, "-o", tmp_path / "scored.jsonl").code == 0
     rows = [json.loads(line) for line in (tmp_path / "scored.jsonl").read_text().splitlines()]
     assert {row["abstain"] for row in rows} == {True, False}
     for row in rows:
@@ -276,48 +259,31 @@ def test_a_second_look_is_told_and_stands_in_the_rows(
 COLUMNS = ("--text", "body", "--label", "stars", "--label-order", "bad,fair,good")
 
 
-def test_the_menu_is_printed_and_nothing_is_written(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = sorted(tmp_path.iterdir())
-    assert run("calibrate", model, data, *COLUMNS, "--menu") == 0
-    said = capsys.readouterr().err
-    assert said.startswith("risk  promise (confidence 0.95, ")
-    assert "Each line is a promise by itself" in said
-    assert sorted(tmp_path.iterdir()) == before
-    assert run("calibrate", model, data, *COLUMNS) == 2
-    assert "-o DIR" in capsys.readouterr().err
-
-
-def test_a_risk_that_cannot_be_promised_brings_the_menu(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("calibrate", model, data, *COLUMNS, "--target-risk", 0.001, "-o", tmp_path / "c") == 0
-    said = capsys.readouterr().err
+def test_a_risk_that_cannot_be_promised_brings_the_menu(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
+    code, _, said = run("calibrate", model, data, *COLUMNS, "--target-risk", 0.001, "-o", tmp_path / "c")
+    assert code == 0
     assert "Abstain on all: " in said
     assert "risk  promise" in said
 
 
-def test_reference_texts_and_promises_for_each_class(
-    model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reference_texts_and_promises_for_each_class(model: Path, data: Path, tmp_path: Path, run: Run) -> None:
     reference = tmp_path / "texts.csv"
     generator = np.random.default_rng(1)
     lines = [" ".join(f"a{word}" for word in generator.integers(0, 56, size=8)) for _ in range(90)]
     reference.write_text("body\n" + "\n".join(lines) + "\n")
     given = ("calibrate", model, data, *COLUMNS, "--target-risk", 0.9, "--per-class", "-o", tmp_path / "c")
-    assert run(*given, "--reference", reference) == 0
-    said = capsys.readouterr().err
+    code, _, said = run(*given, "--reference", reference)
+    assert code == 0
     assert "90 reference texts" in said
     state = json.loads((tmp_path / "c/uatlite.json").read_text())["calibration"]
-    assert [one["name"] for one in state["rule"]["per_class"]] == ["bad", "fair", "good"]
+    assert [one["name"] for one in state["rules"][0]["per_kind"]] == ["bad", "fair", "good"]
     assert state["scope"]["reference_rows"] == 90
-    assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.jsonl") == 0
+    assert run("predict", tmp_path / "c", data, "--text", "body", "-o", tmp_path / "out.jsonl").code == 0
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert all(0 < row["scope"] <= 1 for row in rows)
     assert {row["reason"] for row in rows} <= set(REASONS)
     assert all((row["reason"] not in ("answered", "cut")) == row["abstain"] for row in rows)
-    capsys.readouterr()
     reference.write_text("other\nx\n")
-    assert run(*given[:-1], tmp_path / "d", "--reference", reference) == 2
-    assert "body" in capsys.readouterr().err
+    done = run(*given[:-1], tmp_path / "d", "--reference", reference)
+    assert done.code == 2
+    assert "body" in done.err

@@ -1,0 +1,308 @@
+"""The product's commands over every kind of answer, from the arguments to the files; and what each kind refuses."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from transformers import BertTokenizer, PreTrainedModel
+
+from uatlite import load
+from uatlite.scoring.scored_rows import ScoredRow
+from uatlite.text.conll import tags_of_spans
+from uatlite.trust.menu import RISKS
+from uatlite.values import Choices, Kind, Span, Text, Words
+
+ROWS = 240
+NAMES = {"one": ("bad", "fair", "good"), "labels": ("anger", "joy", "fear")}
+ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a kind is tested with."""
+
+    model: dict[str, Any]
+    """arguments of `tiny`"""
+    columns: tuple[str, ...]
+    """options that name the columns"""
+    asked: tuple[object, ...]
+    """options of calibrate"""
+    broken: dict[str, object]
+    """the gold of a row that cannot be used"""
+    reason: str
+    """why it cannot"""
+    refused: dict[tuple[object, ...], str]
+    """options of calibrate that are refused, and the message"""
+    first: tuple[str, ...]
+    """the first columns of the output after the id and the text"""
+
+
+CASES: dict[Kind, Case] = {
+    "one": Case(
+        {"id2label": dict(enumerate(NAMES["one"]))},
+        (),
+        ("--target-risk", 0.5),
+        {"label": "hope"},
+        "unknown label 'hope'",
+        {
+            ("--target-recall", 0.5): "--target-recall is not for a model of one class a text; use --target-risk",
+            ("--label-sets", 1.5): "=1.5 is not between 0 and 1",
+        },
+        ("label", "abstain", "reason", "above_threshold", "confidence"),
+    ),
+    "choice": Case(
+        {"choices": True},
+        ("--options", "options"),
+        ("--target-coverage", 0.7),
+        {"label": 7},
+        "the label is option 8 of 3",
+        {("--target-wrong", 0.5): "--target-wrong is not for a model of one class a text; use --target-risk"},
+        ("label", "abstain", "reason", "above_threshold", "confidence"),
+    ),
+    "labels": Case(
+        {"problem_type": "multi_label_classification", "id2label": dict(enumerate(NAMES["labels"]))},
+        (),
+        ("--target-precision", 0.5),
+        {"labels": None},
+        "no list of labels",
+        {
+            ("--target-risk", 0.1): "--target-risk is not for a model of many labels; use --target-precision or",
+            ("--target-precision", 1.5): "target_precision=1.5",
+        },
+        ("labels", "abstain", "withheld", "reason", "above_threshold", "confidence"),
+    ),
+    "entities": Case(
+        {},
+        (),
+        ("--target-risk", 0.5, "--target-recall", 0.2),
+        {"tags": ["B-person"]},
+        "1 tags for",
+        {
+            (
+                "--target-coverage",
+                0.5,
+            ): "--target-coverage is not for a model of entities; use --target-risk or"
+        },
+        ("entities", "abstain", "reason", "above_threshold", "confidence", "log_odds", "missed", "missed_at"),
+    ),
+}
+KINDS = pytest.mark.parametrize("kind", CASES)
+FORMATS = pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+
+
+@dataclass(frozen=True)
+class Made:
+    """A model of a kind, labelled rows, and what `calibrate` made of them."""
+
+    case: Case
+    model: Path
+    data: Path
+    texts: list[Text]
+    directory: Path
+
+
+def gold_of(kind: Kind, place: int, row: ScoredRow) -> dict[str, object]:
+    """Mostly what the model says, so that something can be promised."""
+    wrong = place % 10 == 0
+    if kind == "entities":
+        words = row.values["words"]
+        spans = [] if wrong else [Span(entity["start"], entity["end"], entity["label"]) for entity in row.answer]
+        return {"tags": tags_of_spans(words.spans, spans)}
+    if kind == "labels":
+        chances = np.array([row.values[f"p_{name}"] for name in NAMES["labels"]])
+        drawn = np.random.default_rng(place).random(len(chances)) < chances
+        return {"labels": [name for name, yes in zip(NAMES["labels"], drawn, strict=True) if yes]}
+    names = NAMES.get(kind, ("A", "B", "C"))
+    return {"label": names[(names.index(row.answer) + wrong) % 3]}
+
+
+@pytest.fixture(scope="session")
+def made(
+    tiny: Callable[..., PreTrainedModel],
+    tokenizer: BertTokenizer,
+    tagger_dir: Path,
+    made_texts: Callable[..., list[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+    exit_code: Callable[..., int],
+) -> Callable[[Kind], Made]:
+    """`made(kind)`: it is made once; two of its rows cannot be used."""
+    done: dict[Kind, Made] = {}
+
+    def make(kind: Kind) -> Made:
+        case, home = CASES[kind], tmp_path_factory.mktemp(kind)
+        model, data, directory = (
+            tagger_dir if kind == "entities" else home / "model",
+            home / "rows.jsonl",
+            home / "made",
+        )
+        if kind != "entities":
+            tiny("bert", **case.model).save_pretrained(model)
+            tokenizer.save_pretrained(model)
+        texts: list[Text] = [of_kind(kind, text) for text in made_texts(ROWS)]
+        said = load(model, method="base").predict(texts)
+        lines = []
+        for place, (text, row) in enumerate(zip(texts, said.rows(), strict=True)):
+            gold = gold_of(kind, place, ScoredRow(row | {"words": text}))
+            lines.append({"id": f"r{place}", **columns_of(text), **(case.broken if place in (3, 5) else gold)})
+        data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        arguments = (*case.columns, *case.asked, "--method", "base", "-o", directory)
+        assert exit_code("calibrate", model, data, *arguments) == 0
+        return Made(case, model, data, texts, directory)
+
+    def once(kind: Kind) -> Made:
+        if kind not in done:
+            done[kind] = make(kind)
+        return done[kind]
+
+    return once
+
+
+def of_kind(kind: Kind, text: str) -> Text:
+    words = (*text.split(), "a1", "a2")
+    if kind == "entities":
+        return Words(words)
+    return Choices(text, (" ".join(words[:2]), " ".join(words[1:3]), "a7")) if kind == "choice" else text
+
+
+def columns_of(text: Text) -> dict[str, object]:
+    if isinstance(text, Words):
+        return {"tokens": list(text.tokens)}
+    return {"text": text.question, "options": list(text.options)} if isinstance(text, Choices) else {"text": text}
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(path).to_pylist()  # type: ignore[no-any-return]
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            return list(csv.DictReader(file))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@KINDS
+def test_calibrate_learns_from_rows_and_lists_rejects(kind: Kind, made: Callable[[Kind], Made]) -> None:
+    of = made(kind)
+    product = load(of.directory)
+    calibration = product.calibration_
+    assert calibration is not None
+    assert calibration.rows == ROWS - 2
+    assert len(calibration.rules) == (2 if kind == "entities" else 1)
+    assert all(rule.promised for rule in calibration.rules)
+    rejects = rows_of(of.directory / "rejects.jsonl")
+    assert [reject["line"] for reject in rejects] == [4, 6]
+    for reject in rejects:
+        assert of.case.reason in reject["reason"]
+    assert json.loads((of.directory / "uatlite.json").read_text())["kind"] == product.kind.name == kind
+
+
+@FORMATS
+@KINDS
+def test_predict_writes_what_python_says(
+    kind: Kind, suffix: str, made: Callable[[Kind], Made], run: Any, tmp_path: Path
+) -> None:
+    of, output = made(kind), tmp_path / f"out.{suffix}"
+    done = run("predict", of.directory, of.data, "-o", output)
+    assert done.code == 0, done.err
+    rows = rows_of(output)
+    expected = load(of.directory).predict(of.texts, check_shift=False)
+    text = list(columns_of(of.texts[0])) if suffix == "csv" else []  # people read CSV
+    assert tuple(rows[0])[: 1 + len(text) + len(of.case.first)] == ("id", *text, *of.case.first)
+    for row, prediction in zip(rows, expected.rows(), strict=True):
+        read, said = ScoredRow(row), ScoredRow(prediction)
+        assert (read.answer, read.answered, row["reason"]) == (said.answer, said.answered, prediction["reason"])
+        assert read.number("confidence") == pytest.approx(said.number("confidence"), abs=1e-6)
+        assert [list(entity) for entity in read.listed("entities")] == [ENTITY] * len(said.listed("entities"))
+    summary = json.loads((tmp_path / f"out.{suffix}.summary.json").read_text())
+    assert (summary["rows"], summary["abstained"]) == (ROWS, int(expected.abstain.sum()))
+    assert summary["shift"]["rows"] == ROWS
+    assert summary["promise"] == " ".join(rule.describe() for rule in expected.rules)
+    assert f"{ROWS} rows scored, {summary['abstained']} abstained" in done.err
+
+
+@KINDS
+def test_scored_rows_are_reviewed_picked_and_watched(
+    kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path
+) -> None:
+    of, scored = made(kind), tmp_path / "scored.csv"
+    assert run("predict", of.directory, of.data, "-o", scored, "--review", 30).code == 0
+    rows = {row["id"]: ScoredRow(row) for row in rows_of(scored)}
+    reviewed = rows_of(tmp_path / "scored.csv.review.csv")
+    assert len(reviewed) == 30
+    for row in reviewed:
+        read = rows[row["id"]]
+        doubtful = [*read.listed("withheld"), *(e["label"] for e in read.listed("entities") if not e["reported"])]
+        if isinstance(read.answer, str):
+            assert row["label"] == read.answer
+        elif read.answer or doubtful:
+            assert row["label"].endswith("?") or read.answer
+    assert run("review", scored, "-n", 2).code == 0
+
+    assert run("pick", scored, "--budget", 40, "-o", tmp_path / "picked.jsonl").code == 0
+    picked = rows_of(tmp_path / "picked.jsonl")
+    assert len(picked) == 40
+    assert [row["predicted"] for row in picked] == [rows[row["id"]].answer for row in picked]
+    assert all(row[name] for row in picked for name in columns_of(of.texts[0]))
+
+    done = run("watch", of.directory, scored, "-o", tmp_path / "state.json", "--once", "--report", tmp_path / "p.html")
+    assert done.code in (0, 4), done.err
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert state["rows"] == ROWS
+    (hour,) = state["timeline"]["hours"].values()
+    assert hour["labels"] == Counter(row.counted_label for row in rows.values())
+
+
+@KINDS
+def test_the_menu_is_printed_and_nothing_is_written(
+    kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path
+) -> None:
+    of = made(kind)
+    done = run("calibrate", of.model, of.data, *of.case.columns, "--method", "base", "--menu")
+    assert done.code == 0, done.err
+    first, *lines, last = done.err.splitlines()
+    assert first.startswith("risk  promise (confidence 0.95, ")
+    assert len(lines) == len(RISKS)
+    assert last.startswith("Each line is a promise by itself")
+    assert list(tmp_path.iterdir()) == []
+    again = run("calibrate", of.model, of.data, *of.case.columns, "--method", "base", "--menu", "-o", tmp_path / "made")
+    calibration = load(tmp_path / "made").calibration_
+    assert again.code == 0
+    assert calibration is not None
+    assert calibration.menu is not None
+    assert calibration.menu.describe() == [first, *lines, last]
+
+
+@KINDS
+def test_what_is_not_for_a_kind_is_refused(kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path) -> None:
+    of = made(kind)
+    for options, message in of.case.refused.items():
+        done = run("calibrate", of.model, of.data, *of.case.columns, *options, "-o", tmp_path / "no")
+        assert done.code == 2
+        assert message in done.err
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"words": "a1", "stars": "x"}\n')
+    assert run("calibrate", of.model, other, *of.case.columns, "-o", tmp_path / "no").code == 2
+    assert run("predict", of.directory, other, "-o", tmp_path / "no.csv").code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["other.jsonl"]
+
+
+def test_a_parquet_file_whose_first_rows_have_no_entity(
+    tagger_dir: Path, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uatlite.text.write.PARQUET_BATCH", 2)
+    texts = [f"a{number}" for number in range(40)]
+    found = load(tagger_dir, method="base").predict(texts).entities
+    texts = sorted(texts, key=lambda text: len(found[texts.index(text)]))
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    arguments = ("--method", "base", "-o", tmp_path / "out.parquet")
+    assert run("predict", tagger_dir, tmp_path / "in.jsonl", *arguments).code == 0
+    rows = rows_of(tmp_path / "out.parquet")
+    assert not rows[0]["entities"]
+    assert not rows[1]["entities"]
+    assert rows[-1]["entities"][0]["variance"] is None
