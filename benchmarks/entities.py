@@ -27,9 +27,10 @@ from uatlite.classifier.classifiers import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
+from uatlite.trust.menu import searched
 from uatlite.trust.promise import Labelled, Wanted, texts_planner
 from uatlite.trust.rule import Rule
-from uatlite.trust.search import TextScores, searched
+from uatlite.trust.search import TextScores
 from uatlite.values import Example, Floats, Integers, Span
 
 LENGTH = 96

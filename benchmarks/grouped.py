@@ -18,8 +18,9 @@ from scipy.stats import binom
 
 from harness import best_share, head, line, only, parser_of
 from uatlite.trust.bets import clumping, won
+from uatlite.trust.menu import searched
 from uatlite.trust.planners import TextsPlanner, most_answers
-from uatlite.trust.search import TextScores, searched
+from uatlite.trust.search import TextScores
 
 STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
 """Shares of the largest stake that a mixture bets."""

@@ -26,10 +26,11 @@ from harness import best_share, head, line, parser_of, slashed, title
 from uatlite.text.tasks import load
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
 from uatlite.trust.label_sets import label_sets
+from uatlite.trust.menu import searched
 from uatlite.trust.planners import RowsPlanner
 from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows, rows_planner
 from uatlite.trust.scope import fit_scope
-from uatlite.trust.search import Plan, search, searched
+from uatlite.trust.search import Plan, search
 from uatlite.trust.shift import summarise
 
 CONFIDENCE = 0.95

@@ -9,6 +9,7 @@ from uatlite.codec import dump, load
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
 from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, losses
+from uatlite.trust.promise import Labelled
 from uatlite.trust.search import TextScores
 
 
@@ -118,8 +119,10 @@ def test_of_texts_numbers_the_chosen_texts_anew():
     part = answers.of_texts(np.array([False, True, True, True, False]))
     assert (part.text.tolist(), part.texts, part.counts.tolist()) == ([1, 2], 3, [0, 1, 1])
     assert part.log_odds.tolist() == part.variance.tolist() == part.features[:, 0].tolist() == [2.0, 3.0]
-    scores = TextScores(answers.log_odds, answers.text, 5).of_texts(np.array([True, False, False, True, True]))
-    assert (scores.text.tolist(), scores.texts, scores.scores.tolist()) == ([0, 0, 1], 3, [0.0, 1.0, 3.0])
+    rows = Labelled({"log-odds": answers.log_odds}, None, answers.text, 5).of(
+        np.array([True, False, False, True, True])
+    )
+    assert (rows.text.tolist(), rows.size, rows.scores["log-odds"].tolist()) == ([0, 0, 1], 3, [0.0, 1.0, 3.0])
 
 
 def test_ranks_and_tallies_count_the_surest_of_each_text():

@@ -44,22 +44,16 @@ def test_means_and_covariance_by_loops():
     np.testing.assert_allclose(whole.covariance, shrink(np.cov(x.T), 299)[0], rtol=1e-9)
 
 
-def test_batches_and_merged_fits_give_the_same():
+def test_batches_give_the_same():
     x, own = draw(500, 7, 3, np.random.default_rng(2))
-    x[250:] += 50.0  # another origin for the second fit
-    whole, parts, other = ScopeFit(7, 3), ScopeFit(7, 3), ScopeFit(7, 3)
+    x[250:] += 50.0  # far from the first batch, whose mean is the origin
+    whole, parts = ScopeFit(7, 3), ScopeFit(7, 3)
     whole.add(x, own)
-    for start in range(0, 250, 32):
-        parts.add(x[start : min(start + 32, 250)].astype(np.float64), own[start : min(start + 32, 250)])
-    other.add(x[250:], own[250:])
-    parts.merge(ScopeFit(7, 3))
-    parts.merge(other)
-    empty = ScopeFit(7, 3)
-    empty.merge(parts)
-    assert whole.rows == parts.rows == empty.rows == 500
-    for got in (parts.gaussians(), empty.gaussians()):
-        for name in ("means", "rows", "covariance"):
-            np.testing.assert_allclose(getattr(got, name), getattr(whole.gaussians(), name), rtol=1e-9)
+    for start in range(0, 500, 32):
+        parts.add(x[start : start + 32].astype(np.float64), own[start : start + 32])
+    assert whole.rows == parts.rows == 500
+    for name in ("means", "rows", "covariance"):
+        np.testing.assert_allclose(getattr(parts.gaussians(), name), getattr(whole.gaussians(), name), rtol=1e-9)
 
 
 def test_a_class_without_rows_is_left_out():
@@ -125,8 +119,6 @@ def test_what_cannot_be_used_is_refused():
         fit.add(np.ones((3, 5)), [0, 1, 0])
     with pytest.raises(InputError, match="labels"):
         fit.add(np.ones((3, 4)), [0, 2, 0])
-    with pytest.raises(InputError, match="same model"):
-        fit.merge(ScopeFit(5, 2))
     fit.add(np.ones((60, 4)), np.zeros(60, dtype=int))
     with pytest.raises(CalibrationError, match="do not vary"):
         fit.gaussians()

@@ -21,10 +21,11 @@ from uatlite.trust.bets import (
     plan_starts,
     threshold_grid,
 )
+from uatlite.trust.menu import searched
 from uatlite.trust.planners import RecallPlanner, TextsPlanner, most_answers
 from uatlite.trust.promise import Labelled, Wanted, decide
 from uatlite.trust.rule import Menu, Rule
-from uatlite.trust.search import RISKS, TextScores, pilot_rows, search, searched
+from uatlite.trust.search import RISKS, TextScores, pilot_rows, search
 
 HUGE = 40_000
 

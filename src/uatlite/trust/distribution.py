@@ -1,6 +1,6 @@
 """From the logits of every pass to calibrated probabilities: the one place where a calibrator meets passes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -60,31 +60,20 @@ def predictive(passes: PassLogits, calibrator: LogitCalibrator | None) -> Predic
     return summarise(probabilities(passes, calibrator), each, passes.mean_logits)
 
 
-def probability_quantiles(
-    passes: PassLogits, calibrator: LogitCalibrator | None, shares: Sequence[float]
-) -> Floats | None:
-    """The predicted class's probability at quantiles of the margin's Gaussian: (shares, rows).
+def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> MarginBand | None:
+    """The predicted class's probability at quantiles of the margin's Gaussian, of the first row.
 
     None for a method that does not give the variance of its margin.
     """
-    variance, logits = passes.given_variance, passes.mean_logits
-    if variance is None:
+    if passes.given_variance is None:
         return None
-    apply, rows = _calibration(passes, calibrator), np.arange(len(logits))
-    predicted = apply(logits, rows).argmax(axis=1)
-    step = margin_direction(logits) * np.sqrt(variance)
-    moved = (logits + deviate * step for deviate in (NormalDist().inv_cdf(share) for share in shares))
-    return np.stack([apply(one, rows)[rows, predicted] for one in moved])
-
-
-def margin_band(passes: PassLogits, calibrator: LogitCalibrator | None) -> MarginBand | None:
-    """The band of the first row; None for a method that does not give the variance of its margin."""
-    found = probability_quantiles(passes, calibrator, BAND_SHARES)
-    if found is None or passes.given_variance is None:
-        return None
-    second, first = np.sort(passes.mean_logits[0])[-2:].tolist()
-    spread = float(np.sqrt(passes.given_variance[0, 0]))
-    return MarginBand(first - second, spread, BAND_SHARES, tuple(found[:, 0].tolist()))
+    logits, spread = passes.mean_logits[:1], float(np.sqrt(passes.given_variance.flat[0]))
+    apply, row = _calibration(passes, calibrator), np.zeros(1, dtype=np.int64)
+    predicted, step = int(apply(logits, row).argmax()), margin_direction(logits) * spread
+    moved = [logits + NormalDist().inv_cdf(share) * step for share in BAND_SHARES]
+    second, first = np.sort(logits[0])[-2:].tolist()
+    chances = tuple(float(apply(each, row)[0, predicted]) for each in moved)
+    return MarginBand(first - second, spread, BAND_SHARES, chances)
 
 
 def _calibration(passes: PassLogits, calibrator: LogitCalibrator | None) -> Callable[[Floats, Integers], Floats]:

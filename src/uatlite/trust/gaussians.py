@@ -112,23 +112,6 @@ class ScopeFit:
             self._scatter += product(turned, turned)
         self._counts += np.bincount(classes, minlength=len(self._counts))
 
-    def merge(self, other: "ScopeFit") -> None:
-        """Add all rows of another fit."""
-        if other._sums.shape != self._sums.shape:
-            raise InputError(
-                f"a fit of shape {other._sums.shape} cannot join one of shape {self._sums.shape} (classes, units); "
-                "fit both with the same model."
-            )
-        if other._origin is None:
-            return
-        if self._origin is None:
-            self._origin = other._origin
-        step, total = other._origin - self._origin, other._sums.sum(axis=0)
-        mixed = np.outer(total, step)
-        self._scatter += other._scatter + mixed + mixed.T + other.rows * np.outer(step, step)
-        self._sums += other._sums + other._counts[:, None] * step
-        self._counts += other._counts
-
     def gaussians(self, *, by_class: bool = True) -> Gaussians:
         """The Gaussians of the rows added, one for each class that has rows, or one for all.
 

@@ -6,15 +6,25 @@ from dataclasses import replace
 import numpy as np
 
 from uatlite.trust.binomial import clopper_pearson
+from uatlite.trust.planners import RecallPlanner, RowsPlanner, TextsPlanner
 from uatlite.trust.rule import Menu, RiskCurve, RiskLine, Rule
-from uatlite.trust.search import HIGHER_RISKS, RISKS, MenuPlanner, searched
+from uatlite.trust.search import HIGHER_RISKS, RISKS, search
 from uatlite.values import Floats, Marks, check_share
+
+RiskPlanner = RowsPlanner | TextsPlanner
+"""The planners that may be asked for other risks too."""
 
 CURVE_POINTS = 40
 """The curve has its points at every fortieth of the rows."""
 
 
-def promise(planner: MenuPlanner, target: float) -> Rule:
+def searched(planner: RiskPlanner | RecallPlanner, target: float) -> Rule:
+    """The rule of the search; without a way out where nothing is promised."""
+    plan = planner.plan(target)
+    return planner.rule(plan, target, search(plan, planner.test(plan, target)))
+
+
+def promise(planner: RiskPlanner, target: float) -> Rule:
     """The rule of the search; where nothing is promised, with the reason and a way out."""
     rule = searched(planner, target)
     if rule.promised:
@@ -22,12 +32,12 @@ def promise(planner: MenuPlanner, target: float) -> Rule:
     return replace(rule, reason=planner.why_not(target, nearest_risk(planner, target), planner.needed(target)))
 
 
-def nearest_risk(planner: MenuPlanner, target: float) -> float | None:
+def nearest_risk(planner: RiskPlanner, target: float) -> float | None:
     """The lowest of the usual risks above the target that these texts promise."""
     return next((risk for risk in RISKS + HIGHER_RISKS if risk > target and searched(planner, risk).promised), None)
 
 
-def risk_menu(planner: MenuPlanner, targets: Sequence[float] = RISKS) -> Menu:
+def risk_menu(planner: RiskPlanner, targets: Sequence[float] = RISKS) -> Menu:
     """What the labelled texts of a planner promise for each of the target risks."""
     lines = []
     for target in sorted(targets):

@@ -23,6 +23,9 @@ KEPT = 0.99
 class RowsPlanner:
     """Scores and errors of labelled rows, and scores of other rows, `others`, that say where the search starts.
 
+    Every planner says the hypotheses and where to begin (`plan`), how they are tested (`test`), and the rule of the
+    hypothesis at a place, or the one that reports nothing (`rule`).
+
     At the threshold t the hypothesis "P(wrong | score > t) > target" is rejected if P(Binomial(N, target) ≤ K) is at
     most the level, with N answers and K errors there. Answers change only at scores that occur, so only these are
     tested, from the highest down.

@@ -17,10 +17,10 @@ from uatlite.trust.answers import check_texts
 from uatlite.trust.bets import PILOT_TEXTS, learned_chances
 from uatlite.trust.binomial import PILOT_ROWS, risk_upper_bound, rule_at
 from uatlite.trust.label_sets import conformal_rank
-from uatlite.trust.menu import promise, risk_curve, risk_menu
+from uatlite.trust.menu import promise, risk_curve, risk_menu, searched
 from uatlite.trust.planners import RecallPlanner, RowsPlanner, TextsPlanner, most_answers, ratio_interval
 from uatlite.trust.rule import ONE_ANSWER, SCORES, KindPromise, Menu, Rule, RuleKind
-from uatlite.trust.search import TextScores, pilot_rows, searched
+from uatlite.trust.search import TextScores, pilot_rows
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores, check_share
 
 FEWEST_TEXTS = 50
@@ -374,12 +374,11 @@ def _target_wrong(rows: Labelled, wanted: Wanted, reference: Labelled | None) ->
 
 def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> TextsPlanner:
     """Without a reference the texts set aside are labelled, so that their labels help to plan."""
-    sample = rows.ranked(wanted.score)
     if reference is not None:
-        others = reference.ranked(wanted.score)
+        sample, others = rows.ranked(wanted.score), reference.ranked(wanted.score)
     else:
         aside = pilot_rows(rows.size, wanted.seed, PILOT_TEXTS) if rows.size else np.zeros(0, dtype=np.bool_)
-        sample, others = sample.of_texts(~aside), sample.of_texts(aside)
+        sample, others = rows.of(~aside).ranked(wanted.score), rows.of(aside).ranked(wanted.score)
         others = replace(others, chances=learned_chances(others.scores, others.errors))
     if not len(sample.scores) or not len(others.scores):
         raise CalibrationError(

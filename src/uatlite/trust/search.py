@@ -6,12 +6,11 @@ A planner (binomial.py of rows, bets.py of texts with any number of answers) say
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from uatlite.trust.answers import check_texts
-from uatlite.trust.rule import Rule, ranks
+from uatlite.trust.rule import ranks
 from uatlite.values import Floats, Integers, Marks, check_scores
 
 RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
@@ -64,51 +63,6 @@ def search(plan: Plan, test: Test) -> int | None:
     return last
 
 
-class Planner(Protocol):
-    """Labelled texts, and what plans the search for a promise about them; the texts that plan do not decide."""
-
-    def plan(self, target: float) -> Plan:
-        """The hypotheses and where to begin."""
-        ...
-
-    def test(self, plan: Plan, target: float) -> Test:
-        """The test of these hypotheses."""
-        ...
-
-    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
-        """The rule of the hypothesis at a place, or the one that reports nothing; it gives no reason."""
-        ...
-
-
-class MenuPlanner(Planner, Protocol):
-    """A planner of a risk, which may be asked for other targets too."""
-
-    @property
-    def score(self) -> str: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def texts(self) -> int: ...
-    @property
-    def unit(self) -> str:
-        """What a text is called."""
-        ...
-
-    def needed(self, target: float) -> int | None:
-        """How many labelled texts a promise would take, in all: an estimate to two digits; None if more will not do."""
-        ...
-
-    def why_not(self, target: float, nearest: float | None, needed: int | None) -> str:
-        """Why the target cannot be promised, the nearest risk that can be, and what the target would take."""
-        ...
-
-
-def searched(planner: Planner, target: float) -> Rule:
-    """The rule of the search; without a reason where nothing is promised."""
-    plan = planner.plan(target)
-    return planner.rule(plan, target, search(plan, planner.test(plan, target)))
-
-
 def pilot_rows(rows: int, seed: int, most: int) -> Marks:
     """Which rows are set aside to plan with, (rows,): a tenth, at least one and at most `most`."""
     size = min(max(1, round(PILOT_SHARE * rows)), most)
@@ -137,14 +91,6 @@ class TextScores:
 
     def __post_init__(self) -> None:
         check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
-
-    def of_texts(self, chosen: Marks) -> "TextScores":
-        """The answers of the chosen texts, (texts,) bool, which are numbered anew."""
-        kept = chosen[self.text]
-        text, texts = (np.cumsum(chosen) - 1)[self.text[kept]], int(chosen.sum())
-        wrong = None if self.wrong is None else self.wrong[kept]
-        chances = None if self.chances is None else self.chances[kept]
-        return TextScores(self.scores[kept], text, texts, wrong, chances)
 
     @cached_property
     def ranks(self) -> Integers:
