@@ -12,7 +12,7 @@ from uatlite import UncertaintyTagger
 from uatlite.classifier.tags import TagScheme, decode, log_odds
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.model.load import embedded_backbone
-from uatlite.model.spans import LocatedText, locate
+from uatlite.model.windows import LocatedText, locate
 from uatlite.predictive import softmax
 from uatlite.values import Words
 

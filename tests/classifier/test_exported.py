@@ -15,7 +15,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
-from uatlite.classifier.exported import MANIFEST, Manifest, load_exported
+from uatlite.classifier.exported import MANIFEST, load_exported, read_manifest
 from uatlite.classifier.run import run
 from uatlite.classifier.runtime import Outputs
 from uatlite.errors import ConfigurationError, ModelError
@@ -201,7 +201,7 @@ def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
 
 def test_the_manifest_survives(fp32: Path) -> None:
     manifest = load_exported(fp32).manifest
-    assert Manifest.from_dict(json.loads(json.dumps(manifest.to_dict()))) == manifest
+    assert read_manifest(fp32) == manifest
     assert manifest.precision == "fp32"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.model.tokens import windowed
+from uatlite.model.windows import windowed
 from uatlite.passes.config import UATConfig
 from uatlite.passes.engine import sample
 from uatlite.values import Text

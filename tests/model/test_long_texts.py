@@ -7,7 +7,7 @@ import pytest
 from transformers import BertTokenizer
 
 from uatlite.errors import ConfigurationError
-from uatlite.model.tokens import OVERLAP, truncated, windowed
+from uatlite.model.windows import OVERLAP, truncated, windowed
 from uatlite.values import Choices
 
 WORDS = [f"a{number % 56}" for number in range(100)]
@@ -26,6 +26,31 @@ def test_windows_cover_a_text_and_overlap(tokenizer: BertTokenizer) -> None:
     assert all(first[-overlap:] == second[:overlap] for first, second in itertools.pairwise(parts))
     joined = parts[0] + [word for part in parts[1:] for word in part[overlap:]]
     assert joined == WORDS
+
+
+def overflowing(tokenizer: BertTokenizer, text: str | tuple[str, str], max_length: int) -> list[dict[str, list[int]]]:
+    """The windows that transformers cuts, by its own overlap in tokens."""
+    first, second = (text, None) if isinstance(text, str) else text
+    sizes = [len(tokenizer(part or "", add_special_tokens=False)["input_ids"]) for part in (first, second)]
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=second is not None) - min(sizes)
+    cut = "only_first" if sizes[0] >= sizes[1] else "only_second"
+    whole = tokenizer(
+        first, second, truncation=cut, max_length=max_length, stride=int(OVERLAP * room), return_overflowing_tokens=True
+    )
+    names = [name for name in whole if name != "overflow_to_sample_mapping"]
+    return [{name: whole[name][i] for name in names} for i in range(len(whole["input_ids"]))]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_windows_begin_where_those_of_transformers_do(
+    tokenizer: BertTokenizer, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "truncation_side", side)
+    text = " ".join(WORDS)
+    for given in (text, (text, "a1 a2"), ("a1 a2", text), (text, " ".join(WORDS[:3]))):
+        for length in (9, 16, 20):
+            expected = overflowing(tokenizer, given, length)  # type: ignore[arg-type]
+            assert [dict(row) for (row,) in windowed(tokenizer, [given], length).tokens.rows] == expected
 
 
 def test_of_a_pair_the_longer_part_is_windowed(tokenizer: BertTokenizer) -> None:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
+from uatlite import codec
 from uatlite.errors import ModelError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
-from uatlite.model.tokens import tokenize, windowed
+from uatlite.model.tokens import tokenize
+from uatlite.model.windows import windowed
 from uatlite.values import Choices
 
 
@@ -20,7 +22,8 @@ def both(request: pytest.FixtureRequest, tokenizer: BertTokenizer, tmp_path: Pat
     """transformers' tokenizer that pads on a side, and ours of its file."""
     tokenizer.save_pretrained(tmp_path)
     theirs = BertTokenizer.from_pretrained(tmp_path, padding_side=request.param, truncation_side=request.param)
-    settings = TokenizerSettings.from_dict(TokenizerSettings.of(theirs).to_dict())
+    stored = codec.dump(TokenizerSettings.of(theirs))
+    settings = codec.load(TokenizerSettings, stored, advice="")
     return theirs, FastTokenizer(tmp_path, settings)
 
 

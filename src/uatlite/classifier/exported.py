@@ -16,16 +16,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uatlite import codec
 from uatlite.classifier.run import gather
 from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens
-from uatlite.errors import MissingDependency, ModelError
+from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
 from uatlite.predictive import PassLogits
@@ -79,23 +80,15 @@ class Manifest:
     """the hash of the checkpoint"""
     difference: Difference | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"format": FORMAT, **asdict(self), "tokenizer": self.tokenizer.to_dict()}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
-        """The manifest that `to_dict` described."""
-        own = {name: value for name, value in values.items() if name != "format"}
-        difference = own["difference"]
-        own["difference"] = None if difference is None else Difference(**difference)
-        own["tokenizer"] = TokenizerSettings.from_dict(own["tokenizer"])
-        return cls(**{**own, "classes": tuple(own["classes"])})
+def stored(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as plain JSON values."""
+    return {"format": FORMAT, **codec.dump(manifest)}
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write what `load_exported` reads."""
-    text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False)
+    text = json.dumps(stored(manifest), indent=2, ensure_ascii=False)
     (directory / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
@@ -109,13 +102,13 @@ def read_manifest(name: str | Path) -> Manifest:
     directory = Path(name).expanduser()
     try:
         values = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        if values["format"] != FORMAT:
+        if (written := values.pop("format")) != FORMAT:
             raise ModelError(
-                f"{directory}/{MANIFEST} has the format {values['format']}, this version of uatlite reads {FORMAT}; "
+                f"{directory}/{MANIFEST} has the format {written}, this version of uatlite reads {FORMAT}; "
                 "export again."
             )
-        return Manifest.from_dict(values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return codec.load(Manifest, values, advice="export again.")
+    except (StoreError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{directory}/{MANIFEST} is broken ({error!r}); export again.") from error
 
 
@@ -175,7 +168,7 @@ class OnnxRuntime:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the graph and of what says how to feed and to read it."""
-        own = self.manifest.to_dict()
+        own = stored(self.manifest)
         del own["difference"], own["source"]
         digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode())
         with (self.directory / PLAIN).open("rb") as stream:

@@ -11,7 +11,8 @@ import numpy as np
 from uatlite.classifier.runtime import Outputs, Runtime, outputs_of, run_batch
 from uatlite.classifier.settings import Settings
 from uatlite.methods.method import Method
-from uatlite.model.tokens import Batch, Tokens, Windows, truncated, windowed
+from uatlite.model.tokens import Batch, Tokens
+from uatlite.model.windows import Windows, truncated, windowed
 from uatlite.values import Text
 
 if TYPE_CHECKING:

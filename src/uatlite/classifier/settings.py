@@ -151,4 +151,4 @@ def method_of(config: Config, seed: int | None, own: Method | str | None, defaul
 def tokenizer_fingerprint(tokenizer: Tokenizer) -> str:
     """SHA-256 of how the tokenizer splits a text that is meant to tell tokenizers apart."""
     with TOKENIZING:
-        return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], 1 << 30).fingerprint
+        return tokenize(tokenizer, [PROBE, (PROBE, PROBE)], None).fingerprint

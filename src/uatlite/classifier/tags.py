@@ -26,7 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.model.spans import LocatedText
+from uatlite.model.windows import LocatedText
 from uatlite.predictive import softmax
 from uatlite.values import Floats, Integers
 

@@ -14,8 +14,8 @@ from uatlite.classifier.settings import Settings
 from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method
-from uatlite.model.spans import LocatedText, LocatedTexts, TaggedText, locate
 from uatlite.model.tokens import Batch, Tokens
+from uatlite.model.windows import LocatedText, LocatedTexts, TaggedText, locate
 from uatlite.predictive import PassLogits
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Integers, Text

@@ -6,7 +6,7 @@ It takes the calls that `uatlite.model.tokens` makes and gives what transformers
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,15 +55,6 @@ class TokenizerSettings:
             names=tuple(tokenizer("a", verbose=False)),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self), "names": list(self.names)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TokenizerSettings:
-        """The settings that `to_dict` described."""
-        return cls(**{**values, "names": tuple(values["names"])})
-
 
 class Located(dict[str, Any]):
     """The features of one text with the places of its tokens, and the word that each is of."""
@@ -98,6 +89,7 @@ class FastTokenizer:
         self.unk_token_id = settings.unk_token_id
         self.pad_token_type_id = settings.pad_token_type_id
         self.padding_side = settings.padding_side
+        self.truncation_side = settings.truncation_side
         self.model_max_length = 1 << 62 if settings.model_max_length is None else settings.model_max_length
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
@@ -123,16 +115,13 @@ class FastTokenizer:
         *,
         truncation: bool | str = False,
         max_length: int | None = None,
-        stride: int = 0,
-        return_overflowing_tokens: bool = False,
         add_special_tokens: bool = True,
         verbose: bool = True,
     ) -> dict[str, Any]:
-        """The features of one sequence, or lists of those of several; with overflowing tokens always lists."""
+        """The features of one sequence, or lists of those of several."""
         if truncation:
             strategy = "longest_first" if truncation is True else truncation
-            direction = self.settings.truncation_side
-            self._inner.enable_truncation(max_length or 0, stride=stride, strategy=strategy, direction=direction)
+            self._inner.enable_truncation(max_length or 0, strategy=strategy, direction=self.truncation_side)
         else:
             self._inner.no_truncation()
         one = isinstance(first, str)
@@ -141,7 +130,5 @@ class FastTokenizer:
         else:
             pairs = list(zip(first, second, strict=True)) if second else list(first)
         encodings = self._inner.encode_batch_fast(pairs, add_special_tokens=add_special_tokens)
-        if return_overflowing_tokens:
-            encodings = [part for whole in encodings for part in (whole, *whole.overflowing)]
         found = {name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.settings.names}
-        return {name: values[0] for name, values in found.items()} if one and not return_overflowing_tokens else found
+        return {name: values[0] for name, values in found.items()} if one else found

@@ -1,4 +1,4 @@
-"""Texts to what a classifier takes: tokens, batches of similar length, windows of long texts.
+"""Texts to what a classifier takes: tokens, and batches of similar length.
 
 tokens = tokenize(tokenizer, texts, longest(model, tokenizer))
 for batch in tokens.batches():
@@ -18,7 +18,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.model.architectures import longest_input
@@ -37,11 +36,6 @@ BATCH_TOKENS = 4096
 BATCH_TEXTS = 64
 BATCH_PADDING = 128
 """Most tokens of padding in a batch; with more, a separate forward is cheaper."""
-OVERLAP = 0.25
-"""The share of a window that the next one repeats, so that a sentence cut by one is whole in the other."""
-LEAST_ROOM = 0.25
-"""The smallest share of a sequence for the windowed part of a pair; with less, the pair is cut instead."""
-
 TOKENIZING = threading.Lock()
 """Truncation is a state of a fast tokenizer, so two threads must not use one at the same time."""
 
@@ -181,14 +175,15 @@ def most_tokens(positions: int | None, tokenizer: Tokenizer, limit: int | None =
     return int(min(found for found in limits if found is not None))
 
 
-def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int) -> Tokens:
-    """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first."""
+def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int | None) -> Tokens:
+    """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first. None cuts nothing."""
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of texts, even of one.")
-    pairs = [_sequences(text, place) for place, text in enumerate(texts)]
+    pairs = [sequences(text, place) for place, text in enumerate(texts)]
     flat = [pair for row in pairs for pair in row]
     whole = _encode(tokenizer, flat, None)
-    too_long = [place for place, features in enumerate(whole) if len(features["input_ids"]) > max_length]
+    lengths = [len(features["input_ids"]) for features in whole]
+    too_long = [place for place, length in enumerate(lengths) if max_length is not None and length > max_length]
     cut = dict(zip(too_long, _encode(tokenizer, [flat[place] for place in too_long], max_length), strict=True))
     fitting = iter([cut.get(place, features) for place, features in enumerate(whole)])
     rows = tuple(tuple(next(fitting) for _ in row) for row in pairs)
@@ -199,7 +194,7 @@ def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int) -> To
     return Tokens(tokenizer, rows, tuple(lost))
 
 
-def _sequences(text: Text, place: int) -> list[Pair]:
+def sequences(text: Text, place: int = 0) -> list[Pair]:
     """The sequences of a text: the text, the pair, or the question with each option."""
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
@@ -227,80 +222,3 @@ def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int | None)
         for index, place in enumerate(places):
             encoded[place] = {name: values[index] for name, values in features.items()}
     return encoded
-
-
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """Tokens of every window; the windows of a text are consecutive."""
-
-    tokens: Tokens
-    counts: NDArray[np.int64]
-    """(texts,): windows per text, 1 or more"""
-
-    def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
-        """The mean over the windows of each text: the axis (windows) becomes (texts)."""
-        if len(self.counts) == len(self.tokens):
-            return np.array(values, dtype=np.float64)
-        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
-        sums = np.add.reduceat(values.astype(np.float64), starts, axis=axis)
-        shape = [1] * values.ndim
-        shape[axis] = len(self.counts)
-        return np.asarray(sums / self.counts.reshape(shape))
-
-
-def truncated(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
-    """One window for each text, cut where it is too long."""
-    with TOKENIZING:
-        return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
-
-
-def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
-    """As many overlapping windows as each text needs.
-
-    In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
-    windowed option by option; an option with fewer windows than another repeats its last.
-    """
-    if not tokenizer.is_fast:
-        raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
-    rows: list[tuple[Features, ...]] = []
-    counts: list[int] = []
-    lost: list[int] = []
-    with TOKENIZING:
-        whole = tokenize(tokenizer, texts, 1 << 30)
-        for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
-            windows = [row] if length <= max_length else _windows(tokenizer, text, max_length)
-            lost.append(0)
-            if not windows:
-                cut = tokenize(tokenizer, [text], max_length)
-                windows, lost[-1] = list(cut.rows), cut.truncated_tokens
-            rows += windows
-            counts.append(len(windows))
-    return Windows(Tokens(tokenizer, tuple(rows), tuple(lost)), np.array(counts, dtype=np.int64))
-
-
-def _windows(tokenizer: Tokenizer, text: Text, max_length: int) -> list[tuple[Features, ...]]:
-    """The windows of a text, each with a sequence for every option; none if a pair leaves no room for them."""
-    options = [_sequence_windows(tokenizer, pair, max_length) for pair in _sequences(text, 0)]
-    if not all(options):
-        return []
-    most = max(len(windows) for windows in options)
-    return [tuple(windows[min(index, len(windows) - 1)] for windows in options) for index in range(most)]
-
-
-def _sequence_windows(tokenizer: Tokenizer, pair: Pair, max_length: int) -> list[Features]:
-    first, second = pair
-    sizes = [len(tokenizer(part or "", add_special_tokens=False, verbose=False)["input_ids"]) for part in pair]
-    room = max_length - tokenizer.num_special_tokens_to_add(pair=second is not None) - min(sizes)
-    if room < LEAST_ROOM * max_length:
-        return []
-    encoded = tokenizer(
-        first,
-        second,
-        truncation="only_first" if sizes[0] >= sizes[1] else "only_second",
-        max_length=max_length,
-        stride=int(OVERLAP * room),
-        return_overflowing_tokens=True,
-        verbose=False,
-    )
-    names = [name for name in encoded if name != "overflow_to_sample_mapping"]
-    return [{name: encoded[name][index] for name in names} for index in range(len(encoded["input_ids"]))]

@@ -1,4 +1,7 @@
-"""Texts to tokens whose places in the text are known, in windows where a text is long: what a token classifier needs.
+"""Long texts in overlapping windows: as what a classifier takes, and as tokens whose places in the text are known.
+
+windows = windowed(tokenizer, texts, max_length)
+windows.mean(values)       # of every window, to those of every text
 
 tokens = locate(tokenizer, texts, max_length, windows=True)
 for batch in tokens.windows.batches():
@@ -19,15 +22,121 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.errors import InputError, ModelError
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.model.tokenizer import FastTokenizer
-from uatlite.model.tokens import OVERLAP, TOKENIZING, Features, Tokens
-from uatlite.values import Integers, Words
+from uatlite.model.tokens import TOKENIZING, Features, Pair, Tokens, sequences, tokenize
+from uatlite.values import Integers, Text, Words
 
 if TYPE_CHECKING:
     from uatlite.model.tokens import Tokenizer
 
+OVERLAP = 0.25
+"""The share of a window that the next one repeats, so that a sentence cut by one is whole in the other."""
+LEAST_ROOM = 0.25
+"""The smallest share of a sequence for the windowed part of a pair; with less, the pair is cut instead."""
+
 TaggedText = str | Words
+
+
+def window_ranges(size: int, room: int) -> list[tuple[int, int]]:
+    """What each window of so many tokens shows, (start, stop): `room` of them, a quarter of which the next repeats."""
+    step = max(1, room - int(OVERLAP * room))
+    ranges = [(0, min(size, room))]
+    while ranges[-1][1] < size:
+        start = ranges[-1][0] + step
+        ranges.append((start, min(size, start + room)))
+    return ranges
+
+
+def _shown(features: Features, part: slice, start: int, stop: int) -> Features:
+    """The features of a window that shows the tokens `start` to `stop` of a part of a sequence, and all others."""
+    return {
+        name: [*values[: part.start], *values[part][start:stop], *values[part.stop :]]
+        for name, values in features.items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """Tokens of every window; the windows of a text are consecutive."""
+
+    tokens: Tokens
+    counts: NDArray[np.int64]
+    """(texts,): windows per text, 1 or more"""
+
+    def mean(self, values: NDArray[np.floating], axis: int = 0) -> NDArray[np.float64]:
+        """The mean over the windows of each text: the axis (windows) becomes (texts)."""
+        if len(self.counts) == len(self.tokens):
+            return np.array(values, dtype=np.float64)
+        starts = np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+        sums = np.add.reduceat(values.astype(np.float64), starts, axis=axis)
+        shape = [1] * values.ndim
+        shape[axis] = len(self.counts)
+        return np.asarray(sums / self.counts.reshape(shape))
+
+
+def truncated(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
+    """One window for each text, cut where it is too long."""
+    with TOKENIZING:
+        return Windows(tokenize(tokenizer, texts, max_length), np.ones(len(texts), dtype=np.int64))
+
+
+def windowed(tokenizer: Tokenizer, texts: list[Text], max_length: int) -> Windows:
+    """As many overlapping windows as each text needs.
+
+    In a pair the longer part is windowed, and every window has the whole of the shorter. A question with options is
+    windowed option by option; an option with fewer windows than another repeats its last.
+    """
+    if not tokenizer.is_fast:
+        raise ConfigurationError(f"windows=True needs a fast tokenizer, and {type(tokenizer).__name__} is not one.")
+    rows: list[tuple[Features, ...]] = []
+    counts: list[int] = []
+    lost: list[int] = []
+    with TOKENIZING:
+        whole = tokenize(tokenizer, texts, None)
+        for text, row, length in zip(texts, whole.rows, whole.lengths, strict=True):
+            windows = [row] if length <= max_length else _windows(tokenizer, text, row, max_length)
+            lost.append(0)
+            if not windows:
+                cut = tokenize(tokenizer, [text], max_length)
+                windows, lost[-1] = list(cut.rows), cut.truncated_tokens
+            rows += windows
+            counts.append(len(windows))
+    return Windows(Tokens(tokenizer, tuple(rows), tuple(lost)), np.array(counts, dtype=np.int64))
+
+
+def _windows(
+    tokenizer: Tokenizer, text: Text, row: tuple[Features, ...], max_length: int
+) -> list[tuple[Features, ...]]:
+    """The windows of a text, each with a sequence for every option; none if a pair leaves no room for them."""
+    pairs = zip(sequences(text), row, strict=True)
+    options = [_sequence_windows(tokenizer, pair, features, max_length) for pair, features in pairs]
+    if not all(options):
+        return []
+    most = max(len(windows) for windows in options)
+    return [tuple(windows[min(i, len(windows) - 1)] for windows in options) for i in range(most)]
+
+
+def _sequence_windows(tokenizer: Tokenizer, pair: Pair, features: Features, max_length: int) -> list[Features]:
+    """The windows of a sequence; where the tokenizer truncates on the left, the last one of the text comes first."""
+    first, second = (tokenizer(part or "", add_special_tokens=False, verbose=False)["input_ids"] for part in pair)
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=pair[1] is not None) - min(len(first), len(second))
+    if room < LEAST_ROOM * max_length:
+        return []
+    part = _place_of(first, features, 1) if len(first) >= len(second) else _place_of(second, features, -1)
+    size = part.stop - part.start
+    ranges = window_ranges(size, room)
+    if tokenizer.truncation_side == "left":
+        ranges = [(size - stop, size - start) for start, stop in ranges]
+    return [_shown(features, part, start, stop) for start, stop in ranges]
+
+
+def _place_of(ids: list[int], features: Features, step: int) -> slice:
+    """Where the tokens of a part stand in a sequence, looked for from its beginning, or with step -1 from its end."""
+    tokens = features["input_ids"]
+    starts = range(len(tokens) - len(ids) + 1)[::step]
+    start = next(start for start in starts if tokens[start : start + len(ids)] == ids)
+    return slice(start, start + len(ids))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,14 +209,14 @@ def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *
             features, special, located = _tokens(tokenizer, text, number)
             before, after = special
             room = max_length - before - after
-            ranges = _ranges(located.continues, room) if windows else [(0, min(len(located), room))]
-            for start, stop in ranges:
-                rows.append((_shown(features, before, after, start, stop),))
+            ranges = window_ranges(len(located), room) if windows else [(0, min(len(located), room))]
+            inner = slice(before, before + len(located))
+            rows += [(_shown(features, inner, start, stop),) for start, stop in ranges]
             kept = ranges[-1][1]
             cut.append(len(located) - kept)
             if kept < len(located):
                 located = _beginning(located, kept)
-            spans += _windows(number, ranges, located.continues, before)
+            spans += _shares(number, ranges, located.continues, before)
             found.append(located)
     return LocatedTexts(tuple(found), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
 
@@ -160,26 +269,7 @@ def _continues(tokenizer: Tokenizer, ids: list[int], text: str, places: Integers
     return found
 
 
-def _shown(features: Features, before: int, after: int, start: int, stop: int) -> Features:
-    """The features of a window: the special tokens and the tokens from start to stop."""
-    shown = {}
-    for name, values in features.items():
-        end = len(values) - after
-        shown[name] = [*values[:before], *values[before:end][start:stop], *values[end:]]
-    return shown
-
-
-def _ranges(continues: NDArray[np.bool_], room: int) -> list[tuple[int, int]]:
-    """What each window of a text shows: `room` tokens, each window a quarter of which the next one repeats."""
-    size, step = len(continues), max(1, room - int(OVERLAP * room))
-    ranges = [(0, min(size, room))]
-    while ranges[-1][1] < size:
-        start = ranges[-1][0] + step
-        ranges.append((start, min(size, start + room)))
-    return ranges
-
-
-def _windows(text: int, ranges: list[tuple[int, int]], continues: NDArray[np.bool_], special: int) -> list[Window]:
+def _shares(text: int, ranges: list[tuple[int, int]], continues: NDArray[np.bool_], special: int) -> list[Window]:
     """The windows of a text. Two of them share their overlap in the middle, at the word that begins nearest to it."""
     limits = [0]
     for (_, stop), (start, _) in itertools.pairwise(ranges):
