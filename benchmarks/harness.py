@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from uatlite.lab.bench_timing import take_turns
+from uatlite.lab.bench import take_turns
 from uatlite.text.tasks import load
 
 CALIBRATION = {"clinc150": ("calibration",), "sst2": ("calibration", "test"), "mnli": ("calibration",)}

@@ -3,17 +3,17 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
-from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, write
+from uatlite.errors import ConfigurationError, InputError
+from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, take_turns, write
 from uatlite.lab.bench import BenchPlan as Plan
-from uatlite.lab.bench_timing import BenchResults as Results
-from uatlite.lab.bench_timing import exponent, take_turns
+from uatlite.lab.bench import BenchResults as Results
 from uatlite.model.load import Checkpoint
 
 
@@ -38,17 +38,18 @@ def test_every_contender_is_timed_beside_the_deterministic_pass(results: Results
     assert results.contenders[BASELINE].ratio == 1.0
     assert all(timed.ratio > 0 and timed.seconds > 0 for timed in results.contenders.values())
     assert (results.texts, results.passes, results.rounds) == (len(texts), 2, 1)
-    assert [curve.over for curve in results.curves] == ["batch", "passes", "tokens", "texts"]
+    assert [curve.over for curve in results.curves] == ["passes", "tokens", "texts"]
     for curve in results.curves:
         assert all(len(values) == len(curve.sizes) for values in curve.seconds.values())
 
 
 def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
-    assert json.loads(json.dumps(results.to_dict()))["contenders"]["fast"]["ratio"] == results.contenders["fast"].ratio
     page = "\n".join(results.lines())
     for name, timed in results.contenders.items():
         assert f"| {name} | {timed.ratio:.2f} |" in page
     write(results, tmp_path)
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert written["contenders"]["fast"]["ratio"] == results.contenders["fast"].ratio
     for name in ("bench.svg", "bench.png"):
         assert (tmp_path / name).stat().st_size > 1000
 
@@ -62,7 +63,7 @@ def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: lis
 
     with pytest.raises(KeyboardInterrupt):
         run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), stop, kept.append)
-    assert [[curve.over for curve in one.curves] for one in kept] == [["batch"], ["batch", "passes"]]
+    assert [[curve.over for curve in one.curves] for one in kept] == [[], ["passes"]]
     assert set(kept[0].contenders) == {"deterministic", "fast"}
     assert not any(module.training for module in checkpoint.model.modules())
 
@@ -78,11 +79,6 @@ def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     assert set(found) == {"base", "a", "b"}
 
 
-def test_an_exponent_is_the_slope_of_logarithms() -> None:
-    sizes = np.array([1, 2, 4, 8])
-    assert exponent(sizes, 3 * sizes**1.5) == pytest.approx(1.5)
-
-
 def test_the_model_is_left_as_it_was(checkpoint: Checkpoint, results: Results) -> None:
     assert not any(module.training for module in checkpoint.model.modules())
 
@@ -94,15 +90,21 @@ def test_refusals(checkpoint: Checkpoint) -> None:
         run_bench(checkpoint, [], Plan())
 
 
-def test_a_model_of_several_answers_is_refused_before_anything_is_timed(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
+@pytest.mark.parametrize(
+    "options", [{"tokens": True, "num_labels": 5}, {"problem_type": "multi_label_classification"}], ids=str
+)
+def test_models_of_several_answers_are_timed_too(
+    options: dict[str, Any], tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, texts: list[str]
 ) -> None:
-    model = tiny("bert")
-    steps: list[str] = []
-    model.config.problem_type = "multi_label_classification"
-    with pytest.raises(ModelError, match=r"several answers a text .*about one answer"):
-        run_bench(Checkpoint("tiny", model, tokenizer), ["a1 a2"], Plan(), steps.append)
-    assert not steps
+    kept: list[Results] = []
+
+    def stop(step: str) -> None:
+        if step == "how costs grow with tokens: 16":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_bench(Checkpoint("tiny", tiny("bert", **options), tokenizer), texts, Plan(2, 1), stop, kept.append)
+    assert list(kept[-1].contenders) == list(CONTENDERS)
 
 
 def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -> None:
@@ -122,7 +124,13 @@ def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -
     done = CliRunner().invoke(app, [*arguments, "--passes", "2", "--rounds", "1", "--threads", "1"])
     assert done.exit_code == 0, done.output
     assert "| analytic |" in done.output
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"bench.json", "bench.md", "bench.svg", "bench.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "bench.json",
+        "bench.md",
+        "bench.svg",
+        "bench.png",
+        "bench.csv",
+    }
 
 
 def test_sequential_runs_every_pass_over_the_whole_batch(

@@ -50,7 +50,7 @@ def bench(
         )
     for line in results.lines():
         echo(line)
-    console.print(f"Wrote bench.json, bench.md, bench.svg and bench.png in {output}")
+    console.print(f"Wrote bench.json, bench.md, bench.csv, bench.svg and bench.png in {output}")
 
 
 def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":

@@ -1,13 +1,16 @@
-"""The benchmark of costs: contenders timed on the user's texts, and how each grows with passes, length and texts.
+"""The benchmark of costs: contenders timed in turns on the user's texts, and how each grows with passes and texts.
 
-A contender is a function of a model, batches of tokens and a number of passes; it runs over all batches.
+Each round runs every contender once, so that other load on the machine affects all of them equally. A contender is a
+function of a model, batches of tokens and a number of passes; it runs over all batches.
 """
 
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +19,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from uatlite.attribution.first_order import Candidates
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.bench_timing import BenchResults, Curve, OnStep, Runs, exponent, seconds, take_turns
-from uatlite.lab.report.figures import SERIES, figure_of, themed
-from uatlite.methods.distilled import DISTILLED, FEWEST_TEXTS, ReadOut, features_of
+from uatlite.lab.report.figures import SERIES, figure_of, render
+from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, markdown
+from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
-from uatlite.model.architectures import check_encoded, check_one_answer
+from uatlite.model.architectures import answering, check_encoded
 from uatlite.model.load import Checkpoint
 from uatlite.model.plain import in_mode
 from uatlite.model.tokens import BATCH_TOKENS, Tokens, longest, tokenize
@@ -35,8 +39,84 @@ from uatlite.values import Text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Runs = Mapping[str, Callable[[], None]]
+OnStep = Callable[[str], None]
 Batches = list[Mapping[str, Tensor]]
 Contender = Callable[[PreTrainedModel, Batches, int], None]
+_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+# ── the stopwatch ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The cost of one contender."""
+
+    seconds: float
+    """the median over rounds"""
+    ratio: float
+    """its time over the baseline's, timed before and after it; the median over rounds"""
+    peak_bytes: int | None
+    """peak memory beyond what was in use before; None where the system does not report it"""
+
+
+def take_turns(runs: Runs, baseline: str, rounds: int, on_step: OnStep = lambda step: None) -> dict[str, Timed]:
+    """Time every run once in each round, with the baseline before and after it. One round before warms up.
+
+    Memory is measured in the warm-up, as later runs find it allocated. `on_step` gets the name of each step.
+    """
+    peaks: dict[str, int | None] = {}
+    for name, run in runs.items():
+        on_step(f"warming up: {name}")
+        peaks[name] = peak_of(run)
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    ratios: dict[str, list[float]] = {name: [] for name in runs} | {baseline: [1.0]}
+    for number in range(1, rounds + 1):
+        taken[baseline].append(seconds(runs[baseline]))
+        for name, run in runs.items():
+            if name == baseline:
+                continue
+            on_step(f"round {number} of {rounds}: {name}")
+            taken[name].append(seconds(run))
+            taken[baseline].append(seconds(runs[baseline]))
+            before, after = taken[baseline][-2:]
+            ratios[name].append(taken[name][-1] / ((before + after) / 2))
+    return {name: Timed(statistics.median(taken[name]), statistics.median(ratios[name]), peaks[name]) for name in runs}
+
+
+def seconds(run: Callable[[], None]) -> float:
+    """The seconds that a run takes."""
+    begun = time.perf_counter()
+    run()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def peak_of(run: Callable[[], None]) -> int | None:
+    """The peak memory of a run beyond what was in use before: of the GPU, else of the process (Linux)."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return int(torch.cuda.max_memory_allocated() - before)
+    try:
+        _CLEAR.write_text("5")  # resets the peak
+        before = _status("VmRSS")
+        run()
+        return max(0, _status("VmHWM") - before)
+    except OSError:  # another system, or one that does not allow it
+        run()
+        return None
+
+
+def _status(field: str) -> int:
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1]) * 1024
+
+
+# ── the contenders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None:
@@ -77,9 +157,9 @@ def method(spelling: str) -> Contender:
     """A method by its spelling, with its own number of passes."""
 
     def contender(model: PreTrainedModel, batches: Batches, passes: int) -> None:
-        chosen = parse_method(spelling)
+        chosen, tokens = parse_method(spelling), _tokens(model)
         for batch in batches:
-            chosen.run(model, batch)
+            chosen.run(model, batch, tokens)
 
     return contender
 
@@ -89,11 +169,23 @@ def distilled(model: PreTrainedModel, batches: Batches, passes: int) -> None:
 
     The read-out has learned nothing, which does not change its cost.
     """
+    tokens = _tokens(model)
     for batch in batches:
         plain = BASE.run(model, batch)
-        outputs = plain.arrays()
-        read_out = ReadOut.empty("one", FEWEST_TEXTS, features_of(outputs).shape[1], quality=1.0)
-        replace(DISTILLED, read_out=read_out).read_from(outputs)
+        logits = plain.logits[0]
+        outputs = plain.arrays(None if tokens is None else tokens(torch.arange(len(logits)), logits))
+        features = FEATURES[answering(model)].of(outputs)
+        ReadOut.empty(answering(model), FEWEST_TEXTS, features.shape[1], quality=1.0).read(outputs)
+
+
+def _tokens(model: PreTrainedModel) -> Candidates | None:
+    """Of a token classifier the token of each text whose tag is least sure, as of a text with one entity."""
+
+    def least_sure(rows: Tensor, logits: Tensor) -> Tensor:
+        two = logits.topk(2, dim=-1).values
+        return torch.nn.functional.one_hot((two[..., 0] - two[..., 1]).argmin(dim=1), logits.shape[1]).bool()
+
+    return least_sure if answering(model) == "entities" else None
 
 
 BASELINE = "deterministic"
@@ -106,9 +198,9 @@ CONTENDERS: dict[str, Contender] = {
     "analytic": method("analytic"),
     "distilled": distilled,
 }
-GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
-"""These run the number of passes of the plan; the others have their own."""
 
+
+# ── the benchmark ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 BATCH_SIZES = (8, 16, 32, 64, 128)
 """All contenders use the size at which the deterministic pass is fastest."""
@@ -116,9 +208,9 @@ PASSES = (2, 4, 8, 16)
 LENGTHS = (16, 32, 64, 128, 256)
 CURVE_TEXTS, CURVE_TOKENS = 16, 32
 """Texts at each point of the curves over passes and length, and their tokens in the curve over passes."""
-CURVE_CONTENDERS = (BASELINE, "UAT folded", "fast", "analytic", "distilled")
-
-OnResults = Callable[[BenchResults], None]
+GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
+"""These run the number of passes of the plan; the others have their own."""
+GROW_WITH_TEXTS = (BASELINE, "UAT folded", "fast", "analytic", "distilled")
 
 
 @dataclass(frozen=True)
@@ -128,13 +220,61 @@ class BenchPlan:
     passes: int = 10
     rounds: int = 3
     contenders: tuple[str, ...] = tuple(CONTENDERS)
-    curves: bool = True
 
     def __post_init__(self) -> None:
         if self.passes < 2 or self.rounds < 1:
             raise ConfigurationError(
                 f"passes={self.passes}, rounds={self.rounds}: allowed are 2 passes or more and 1 round or more."
             )
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The seconds of each contender at each size of one quantity: passes, tokens or texts."""
+
+    over: str
+    sizes: tuple[int, ...]
+    seconds: Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class BenchResults:
+    """The results of one benchmark on one machine."""
+
+    model: str
+    texts: int
+    tokens: int
+    """in all texts together"""
+    passes: int
+    rounds: int
+    batch: int
+    """texts of a batch: the size at which the deterministic pass was fastest"""
+    machine: Mapping[str, str]
+    contenders: Mapping[str, Timed]
+    curves: tuple[Curve, ...] = ()
+
+    def lines(self) -> list[str]:
+        """What was measured, and the costs as Markdown."""
+        about = (
+            f"{self.model}: {self.texts:,} texts of {self.tokens / self.texts:.0f} tokens on average, "
+            f"M = {self.passes}, batches of {self.batch}, {self.rounds} rounds; {', '.join(self.machine.values())}"
+        )
+        rows = []
+        for name, timed in self.contenders.items():
+            peak = "" if timed.peak_bytes is None else f"{timed.peak_bytes / 2**20:,.0f} MiB"
+            values = (f"{timed.ratio:.2f}", f"{self.texts / timed.seconds:,.1f}", peak)
+            rows.append(Row(name, tuple(map(Entry, values))))
+        columns = tuple(map(Column, ("cost", "texts/s", "peak memory")))
+        return [about, "", *markdown(Table("", columns, tuple(rows)))]
+
+    def records(self) -> Iterator[Record]:
+        for curve in self.curves:
+            for name, seconds in curve.seconds.items():
+                for size, value in zip(curve.sizes, seconds, strict=True):
+                    yield {"over": curve.over, "size": size, "method": name, "seconds": value}
+
+
+OnResults = Callable[[BenchResults], None]
 
 
 def run_bench(
@@ -147,27 +287,27 @@ def run_bench(
     """Time the contenders on texts, interleaved; `on_results` gets the results so far after each part."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
-    check_one_answer(checkpoint.model, "Methods that stop early or read a margin are about one answer.")
-    tokens = tokenize(checkpoint.tokenizer, texts, longest(checkpoint.model, checkpoint.tokenizer))
-    bench = _Bench(checkpoint, tokens, plan, on_step)
+    most = longest(checkpoint.model, checkpoint.tokenizer)
+    bench = _Bench(checkpoint, tokenize(checkpoint.tokenizer, texts, most), plan, on_step)
     on_step("finding the batch size at which the deterministic pass is fastest")
-    sizes = bench.over_batch()
-    batch = min(zip(sizes.seconds[BASELINE], sizes.sizes, strict=True))[1]
+    sizes = [size for size in BATCH_SIZES if size <= max(len(texts), BATCH_SIZES[0])]
+    by_size = {f"{size}": bench.runs(bench.batches(size), [BASELINE])[BASELINE] for size in sizes}
+    timed = take_turns(by_size, f"{sizes[0]}", plan.rounds)
+    batch = min(sizes, key=lambda size: timed[f"{size}"].seconds)
     names = list(dict.fromkeys((BASELINE, *plan.contenders)))
     results = BenchResults(
         model=checkpoint.name,
         texts=len(texts),
-        tokens=sum(tokens.lengths),
+        tokens=sum(bench.tokens.lengths),
         passes=plan.passes,
         rounds=plan.rounds,
         batch=batch,
         machine=_machine(),
         contenders=take_turns(bench.runs(bench.batches(batch), names), BASELINE, plan.rounds, on_step),
-        curves=(sizes,),
     )
     on_results(results)
-    for measure in (bench.over_passes, bench.over_tokens, bench.over_texts) if plan.curves else ():
-        results = replace(results, curves=(*results.curves, measure()))
+    for curve in bench.curves(most):
+        results = replace(results, curves=(*results.curves, curve))
         on_results(results)
     return results
 
@@ -189,51 +329,33 @@ class _Bench:
     def of_length(self, length: int) -> Batches:
         """One batch of the longest texts, cut or repeated to `length` tokens."""
         rows = self.tokens.by_length()[-CURVE_TEXTS:]
-        places = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
-        return [{name: value[..., places] for name, value in self.tokens.pad(rows).items()}]
+        columns = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
+        return [{name: value[..., columns] for name, value in self.tokens.pad(rows).items()}]
 
     def runs(self, batches: Batches, names: Sequence[str], passes: int | None = None) -> Runs:
         """The contenders of these names over the batches."""
         model, passes = self.checkpoint.model, passes or self.plan.passes
         return {name: partial(CONTENDERS[name], model, batches, passes) for name in names}
 
+    def curves(self, most: int) -> Iterator[Curve]:
+        """How costs grow with passes, with length, and with a quarter of the texts once, twice and four times over."""
+        of_passes = self.of_length(min(CURVE_TOKENS, most))
+        yield self.curve("passes", PASSES, lambda passes: self.runs(of_passes, GROW_WITH_PASSES, passes))
+        lengths = [length for length in LENGTHS if length <= most]
+        yield self.curve("tokens", lengths, lambda length: self.runs(self.of_length(length), GROW_WITH_TEXTS))
+        quarter = range(max(1, len(self.tokens) // 4))
+        once, sizes = self.batches(CURVE_TEXTS, quarter), [len(quarter) * times for times in (1, 2, 4)]
+        yield self.curve("texts", sizes, lambda size: self.runs(once * (size // len(quarter)), GROW_WITH_TEXTS))
+
     def curve(self, over: str, sizes: Sequence[int], runs_at: Callable[[int], Runs]) -> Curve:
-        """Time the same contenders at each size, by the fastest of the rounds, and fit how they grow."""
+        """The same contenders at each size."""
         taken: dict[str, list[float]] = {}
         for size in sizes:
             self.on_step(f"how costs grow with {over}: {size}")
             runs = runs_at(size)
-            for run in runs.values():
-                run()
-            rounds = [{name: seconds(run) for name, run in runs.items()} for _ in range(self.plan.rounds)]
-            for name in runs:
-                taken.setdefault(name, []).append(min(times[name] for times in rounds))
-        exponents = {name: exponent(sizes, values) for name, values in taken.items()} if len(sizes) > 1 else {}
-        return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()}, exponents)
-
-    def over_batch(self) -> Curve:
-        sizes = [size for size in BATCH_SIZES if size <= max(len(self.tokens), BATCH_SIZES[0])]
-        names = [BASELINE, "UAT folded"] if self.plan.curves else [BASELINE]
-        return self.curve("batch", sizes, lambda size: self.runs(self.batches(size), names))
-
-    def over_passes(self) -> Curve:
-        batches = self.of_length(min(CURVE_TOKENS, self._longest))
-        return self.curve("passes", PASSES, lambda passes: self.runs(batches, GROW_WITH_PASSES, passes))
-
-    def over_tokens(self) -> Curve:
-        lengths = [length for length in LENGTHS if length <= self._longest]
-        return self.curve("tokens", lengths, lambda length: self.runs(self.of_length(length), CURVE_CONTENDERS))
-
-    def over_texts(self) -> Curve:
-        """A quarter of the texts once, twice and four times over."""
-        some = range(max(1, len(self.tokens) // 4))
-        once = self.batches(CURVE_TEXTS, some)
-        sizes = [len(some) * times for times in (1, 2, 4)]
-        return self.curve("texts", sizes, lambda size: self.runs(once * (size // len(some)), CURVE_CONTENDERS))
-
-    @property
-    def _longest(self) -> int:
-        return longest(self.checkpoint.model, self.checkpoint.tokenizer)
+            for name, timed in take_turns(runs, next(iter(runs)), self.plan.rounds).items():
+                taken.setdefault(name, []).append(timed.seconds)
+        return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()})
 
 
 def _machine() -> dict[str, str]:
@@ -246,17 +368,16 @@ def _machine() -> dict[str, str]:
     }
 
 
-AXES = {"batch": "Texts of a batch", "passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
-COLOURS = {name: SERIES[place % len(SERIES)] for place, name in enumerate(CONTENDERS)}
+AXES = {"passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
 
 
 def draw(results: BenchResults) -> "Figure":
-    """Seconds on logarithmic axes, a panel for each curve; the number after a name is its exponent."""
+    """Seconds on logarithmic axes, a panel for each curve."""
     figure, axes = figure_of(3.4 * len(results.curves), 3.4, ncols=len(results.curves), squeeze=False)
     for panel, curve in zip(axes[0], results.curves, strict=True):
         for name, values in curve.seconds.items():
-            power = "" if curve.over == "batch" else f", {curve.exponents[name]:.2f}"
-            panel.plot(curve.sizes, values, "o-", color=COLOURS[name], markersize=4, label=f"{name}{power}")
+            colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
+            panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
         panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
         panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
         panel.minorticks_off()
@@ -265,11 +386,10 @@ def draw(results: BenchResults) -> "Figure":
 
 
 def write(results: BenchResults, directory: Path) -> None:
-    """Write bench.json, bench.md, bench.svg and bench.png."""
+    """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""
     make_directory(directory)
-    write_text(directory / "bench.json", json.dumps(results.to_dict(), indent=2) + "\n")
+    write_text(directory / "bench.json", json.dumps(asdict(results), indent=2) + "\n")
     write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
-    with themed():
-        figure = draw(results)
-        for name in ("bench.svg", "bench.png"):
-            figure.savefig(directory / name, dpi=150, facecolor="white")
+    if results.curves:
+        alt = "The seconds of each method at each number of passes, tokens and texts."
+        render("bench", "How costs grow", alt, results, partial(draw, results)).write(directory)

@@ -1,19 +1,18 @@
 """The page as text: whole in itself, escaped, and with everything behind it on the disk."""
 
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row
+from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row, open_evaluation
+from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.tables import Table
 from uatlite.lab.report.verdict import verdict_parts
-from uatlite.text.tasks import task_from_file
-from uatlite.values import Example
+from uatlite.text.examples import content_key
+from uatlite.values import Choices, Example
 
 
 class Elements(HTMLParser):
@@ -127,13 +126,19 @@ def test_a_task_that_is_not_known_has_no_texts(opened: Evaluation) -> None:
     assert examples_of(opened.predictions("base", "toy/test").provenance) == {}
 
 
-def test_own_rows_have_their_texts_and_ids(page: Path, opened: Evaluation, tmp_path: Path) -> None:
-    shown = r"<p>a &lt;premise&gt; ⏵ so</p>\n<p class=\"tags\"><span>no. &lt;\d+&gt;</span>"
+def test_texts_of_the_first_set_lie_beside_the_results(page: Path, opened: Evaluation, tmp_path: Path) -> None:
+    shown = r"<p>a &lt;premise&gt; ⏵ so</p>\n<p class=\"tags\"><span>toy-test-\d+</span>"
     assert re.search(shown, page.read_text(encoding="utf-8"))
-    lines = [{"id": f"toy-test-{place}", "body": f"text {place}", "stars": place % 2} for place in range(300)]
-    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    own = OwnFile.of(task_from_file(tmp_path / "mine.jsonl", text="body", label="stars"))
-    examples = replace(opened, results=replace(opened.results, own_file=own)).examples()
-    assert {row.id for row in abstain(opened).abstained} <= set(examples)  # type: ignore[union-attr]
-    assert (as_line(examples["toy-test-3"]), name_of_row(examples["toy-test-3"])) == ("text 3", "toy-test-3")
-    assert name_of_row(Example("x", "a text of a task")) is None
+    unnamed = content_key("no id")[:16]
+    texts = [
+        Example("toy-test-1", ("a", "b"), 1),
+        Example("toy-test-2", Choices("which?", ("this", "that")), 0),
+        Example(f"{unnamed}#2", "no id", None),
+    ]
+    written = write_results(replace(opened.results, texts=tuple(texts)), tmp_path)
+    assert written[-1].name == "texts.jsonl"
+    (tmp_path / "store").mkdir()
+    examples = open_evaluation(tmp_path).examples()
+    assert list(examples.values()) == texts
+    assert [name_of_row(example) for example in examples.values()] == ["toy-test-1", "toy-test-2", None]
+    assert opened.examples() == {}  # without the file, those of a task that is known

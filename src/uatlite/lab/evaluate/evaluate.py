@@ -16,7 +16,6 @@ from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
 from uatlite.lab.evaluate.models import GivenModels
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
-from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs
@@ -77,7 +76,7 @@ def evaluate(
         },
         versions=runs.predictions(jobs[0]).provenance.versions,
         out_of_scope=outside,
-        own_file=OwnFile.of(plan.test.task),
+        texts=tuple(runs.dataset(jobs[0]).examples),
         calibration_runs=_keys(calibration_of(sets[0]), plan, runs) if plan.calibrates else {},
         suggested=plan.suggested,
     )

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from uatlite.codec import dump, load
+from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.comparison import Score, Scores
-from uatlite.lab.evaluate.own_file import OwnFile
 from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.intervals import Resampling
+from uatlite.values import Example
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class Results:
     versions: Mapping[str, str]
     out_of_scope: OutOfScope | None = None
     """None where no texts out of scope were given"""
-    own_file: OwnFile | None = None
-    """the user's file that the first set is from; None for a task"""
+    texts: tuple[Example, ...] = field(default=(), metadata=NOT_STORED, compare=False, repr=False)
+    """those of the first set; beside the results as a file of their own"""
     calibration_runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()
@@ -95,7 +95,8 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "out_of_scope"}
+        apart = ("out_of_scope", "texts")
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
         values["verdict"] = self.verdict and self.verdict.to_dict()
         values["sets"] = [_with_means(of_set) for of_set in self.sets]
         if self.out_of_scope is not None:

@@ -19,7 +19,7 @@ from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.classifier.run import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.lab.bench_timing import seconds
+from uatlite.lab.bench import seconds
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
 from uatlite.lab.evaluate.comparison import Measurement, Sampled
 from uatlite.lab.evaluate.measures import Measure, mean_over_rows, measure_of, no_jobs, over_rows

@@ -4,7 +4,9 @@
         store/                the logits of every pass; of several answers a text instead
         answers.safetensors   of the first seed: the confidence of every answer, and whether it is right
 
-The store has no texts. They are loaded again by task and split, and matched by id.
+        texts.jsonl           the texts of the first set
+
+The store has no texts. Those of the first set lie beside it; without that file those of a task are loaded again.
 """
 
 import json
@@ -17,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from uatlite.codec import dump
 from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
@@ -25,13 +28,14 @@ from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
 from uatlite.lab.evaluate.plan import AnswerContender, Contender, parse_answer_contenders, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
+from uatlite.text.examples import content_key
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
 from uatlite.text.write import atomic_file
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Example, strings
+from uatlite.values import Example, Text, strings
 
-RESULTS, STORE = "results.json", "store"
+RESULTS, STORE, TEXTS = "results.json", "store", "texts.jsonl"
 BASE = "base"
 """The method that runs the plain pass."""
 ANSWERS = "answers.safetensors"
@@ -46,6 +50,8 @@ class Evaluation:
     results: Results
     runs: Mapping[str, StoredRun]
     """key -> run"""
+    texts: Path | None = None
+    """the file with the texts of the first set; None where there is none"""
     _loaded: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -90,9 +96,9 @@ class Evaluation:
         return rows
 
     def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
-        """The examples of the first set by id, from the task or the user's file; empty where they are not found."""
-        if self.results.own_file is not None:
-            return self.results.own_file.examples(data_dir)
+        """The examples of the first set by id, from the file beside the results or the task; empty without both."""
+        if self.texts is not None:
+            return read_texts(self.texts)
         first = self.results.sets[0]
         return examples_of(self.predictions(next(iter(first.runs)), first.name).provenance, data_dir)
 
@@ -116,7 +122,26 @@ def open_evaluation(path: str | Path) -> Evaluation:
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
     runs = Store(home / STORE).runs()
-    return Evaluation(read_results(home / RESULTS), {run.provenance.recipe.key: run for run in runs if run.complete})
+    complete = {run.provenance.recipe.key: run for run in runs if run.complete}
+    texts = home / TEXTS
+    return Evaluation(read_results(home / RESULTS), complete, texts if texts.is_file() else None)
+
+
+def text_line(example: Example) -> str:
+    """A text as a line of the file of texts."""
+    state = {"id": example.id, "label": example.label, "text": dump(example.text, kind=Text)}
+    return json.dumps(state, ensure_ascii=False) + "\n"
+
+
+def read_texts(path: Path) -> dict[str, Example]:
+    """The texts of a file by id."""
+    examples = {}
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            state = json.loads(line)
+            text = load_value(Text, state["text"], advice="evaluate again.")
+            examples[state["id"]] = Example(state["id"], text, state["label"])
+    return examples
 
 
 def read_results(path: str | Path) -> Results:
@@ -147,9 +172,8 @@ def as_line(example: Example) -> str:
 
 
 def name_of_row(example: Example) -> str | None:
-    """What the user calls a row of their own file: its id, or its place; None for a row of a task."""
-    shown = example.meta.get("shown")
-    return None if shown is None else str(shown)
+    """The id of a row; None for a row without one, which is called by a hash of its words."""
+    return None if example.id.partition("#")[0] == content_key(example.text)[:16] else example.id
 
 
 @dataclass(frozen=True, eq=False)

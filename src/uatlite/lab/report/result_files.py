@@ -10,6 +10,7 @@ from rich.text import Text
 
 from uatlite.lab.evaluate.comparison import Scores
 from uatlite.lab.evaluate.results import Results
+from uatlite.lab.report.evaluation import TEXTS, text_line
 from uatlite.lab.report.page import Section
 from uatlite.lab.report.result_tables import legend, promise_lines, tables_of
 from uatlite.lab.report.tables import Record, Table, records_csv, terminal
@@ -96,12 +97,14 @@ def as_csv(results: Results) -> str:
 
 
 def write_results(results: Results, directory: Path) -> list[Path]:
-    """Write results.json, results.csv and results.md; returns their paths."""
+    """Write results.json, .csv and .md, and where they are known the texts of the first set; returns their paths."""
     texts = {
         "results.json": json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n",
         "results.csv": as_csv(results),
         "results.md": markdown(results),
     }
+    if results.texts:
+        texts[TEXTS] = "".join(map(text_line, results.texts))
     for name, text in texts.items():
         write_text(directory / name, text)
     return [directory / name for name in texts]
