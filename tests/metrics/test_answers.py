@@ -14,9 +14,6 @@ from uatlite.metrics.answers import (
     AnswerRows,
     Found,
     LabelRows,
-    answer_aurc,
-    answer_ece,
-    entity_f1,
 )
 from uatlite.metrics.intervals import Estimates, Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
@@ -51,15 +48,14 @@ def test_entity_scores_are_those_of_seqeval(seed: int) -> None:
     assert scores["recall"] == pytest.approx(recall_score(gold, said))
     assert scores["f1"] == pytest.approx(f1_score(gold, said))
     assert scores["macro_f1"] == pytest.approx(f1_score(gold, said, average="macro"))
-    assert entity_f1(*spans) == scores["f1"]
 
 
 def test_an_entity_is_right_as_a_whole_or_not_at_all() -> None:
     gold = [[(0, 12, "PER")], [(0, 3, "LOC")], []]
     said = [[(0, 3, "PER")], [(0, 3, "ORG"), (5, 9, "LOC")], []]
     assert Found.of_entities(said, gold).estimates().points() == {"precision": 0, "recall": 0, "f1": 0, "macro_f1": 0}
-    assert entity_f1(gold, gold) == 1
-    assert entity_f1([[]], [[]]) == 0
+    assert Found.of_entities(gold, gold).estimates().points()["f1"] == 1
+    assert Found.of_entities([[]], [[]]).estimates().points()["f1"] == 0
     with pytest.raises(InputError, match="1 texts with reported entities, 3 with gold"):
         Found.of_entities([[]], gold)
 
@@ -117,10 +113,10 @@ def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> 
     generator = np.random.default_rng(seed)
     confidence = np.round(generator.random(60), 1 + seed % 2)
     right = generator.random(60) < confidence
-    assert answer_ece(confidence, right) == pytest.approx(slow_ece(confidence, right.astype(np.int64)))
-    assert answer_aurc(confidence, right) == pytest.approx(slow_aurc(confidence, ~right))
     rows = AnswerRows.of(confidence, right)
     found = rows.estimates().points()
+    assert found["answer_ece"] == pytest.approx(slow_ece(confidence, right.astype(np.int64)))
+    assert found["answer_aurc"] == pytest.approx(slow_aurc(confidence, ~right))
     assert found["wrong_auroc"] == pytest.approx(sklearn.roc_auc_score(~right, -confidence))
     assert found["wrong_aupr"] == pytest.approx(sklearn.average_precision_score(~right, -confidence))
     inside = np.clip(confidence, np.finfo(float).eps, 1 - np.finfo(float).eps)
@@ -130,7 +126,8 @@ def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> 
 def test_a_tie_counts_as_the_mean_over_its_orders() -> None:
     confidence, wrong = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([0, 1, 0, 0, 1])
     tied = [np.mean(np.cumsum([0, *order, 1]) / np.arange(1, 6)) for order in permutations(wrong[1:4].tolist())]
-    assert answer_aurc(confidence, 1 - wrong) == pytest.approx(np.mean(tied))
+    area = AnswerRows.of(confidence, 1 - wrong).estimates().points()["answer_aurc"]
+    assert area == pytest.approx(np.mean(tied))
 
 
 def answers(seed: int = 0, texts: int = 40) -> AnswerRows:

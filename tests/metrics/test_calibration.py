@@ -13,10 +13,8 @@ from uatlite.metrics.calibration import (
     adaptive_ece,
     classwise_ece,
     debiased_ece,
-    delta_ece,
     ece,
     mce,
-    robustness_score,
     smooth_ece,
 )
 
@@ -149,11 +147,3 @@ def test_binless_and_adaptive_errors_do_not_depend_on_the_order_of_rows(tied_cas
 def test_bins_must_be_at_least_one(metric) -> None:
     with pytest.raises(ConfigurationError, match="bins=0 is not allowed"):
         metric([[0.5, 0.5]], [0], bins=0)
-
-
-def test_the_two_scores_by_their_definition(smooth_case, tied_case) -> None:
-    pair = (*smooth_case, *tied_case)
-    in_domain, shifted = ece(*smooth_case), ece(*tied_case)
-    assert delta_ece(*pair) == pytest.approx(shifted - in_domain)
-    assert robustness_score(*pair) == pytest.approx((shifted + in_domain) / 2)
-    assert delta_ece(*smooth_case, *smooth_case) == 0

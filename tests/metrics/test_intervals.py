@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.metrics.accuracy import DETECTION, accuracy, check_detection, fpr95, nll
-from uatlite.metrics.calibration import debiased_ece, delta_ece, ece
+from uatlite.metrics.calibration import debiased_ece, ece
 from uatlite.metrics.intervals import (
     METRICS,
     Interval,
@@ -141,16 +141,17 @@ def test_a_paired_difference_is_that_of_resampled_rows(smooth_case) -> None:
 def test_shifted_sets_are_resampled_by_themselves(smooth_case, tied_case) -> None:
     found = intervals(shift_estimates(Rows.of(*smooth_case), Rows.of(*tied_case)), Resampling(100, seed=3))
     assert set(found) == {"delta_ece", "robustness_score"}
-    point = delta_ece(*smooth_case, *tied_case)
+    point = ece(*tied_case) - ece(*smooth_case)
     assert found["delta_ece"].point == pytest.approx(point)
+    assert found["robustness_score"].point == pytest.approx((ece(*tied_case) + ece(*smooth_case)) / 2)
     generator = np.random.default_rng(3)
     values = []
     for _ in range(100):
-        pairs = []
+        drawn = []
         for probabilities, labels in (smooth_case, tied_case):
             i = generator.integers(len(labels), size=len(labels))
-            pairs += [probabilities[i], labels[i]]
-        values.append(delta_ece(*pairs))
+            drawn.append(ece(probabilities[i], labels[i]))
+        values.append(drawn[1] - drawn[0])
     low, high = np.quantile(values, [0.025, 0.975])
     expected = (2 * point - high, 2 * point - low)
     assert (found["delta_ece"].low, found["delta_ece"].high) == pytest.approx(expected, abs=1e-9)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uatlite import DropoutRates, UATConfig, sample
+from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError
 from uatlite.passes import config as c
 
@@ -129,26 +130,10 @@ settings_ = st.builds(
 
 @given(settings_)
 def test_json_and_back(config):
-    assert UATConfig.from_json(config.to_json()) == config
-    assert UATConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-    assert hash(UATConfig.from_dict(config.to_dict())) == hash(config)
-
-
-def test_from_dict_fills_in_defaults_and_refuses_the_unknown():
-    assert UATConfig.from_dict({"samples": 4}) == UATConfig(samples=4)
-    assert UATConfig.from_dict({"rates": {"embedding": 0.4}}).rates == DropoutRates(embedding=0.4)
-    with pytest.raises(ConfigurationError, match=r"UATConfig has no setting 'sample'; .*Did you mean 'samples'\?"):
-        UATConfig.from_dict({"sample": 4})
-    with pytest.raises(
-        ConfigurationError, match=r"DropoutRates has no setting 'embeddings'.*Did you mean 'embedding'\?"
-    ):
-        UATConfig.from_dict({"rates": {"embeddings": 0.4}})
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "3", "null"])
-def test_from_json_refuses_what_is_no_object(text):
-    with pytest.raises(ConfigurationError):
-        UATConfig.from_json(text)
+    """The seed stands beside a configuration, not in it."""
+    again = load(UATConfig, json.loads(json.dumps(dump(config))), advice="calibrate again.")
+    assert replace(again, seed=config.seed) == config
+    assert hash(again) == hash(replace(config, seed=0))
 
 
 def test_the_registries_have_the_names_that_the_settings_allow():

@@ -55,13 +55,6 @@ def method_from_dict(state: Any, arrays: Mapping[str, Any] | None = None) -> Met
     return method
 
 
-def learned_arrays(method: Method) -> Arrays:
-    """What a method learned, by name; empty where it learned nothing."""
-    arrays: Arrays = {}
-    method_to_dict(method, arrays)
-    return arrays
-
-
 def method_of_weights(weights: "MethodWeights") -> Method | None:
     """The method that weights were trained for; None if this version does not have it."""
     method = METHODS.get(weights.method)

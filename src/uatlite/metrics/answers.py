@@ -235,21 +235,6 @@ class LabelRows(Judged):
         return statistic
 
 
-def entity_f1(reported: Entities, gold: Entities) -> float:
-    """Micro F1 of entities (start, end, type) against the gold ones, text by text."""
-    return Found.of_entities(reported, gold).estimates().points()["f1"]
-
-
-def answer_ece(confidence: ArrayLike, right: ArrayLike) -> float:
-    """The ECE of answers: confidence (answers,) against right (answers,), 15 bins from 0 to 1."""
-    return AnswerRows.of(confidence, right).estimates().chosen("answer_ece").points()["answer_ece"]
-
-
-def answer_aurc(confidence: ArrayLike, right: ArrayLike) -> float:
-    """The area under the risk–coverage curve of answers, surest first; ties share their errors."""
-    return AnswerRows.of(confidence, right).estimates().chosen("answer_aurc").points()["answer_aurc"]
-
-
 def _chances(name: str, given: ArrayLike, axes: Mapping[str, int], goes: str, advice: str) -> Floats:
     """Numbers from 0 to 1 as float64."""
     values = check_array(name, given, axes)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import brier
-from uatlite.metrics.rows import Judged, Rows, Statistic, at_once, metric, ratio
+from uatlite.metrics.rows import Judged, Rows, Statistic, metric, ratio
 from uatlite.values import Floats
 
 BINS = 15
@@ -260,22 +260,6 @@ def fixed_point(series: Floats) -> Floats:
 
 SHIFT: dict[str, tuple[float, float]] = {"delta_ece": (-1.0, 1.0), "robustness_score": (0.5, 0.5)}
 """The two robustness scores as weights of the in-domain and the shifted ECE. Of the second, lower is better."""
-
-
-def delta_ece(
-    probabilities: ArrayLike, labels: ArrayLike, shifted_probabilities: ArrayLike, shifted_labels: ArrayLike
-) -> float:
-    """ΔECE = ECE(shifted) - ECE(in-domain); below 0 where the model is better calibrated under shift."""
-    in_domain, shifted = Rows.of(probabilities, labels), Rows.of(shifted_probabilities, shifted_labels)
-    return at_once(combine(in_domain, shifted, SHIFT["delta_ece"]), len(in_domain) + len(shifted))
-
-
-def robustness_score(
-    probabilities: ArrayLike, labels: ArrayLike, shifted_probabilities: ArrayLike, shifted_labels: ArrayLike
-) -> float:
-    """The mean of both, (ECE(in-domain) + ECE(shifted)) / 2."""
-    in_domain, shifted = Rows.of(probabilities, labels), Rows.of(shifted_probabilities, shifted_labels)
-    return at_once(combine(in_domain, shifted, SHIFT["robustness_score"]), len(in_domain) + len(shifted))
 
 
 def combine(in_domain: Rows, shifted: Rows, weights: tuple[float, float]) -> Statistic:

@@ -51,43 +51,19 @@ RESAMPLES = 1000
 TAUS = (0.9, 0.8, 0.7)
 COVERAGES = (0.9, 0.8, 0.7)
 
-# A new metric is a function, a line here, a line in SCALES and a test.
-METRICS: dict[str, Metric[[]]] = {
-    "accuracy": accuracy,
-    "macro_f1": macro_f1,
-    "ece": ece.bind(),
-    "debiased_ece": debiased_ece.bind(),
-    "adaptive_ece": adaptive_ece.bind(),
-    "classwise_ece": classwise_ece.bind(),
-    "smooth_ece": smooth_ece,
-    "mce": mce.bind(),
-    "nll": nll,
-    "brier": brier,
-    "brier_calibration": brier_calibration.bind(),
-    "brier_refinement": brier_refinement.bind(),
-    "aurc": aurc,
-    "augrc": augrc,
-    "e_aurc": e_aurc,
-    **{f"coverage@{tau}": coverage_at.bind(tau) for tau in TAUS},
-    **{f"accuracy@{tau}": accuracy_at.bind(tau) for tau in TAUS},
-    **{f"count@{tau}": count_at.bind(tau) for tau in TAUS},
-    **{f"risk@{coverage}": risk_at_coverage.bind(coverage) for coverage in COVERAGES},
-    "error_auroc": error_auroc,
-    "error_aupr": error_aupr,
-    "error_fpr95": error_fpr95,
-}
-
 Better = Literal["higher", "lower"]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a score is read."""
+    """How a score is read, and how it is computed."""
 
     heading: str
     """in tables"""
     better: Better | None
     """None where neither direction is better by itself"""
+    metric: Metric[[]] | None = None
+    """of probabilities against labels; None for a score of something else"""
     decimals: int = 3
     narrow: bool = False
     """whether it fits a terminal of 80 columns beside the others"""
@@ -95,29 +71,30 @@ class Scale:
     """whether a report draws it"""
 
 
+# A new metric is a function, a line here and a test.
 SCALES: dict[str, Scale] = {
-    "accuracy": Scale("Accuracy", "higher", narrow=True),
-    "macro_f1": Scale("Macro F1", "higher"),
-    "ece": Scale("ECE", "lower", narrow=True, charted=True),
-    "debiased_ece": Scale("ECE debiased", "lower"),
-    "adaptive_ece": Scale("ECE adaptive", "lower"),
-    "classwise_ece": Scale("ECE classwise", "lower"),
-    "smooth_ece": Scale("ECE smooth", "lower"),
-    "mce": Scale("MCE", "lower"),
-    "nll": Scale("NLL", "lower", narrow=True, charted=True),
-    "brier": Scale("Brier", "lower", narrow=True),
-    "brier_calibration": Scale("brier_calibration", "lower"),
-    "brier_refinement": Scale("brier_refinement", "lower"),
-    "aurc": Scale("AURC", "lower", narrow=True, charted=True),
-    "augrc": Scale("AUGRC", "lower"),
-    "e_aurc": Scale("E-AURC", "lower"),
-    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None) for tau in TAUS},
-    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None) for tau in TAUS},
-    **{f"count@{tau}": Scale(f"N@{tau}", None, decimals=0) for tau in TAUS},
-    **{f"risk@{coverage}": Scale(f"Risk@{coverage}", "lower") for coverage in COVERAGES},
-    "error_auroc": Scale("Error AUROC", "higher"),
-    "error_aupr": Scale("error_aupr", "higher"),
-    "error_fpr95": Scale("error_fpr95", "lower"),
+    "accuracy": Scale("Accuracy", "higher", accuracy, narrow=True),
+    "macro_f1": Scale("Macro F1", "higher", macro_f1),
+    "ece": Scale("ECE", "lower", ece.bind(), narrow=True, charted=True),
+    "debiased_ece": Scale("ECE debiased", "lower", debiased_ece.bind()),
+    "adaptive_ece": Scale("ECE adaptive", "lower", adaptive_ece.bind()),
+    "classwise_ece": Scale("ECE classwise", "lower", classwise_ece.bind()),
+    "smooth_ece": Scale("ECE smooth", "lower", smooth_ece),
+    "mce": Scale("MCE", "lower", mce.bind()),
+    "nll": Scale("NLL", "lower", nll, narrow=True, charted=True),
+    "brier": Scale("Brier", "lower", brier, narrow=True),
+    "brier_calibration": Scale("brier_calibration", "lower", brier_calibration.bind()),
+    "brier_refinement": Scale("brier_refinement", "lower", brier_refinement.bind()),
+    "aurc": Scale("AURC", "lower", aurc, narrow=True, charted=True),
+    "augrc": Scale("AUGRC", "lower", augrc),
+    "e_aurc": Scale("E-AURC", "lower", e_aurc),
+    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None, coverage_at.bind(tau)) for tau in TAUS},
+    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None, accuracy_at.bind(tau)) for tau in TAUS},
+    **{f"count@{tau}": Scale(f"N@{tau}", None, count_at.bind(tau), decimals=0) for tau in TAUS},
+    **{f"risk@{share}": Scale(f"Risk@{share}", "lower", risk_at_coverage.bind(share)) for share in COVERAGES},
+    "error_auroc": Scale("Error AUROC", "higher", error_auroc),
+    "error_aupr": Scale("error_aupr", "higher", error_aupr),
+    "error_fpr95": Scale("error_fpr95", "lower", error_fpr95),
     # under a shift; ΔECE is low for a model that is badly calibrated in domain already
     "delta_ece": Scale("ΔECE", None),
     "robustness_score": Scale("Robustness", "lower"),
@@ -147,6 +124,8 @@ SCALES: dict[str, Scale] = {
     "macro_average_precision": Scale("AP macro", "higher"),
     "micro_f1": Scale("Micro F1", "higher"),
 }
+
+METRICS: dict[str, Metric[[]]] = {name: scale.metric for name, scale in SCALES.items() if scale.metric is not None}
 
 
 @dataclass(frozen=True)

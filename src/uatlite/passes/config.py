@@ -1,12 +1,11 @@
-"""The settings of a stochastic run: `UATConfig` and `DropoutRates`, frozen values that serialise to JSON and back."""
+"""The settings of a stochastic run: `UATConfig` and `DropoutRates`, frozen values that `uatlite.codec` stores."""
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from uatlite.codec import NOT_STORED
-from uatlite.errors import ConfigurationError, check_choice, nearest
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.spelling import inner_settings
 
 if TYPE_CHECKING:
@@ -133,44 +132,7 @@ class UATConfig:
         """Whether attention is modulated at all."""
         return self.gate != "none" and self.penalty > 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "UATConfig":
-        """The inverse of `to_dict`; missing settings take their defaults, unknown ones raise."""
-        _check_names(cls, values)
-        rates = values.get("rates")
-        if isinstance(rates, Mapping):
-            _check_names(DropoutRates, rates)
-            values = {**values, "rates": DropoutRates(**rates)}
-        return cls(**values)
-
-    def to_json(self) -> str:
-        """One JSON object."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> "UATConfig":
-        """The inverse of `to_json`."""
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(f"this is not JSON ({error}): {text[:80]!r}") from error
-        if not isinstance(values, dict):
-            raise ConfigurationError(f"a configuration is a JSON object, not {text[:80]!r}")
-        return cls.from_dict(values)
-
 
 def _check(name: str, value: object, kind: Any, allowed: Callable[[Any], bool], what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, kind) or not allowed(value):
         raise ConfigurationError(f"{name}={value!r} is not {what}.")
-
-
-def _check_names(cls: type, values: Mapping[str, Any]) -> None:
-    known = [f.name for f in fields(cls)]
-    for name in values:
-        if name not in known:
-            hint = nearest(name, known)
-            raise ConfigurationError(f"{cls.__name__} has no setting {name!r}; it has {', '.join(known)}.{hint}")

@@ -8,7 +8,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
@@ -97,7 +97,7 @@ def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
             "tokens": np.array(names),
         }
 
-    return source_of(runs).kept("attention", fit, [fit, config.to_dict(), cell.text], compute)
+    return source_of(runs).kept("attention", fit, [fit, asdict(config), cell.text], compute)
 
 
 def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
@@ -120,7 +120,7 @@ def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
             found[row] = torch.nn.functional.cosine_similarity(plain.flatten(-2), scaled.flatten(-2), dim=-1).mean()
         return {"cosine": found}
 
-    identity = [job, cell.scale, config.to_dict(), runs.dataset(job).fingerprint]
+    identity = [job, cell.scale, asdict(config), runs.dataset(job).fingerprint]
     return source_of(runs).kept("cosine", job.model, identity, compute)
 
 
@@ -165,7 +165,7 @@ def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
         ]
         return {"shares": np.concatenate(found).astype(np.float64)}
 
-    identity = [replace(job, rows=cell.rows), cell.subset, cell.estimator, config.to_dict()]
+    identity = [replace(job, rows=cell.rows), cell.subset, cell.estimator, asdict(config)]
     return source_of(runs).kept("layers", job.model, identity, compute)
 
 
