@@ -190,9 +190,8 @@ def update_table(bench: Bench) -> None:
                 for seed in range(bench.options.repetitions):
                     pool = np.flatnonzero(answered if labels == "answers" else said.inside)
                     rows = np.random.default_rng(seed).permutation(pool)[:LABELS]
-                    new = renewed_rule(
-                        old, said.margin[rows], said.wrong[rows], answers_only=labels == "answers", reference=margins
-                    )
+                    sample = Labelled({old.score: said.margin[rows]}, said.wrong[rows])
+                    new = renewed_rule(old, sample, labels == "answers", Labelled({old.score: margins}))
                     now = said.answered(new)
                     held = not now.any() or said.wrong[now].mean() <= target
                     updates.append((held, now.mean(), not now.any()))

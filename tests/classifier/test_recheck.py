@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ import pytest
 from reference import draw_logits, rule_of
 from uatlite.classifier import versions
 from uatlite.classifier.classifiers import UncertaintyClassifier
+from uatlite.classifier.one_class import ONE, ClassGold
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
 from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
+from uatlite.trust.promise import Labelled as Rows
+from uatlite.trust.promise import Wanted
 
 
 def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -40,7 +44,8 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
     rule = calibrated.calibration_.rule
     found = recheck(now, rule)
     ((_, interval),) = found.now
-    assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & now.wrong).sum())
+    wrong = now.gold.labelled(now.predictions, Wanted(score=rule.score)).wrong
+    assert (interval.rows, interval.errors) == (now.answered.sum(), (now.answered & wrong).sum())
     assert found.coverage == pytest.approx(now.answered.mean())
     assert recheck(now, rule, target=0.99).verdict == "holds"
     assert recheck(now, rule, target=0.01).verdict == "broken"
@@ -73,7 +78,7 @@ def test_a_new_promise_is_kept_as_often_as_it_says() -> None:
     for seed in range(300):
         new = old.threshold + (1 - old.threshold) * rng.random(100)
         rule = renewed_rule(
-            old, new, rng.random(100) < 0.65 * (1 - new), answers_only=True, reference=scores, seed=seed
+            old, Rows({old.score: new}, rng.random(100) < 0.65 * (1 - new)), True, Rows({old.score: scores}), seed
         )
         assert rule.threshold >= old.threshold
         promised += rule.promised
@@ -88,17 +93,19 @@ def test_a_sample_of_answers_does_not_lower_the_threshold() -> None:
     old = rule_of(scores, rng.random(500) < (1 - scores) / 2, 0.1)
     fine = old.threshold + (1 - old.threshold) * rng.random(200)
     right = np.zeros(200, dtype=bool)
-    assert renewed_rule(old, fine, right, answers_only=True).threshold == old.threshold
-    assert renewed_rule(old, fine, right, answers_only=False).threshold == -np.inf
+    rows = Rows({old.score: fine}, right)
+    assert renewed_rule(old, rows, answers_only=True).threshold == old.threshold
+    assert renewed_rule(old, rows).threshold == -np.inf
 
 
 def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
     old, far = draw_logits(2000, 3), draw_logits(400, 3, seed=2, overconfidence=8.0)
     before, everything = Temperature.fit(*old), np.ones(400, dtype=bool)
-    moves, said = refitted(before, PassLogits(far[0][None]), far[1], everything)
+    whole = LabelledNow(ONE, cast(Any, None), PassLogits(far[0][None]), ClassGold(far[1]), None)
+    moves, said = refitted(before, whole, everything)
     assert moves == Temperature.fit(*far)
     assert said == "The calibrator was fitted on the 400 new rows."
-    few, told = refitted(before, PassLogits(far[0][None, :9]), far[1][:9], everything[:9])
+    few, told = refitted(before, whole, np.arange(400) < 9)
     assert few is before
     assert "too few" in told
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.classifiers import PRODUCTS, load
 from uatlite.classifier.export import export
 from uatlite.classifier.product import Product
+from uatlite.classifier.recheck import read_now, recheck, update
 from uatlite.errors import InputError
 from uatlite.values import Choices, Kind, Text
 
@@ -35,20 +36,27 @@ class Case:
     """no text of its model"""
     said: str
     """the attribute of predictions that is said of each text"""
-    options: dict[str, Any] = field(default_factory=dict)
+    strict: dict[str, Any]
+    """what asks for more, so that texts are abstained on"""
 
 
+HALF = {"target_risk": None, "target_coverage": 0.5}
 CASES: dict[Kind, Case] = {
-    "one": Case({"id2label": dict(enumerate(("bad", "fair", "good")))}, {"target_risk": 0.6}, 3, "labels"),
-    "choice": Case({"choices": True}, {"target_risk": 0.6}, "no options", "labels"),
+    "one": Case({"id2label": dict(enumerate(("bad", "fair", "good")))}, {"target_risk": 0.6}, 3, "labels", HALF),
+    "choice": Case({"choices": True}, {"target_risk": 0.6}, "no options", "labels", HALF),
     "labels": Case(
-        {"problem_type": "multi_label_classification", "id2label": LABELS}, {"target_precision": 0.5}, 3, "labels"
+        {"problem_type": "multi_label_classification", "id2label": LABELS},
+        {"target_precision": 0.5},
+        3,
+        "labels",
+        {"target_precision": 0.95},
     ),
     "entities": Case(
         {"tokens": True, "num_labels": 5, "id2label": TAGS},
         {"target_risk": 0.5, "target_recall": 0.3},
         ("a", ""),
         "entities",
+        {"target_risk": 0.05},
     ),
 }
 
@@ -85,7 +93,9 @@ def gold_of(kind: Kind, predictions: Any) -> list[Any]:
     if kind == "labels":
         return list((predictions.probabilities > 0.5) ^ (rng.random(predictions.probabilities.shape) < 0.2))
     spans = [[(e.start, e.end, e.label) for e in entities] for entities in predictions.entities]
-    return [some[1:] if i % 3 == 0 else some for i, some in enumerate(spans)]
+    firsts = [(0, text.index(" "), "place") for text in predictions.texts]  # of random words one may be missed
+    gold = zip(spans, firsts, strict=True)
+    return [[some[1:], sorted({*some, first}), some][i % 3] for i, (some, first) in enumerate(gold)]
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -200,6 +210,69 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8
     for found, expected in zip(exported.predict(texts).rows(), product.predict(texts).rows(), strict=True):
         assert found.keys() == expected.keys()
         same(*({name: row[name] for name in row if name not in decided} for row in (found, expected)))
+
+
+def test_the_promise_is_rechecked_and_renewed(made: Made) -> None:
+    product = made.calibrated()
+    calibration = product.calibration_
+    assert calibration is not None
+    now = read_now(product, made.texts, made.gold)
+    for rule in calibration.rules:
+        found = recheck(now, rule)
+        ((_, risk),) = found.now
+        assert risk.low <= risk.risk <= risk.high
+        assert risk.errors <= rule.errors + 0.2 * risk.rows  # the calibration texts themselves
+        assert recheck(now, rule, target=0.99).verdict == "holds"
+        assert found.describe()[0].startswith("Promised: at most")
+    product.calibration_ = new = update(calibration, now)
+    assert [rule.kind for rule in new.rules] == [rule.kind for rule in calibration.rules]
+    assert new.rows == ROWS
+    assert len(product.predict(made.new, check_shift=False)) == len(made.new)
+
+
+def test_a_second_look_stands_beside_the_first(made: Made, tmp_path: Path) -> None:
+    once = made.calibrated(**made.case.strict).predict(made.new, check_shift=False)
+    product = made.calibrated(**made.case.strict, second_look="uat:samples=2")
+    twice = product.predict(made.new, check_shift=False)
+    assert twice.abstain.sum() > 0
+    assert twice.reasons == once.reasons
+    assert twice.passes.tolist() == [3 if abstains else 1 for abstains in twice.abstain]
+    rows = list(twice.rows())
+    assert [row["second_confidence"] is not None for row in rows] == twice.abstain.tolist()
+    assert list(twice[3:9].rows()) == rows[3:9]
+    product.save_pretrained(tmp_path / "saved")
+    same(list(load(tmp_path / "saved").predict(made.new, check_shift=False).rows()), rows)
+
+
+def test_with_indices_classes_are_numbers_in_and_out(made: Made) -> None:
+    named, numbered = made.calibrated(), made.product("base", indices=True)
+    numbers: Any = (
+        [[(s, e, named.class_names.index(n)) for s, e, n in some] for some in made.gold]
+        if made.kind == "entities"
+        else made.gold
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        numbered.calibrate(made.texts, numbers, **made.case.asked)  # type: ignore[attr-defined]
+    names, columns = (product.predict(made.new, check_shift=False) for product in (named, numbered))
+    assert columns.outcomes == names.outcomes or made.kind == "labels"
+    for said, number in zip(getattr(names, made.case.said), getattr(columns, made.case.said), strict=True):
+        given = [said] if made.kind in ("one", "choice") else said
+        got = [number] if made.kind in ("one", "choice") else number
+        for one, other in zip(given, got, strict=True):
+            one, other = (getattr(value, "label", value) for value in (one, other))
+            assert named.class_names[other] == one
+
+
+def test_a_promise_of_recall_alone_is_a_rule(made: Made) -> None:
+    if made.kind != "entities":
+        pytest.skip("only entities have one")
+    product = made.calibrated(target_risk=None, target_recall=0.95)
+    pred = product.predict(made.new, check_shift=False)
+    assert pred.abstain.sum() > 0
+    assert repr(product).endswith("abstains)")
+    assert any("gold answers" in line or "Answer no text" in line for line in product.calibration_.describe())  # type: ignore[union-attr]
+    assert f"{int(pred.abstain.sum())} abstained" in repr(pred)
 
 
 BLOCKED = """

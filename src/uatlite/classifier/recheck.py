@@ -1,66 +1,102 @@
 """Does the promise still hold on labels of today? The risk now, a verdict, and an updated calibration.
 
-The new promise is decided by the new rows alone, which also fit the calibrator; the old ones only say where the search
-starts. It holds for data like those that the new rows were drawn from, and it holds for them only.
+The new promise is decided by the new texts alone, which also fit the calibrator; the old ones only say where the search
+starts. It holds for data like those that the new texts were drawn from, and it holds for them only.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.answer_kind import AnswerKind, Gold
+from uatlite.classifier.predictions import LOG_ODDS, Predictions
+from uatlite.classifier.product import Product
 from uatlite.classifier.record import Calibration
-from uatlite.classifier.run import run
+from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.predictive import PassLogits
 from uatlite.trust.binomial import RiskInterval, Verdict, risk_interval
-from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import predictive
+from uatlite.trust.planners import ratio_interval
 from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
-from uatlite.trust.rule import RAW_SCORE, Rule, trust
+from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, Rule
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
-from uatlite.values import Floats, Integers, Marks, Text
+from uatlite.values import Floats, Marks, Text
 
 ANSWERS_ONLY = "The new rows are answers of the rule before, so that shares of rows are shares of those answers."
+PROMISED = {
+    "risk": "of the answers are wrong",
+    "precision": "of the reported answers are wrong",
+    "per-text": "wrong answers a text are reported",
+    "recall": "of the gold answers of answered texts are missed",
+}
+"""Kind of a rule -> what it promises to be at most its target."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelledNow:
-    """Labelled rows of today, and what the classifier says about them."""
+    """Labelled texts of today, and what the classifier says about them."""
 
-    predictions: ClassPredictions
-    outputs: PassLogits
-    labels: Integers
-    """(rows,): columns"""
+    kind: AnswerKind
+    predictions: Predictions
+    reading: Any
+    """what the passes say, a `Reading`"""
+    gold: Gold
     inclusion: Floats | None
-    """(rows,): the probability with which each was drawn; None for a plain random sample"""
+    """(texts,): the probability with which each was drawn; None for a plain random sample"""
 
     @property
     def answered(self) -> Marks:
         return ~self.predictions.abstain
 
     @property
-    def wrong(self) -> Marks:
-        return np.asarray(self.predictions.predicted != self.labels)
-
-    @property
     def drawn(self) -> Marks:
-        """(rows,): those drawn at random; the others were chosen for what they look like.
+        """(texts,): those drawn at random; the others were chosen for what they look like.
 
         Where all have the probability 1 every answer of the file was labelled, and the answers are the sample.
         """
         if self.inclusion is None:
-            return np.ones(len(self.labels), dtype=np.bool_)
+            return np.ones(len(self.gold), dtype=np.bool_)
         below = self.inclusion < 1.0
         return np.asarray(below if below.any() else self.answered)
 
     @property
     def answers_only(self) -> bool:
-        """Whether only answers were drawn at random: then nothing is known about rows below the threshold."""
+        """Whether only answers were drawn at random: then nothing is known about texts below the threshold."""
         return self.inclusion is not None and bool(self.answered[self.drawn].all())
+
+    def risk(self, rule: Rule, confidence: float, column: int | None = None) -> RiskInterval | None:
+        """The risk that a rule is about, of all answers or of those of one class; None where it reports none.
+
+        With one answer a text the interval is exact, else that of a ratio over texts, by the normal approximation.
+        """
+        said, counts = self.predictions, np.ones(len(self.gold))
+        rows = self.gold.labelled(said, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
+        if rows.missed is not None and rows.gold is not None:
+            shown = rule.reports(rows.scores[rule.score])
+            shown &= shown if said.out_of_scope is None else ~said.out_of_scope
+            errors, counts = rows.missed * shown, (rows.gold * shown).astype(np.float64)
+        else:
+            shown = said.reports if column is None else said.reports & (said.answers.kind == column)
+            texts, size = said.answers.text, len(said)
+            assert rows.wrong is not None
+            errors = np.bincount(texts[shown & rows.wrong], minlength=size)
+            if rule.kind != "per-text":
+                counts = np.bincount(texts[shown], minlength=size).astype(np.float64)
+        if not counts.any():
+            return None
+        if rule.kind in ONE_ANSWER:
+            some = counts > 0
+            inclusion = None if self.inclusion is None else self.inclusion[some]
+            return risk_interval(errors[some] > 0, inclusion, confidence=confidence)
+        weights = np.ones(len(said)) if self.inclusion is None else 1.0 / self.inclusion
+        wrong, whole = errors * weights, counts * weights
+        low, high = ratio_interval(wrong, whole, confidence)
+        risk = float(wrong.sum() / whole.sum())
+        return RiskInterval(
+            rows=int(counts.sum()), errors=int(errors.sum()), risk=risk, low=low, high=high, confidence=confidence
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +108,7 @@ class Recheck:
     now: tuple[tuple[str, RiskInterval], ...]
     """what the answers are called, and their risk"""
     coverage: float | None
-    """the share of rows that is answered now; None where only answers were drawn"""
+    """the share of texts that is answered now; None where only answers were drawn"""
 
     @property
     def verdict(self) -> Verdict:
@@ -83,14 +119,19 @@ class Recheck:
     @property
     def labels_needed(self) -> int | None:
         """How many labelled answers of each kind would tell; None where too many."""
-        open_ = [one.labels_needed(self.target) for _, one in self.now if one.verdict(self.target) == "cannot tell yet"]
-        return None if not open_ or None in open_ else max(number for number in open_ if number is not None)
+        unsure = [interval for _, interval in self.now if interval.verdict(self.target) == "cannot tell yet"]
+        needed = [interval.labels_needed(self.target) for interval in unsure]
+        return None if not needed or None in needed else max(number for number in needed if number is not None)
 
     def describe(self) -> list[str]:
         """Before, now, and the verdict, a sentence each."""
-        rule = self.rule
-        before = f"{rule.errors} of {rule.reported} answers were wrong, {rule.coverage:.1%} of rows were answered"
-        lines = [f"Promised: at most {self.target:.2%} of the answers are wrong (at calibration {before})."]
+        rule, one_answer = self.rule, self.rule.kind in ONE_ANSWER
+        target = f"{self.target:g}" if rule.kind == "per-text" else f"{self.target:.2%}"
+        wrong = "missed" if rule.kind == "recall" else "wrong"
+        share = "of rows were answered" if one_answer else rule.share_of
+        before = f"{rule.errors} of {rule.reported} answers were {wrong}, {rule.coverage:.1%} {share}"
+        promised = PROMISED.get(rule.kind, PROMISED["risk"])
+        lines = [f"Promised: at most {target} {promised} (at calibration {before})."]
         covered = "" if self.coverage is None else f"; {self.coverage:.1%} of rows are answered"
         lines += [f"Now{name}: {interval.describe()}{covered}." for name, interval in self.now]
         if self.verdict == "holds":
@@ -105,48 +146,45 @@ class Recheck:
 
 
 def read_now(
-    classifier: UncertaintyClassifier, texts: list[Text], labels: ArrayLike, inclusion: ArrayLike | None = None
+    product: Product[Any], texts: Sequence[Text], gold: Iterable[Any], inclusion: ArrayLike | None = None
 ) -> LabelledNow:
-    """Run the classifier over labelled texts; labels (rows,) are columns."""
-    predictor = classifier.predictor()
-    if predictor.calibration is None or predictor.calibration.rule is None:
-        raise CalibrationError("there is no promise to check; calibrate with a target risk: --target-risk 0.05.")
-    outputs = run(classifier.runtime, texts, predictor.settings)
-    drawn = None if inclusion is None else np.asarray(inclusion, dtype=np.float64)
-    columns = np.asarray(labels, dtype=np.int64)
-    if len(columns) != len(texts) or (drawn is not None and len(drawn) != len(texts)):
+    """Run the classifier over checked texts with their gold, as `calibrate` takes it."""
+    predictor, kind = product.predictor(), product.kind
+    if predictor.calibration is None or not predictor.calibration.rules:
+        example = kind.words.example
+        raise CalibrationError(f"there is no promise to check; calibrate with a target: {example}.")
+    drawn, known = None if inclusion is None else np.asarray(inclusion, dtype=np.float64), product.class_names
+    checked = kind.gold(gold, texts, known)
+    if len(checked) != len(texts) or (drawn is not None and len(drawn) != len(texts)):
+        what = kind.words.gold
         raise InputError(
-            f"{len(texts)} texts came with {len(columns)} labels; give one, and one probability, for each."
+            f"{len(texts)} texts came with {len(checked)} {what}; give one, and one probability, for each."
         )
-    return LabelledNow(predictor.predictions(texts, outputs), outputs, columns, drawn)
+    reading = kind.read(product.runtime, texts, predictor.settings)
+    return LabelledNow(kind, predictor.predictions(texts, reading), reading, checked, drawn)
 
 
 def recheck(now: LabelledNow, rule: Rule, *, target: float | None = None) -> Recheck:
     """The risk of the answers now, with the confidence of the rule, against its target or another one."""
-    asked = rule.target if target is None and rule.kind == "risk" else target
+    asked = rule.target if target is None and rule.kind in PROMISED else target
     if asked is None:
         raise ConfigurationError(
             f"the rule is a target {rule.kind}, which promises no risk; give one: --target-risk 0.05."
         )
-    answered = now.answered
-    if not answered.any():
+    classes: list[tuple[str, int | None]] = [("", None)]
+    if rule.per_kind is not None:
+        classes = [(f", {part.name}", column) for column, part in enumerate(rule.per_kind) if part.promised]
+    confidence = 1.0 - (1.0 - rule.confidence) / max(len(classes), 1)
+    risks = [(name, now.risk(rule, confidence, column)) for name, column in classes]
+    parts = tuple((name, risk) for name, risk in risks if risk is not None)
+    if not now.answered.any() or not parts:
         raise CalibrationError(
-            f"none of the {len(answered)} labelled rows is answered, so nothing is known about answers; label answers, "
+            f"none of the {len(now.gold)} labelled rows is answered, so nothing is known about answers; label answers, "
             "as uatlite pick chooses them. If this version answers nothing, go back to one that does (uatlite history "
             "DIR --use 1) and update it with a higher risk: --update --target-risk."
         )
-    kinds = [("", answered)]
-    if rule.per_kind is not None:
-        columns = [column for column, one in enumerate(rule.per_kind) if one.promised]
-        kinds = [(f", {rule.per_kind[c].name}", answered & (now.predictions.predicted == c)) for c in columns]
-    confidence = 1.0 - (1.0 - rule.confidence) / max(len(kinds), 1)
-    parts = tuple((name, _interval(now, of, confidence)) for name, of in kinds if of.any())
-    share = float(answered.mean()) if now.inclusion is None else None
+    share = float(now.answered.mean()) if now.inclusion is None else None
     return Recheck(rule=rule, target=asked, now=parts, coverage=share)
-
-
-def _interval(now: LabelledNow, of: Marks, confidence: float) -> RiskInterval:
-    return risk_interval(now.wrong[of], None if now.inclusion is None else now.inclusion[of], confidence=confidence)
 
 
 def update(
@@ -157,41 +195,39 @@ def update(
     current_scores: ArrayLike | None = None,
     seed: int = 0,
 ) -> Calibration:
-    """A calibration for data like the new rows: calibrator and threshold are fitted anew, the scope stays.
+    """A calibration for data like the new texts: calibrator and thresholds are fitted anew, the scope stays.
 
     `target` is the risk to promise, by default that of the promise before.
-    `current_scores` (others,) are scores of unlabelled rows of today. They say where the search starts and what is
-    compared later to tell a shift; without them the scores of the old rows say where to start.
+    `current_scores` (others,) are scores of unlabelled texts of today, of one answer each. They say where the search
+    starts and what is compared later to tell a shift; without them the scores of the old texts say where to start.
     """
-    old = calibration.rule
-    if old is None or old.kind != "risk" or old.target is None or old.per_kind is not None:
+    rules = calibration.rules
+    if not rules or any(rule.kind not in PROMISED or rule.per_kind is not None for rule in rules):
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
-        old = replace(old, target=target)
-    fitting, deciding = _split(now, old, seed)
-    calibrator, how_fitted = refitted(cast(Calibrator, calibration.calibrator), now.outputs, now.labels, fitting)
-    found = predictive(now.outputs, calibrator)
-    scores = trust(old.score, found)
+        rules = (replace(rules[0], target=target), *rules[1:])
+    fitting, deciding = _split(now, rules[0], seed)
+    calibrator, how_fitted = refitted(calibration.calibrator, now, fitting)
+    said = now.kind.say(now.predictions.texts, now.reading, calibrator, calibration.classes)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
-    before = None if calibration.shift is None else calibration.shift.scores
-    rule = renewed_rule(
-        old,
-        scores[deciding],
-        (found.predicted != now.labels)[deciding],
-        answers_only=now.answers_only,
-        reference=before if current is None else current,
-        seed=seed,
-    )
-    reference = current if current is not None else None if now.inclusion is not None else scores
-    alarm = 0.01 if calibration.shift is None else calibration.shift.false_alarm
+    known = current if current is not None or calibration.shift is None else calibration.shift.scores
+    renewed = []
+    for rule in rules:
+        rows = now.gold.labelled(said, _wanted(rule, seed))
+        reference = None if known is None or rows.text is not None else Labelled({rule.score: known})
+        reference = None if rule.kind == "recall" else reference
+        renewed.append(renewed_rule(rule, rows.of(deciding), now.answers_only, reference, seed))
+    shift = calibration.shift
+    usual = said.reference(rules[0].score, deciding, 0.01 if shift is None else shift.false_alarm)
+    scores = said.text_scores(usual.score) if now.inclusion is None and current is None else current
     shift = None
-    if reference is not None and len(reference) >= REFERENCE_ROWS:
-        shift = summarise(reference, score=old.score, false_alarm=alarm)
+    if scores is not None and len(scores) >= REFERENCE_ROWS:
+        shift = summarise(scores, score=usual.score, false_alarm=usual.false_alarm)
     return replace(
         calibration,
-        rows=len(now.labels),
+        rows=len(now.gold),
         calibrator=calibrator,
-        rules=(rule,),
+        rules=tuple(renewed),
         label_sets=None,
         shift=shift,
         figures=None,
@@ -201,53 +237,47 @@ def update(
     )
 
 
+def _wanted(rule: Rule, seed: int = 0) -> Wanted:
+    assert rule.target is not None
+    return Wanted(kind=rule.kind, target=rule.target, score=rule.score, confidence=rule.confidence, seed=seed)
+
+
 def _split(now: LabelledNow, rule: Rule, seed: int) -> tuple[Marks, Marks]:
-    """Which rows fit and which decide. All that were drawn at random decide where nothing fitted is at stake."""
-    everything = np.ones(len(now.labels), dtype=np.bool_)
+    """Which texts fit and which decide. All that were drawn at random decide where nothing fitted is at stake."""
     deciding = now.drawn.copy()
     if now.predictions.out_of_scope is not None:
         deciding &= ~now.predictions.out_of_scope
-    if rule.score == RAW_SCORE:
-        return everything, deciding
-    fitting = fitting_rows(len(now.labels), seed)
+    if rule.score in (RAW_SCORE, LOG_ODDS) or rule.kind == "recall":
+        return np.ones(len(now.gold), dtype=np.bool_), deciding
+    fitting = fitting_rows(len(now.gold), seed)
     return fitting, deciding & ~fitting
 
 
 def renewed_rule(
-    old: Rule,
-    scores: Floats,
-    wrong: Marks,
-    *,
-    answers_only: bool,
-    reference: Floats | None = None,
-    seed: int = 0,
+    old: Rule, rows: Labelled, answers_only: bool = False, reference: Labelled | None = None, seed: int = 0
 ) -> Rule:
-    """The rule for the old target, decided by new rows: scores (rows,) and errors (rows,) of a plain sample.
+    """The rule for the old target, decided by new rows, a plain sample.
 
-    `reference` (others,) are scores of other rows, old ones or unlabelled new ones: they say where the search starts.
+    `reference` are other texts of one answer each, old ones or unlabelled new ones: they say where the search starts.
     With `answers_only` the rows were drawn from the answers of the old rule; they say nothing about texts below its
     threshold, so the new one is not lower.
     """
-    if old.target is None or not len(scores):
+    if old.target is None or not rows.size:
         raise CalibrationError("no labelled row can decide: they were not drawn at random, or are out of scope.")
     if reference is not None and answers_only:
-        reference = reference[reference > old.threshold]
-    if reference is not None and not len(reference):
+        reference = reference.of(reference.scores[old.score] > old.threshold)
+    if reference is not None and not reference.size:
         reference = None
-    rule = decide(
-        Labelled({old.score: scores}, wrong),
-        Wanted(kind="risk", target=old.target, score=old.score, confidence=old.confidence, seed=seed),
-        reference=None if reference is None else Labelled({old.score: reference}),
-    ).rule
+    rule = decide(rows, _wanted(old, seed), reference=reference).rule
     assert rule is not None
     return replace(rule, threshold=max(rule.threshold, old.threshold)) if answers_only else rule
 
 
-def refitted(before: Calibrator, outputs: PassLogits, labels: Integers, fitting: Marks) -> tuple[Calibrator, str]:
+def refitted(before: Any, now: LabelledNow, fitting: Marks) -> tuple[Any, str]:
     """The calibrator of the same kind, fitted on the new rows, and a sentence about it; too few leave it as it is."""
-    some = outputs.take(fitting)
+    options = CalibrationOptions(calibrator=getattr(before, "name", None))
     try:
-        new = type(before).fit(some.mean_logits, labels[fitting], some.margin_variance)
+        new = now.kind.fit(now.reading, now.gold, options, fitting)
     except CalibrationError:
         return before, "The calibrator is the old one: the new rows are too few to fit it."
-    return new, f"The calibrator was fitted on the {len(some.mean_logits)} new rows."
+    return new, f"The calibrator was fitted on the {int(fitting.sum())} new rows."

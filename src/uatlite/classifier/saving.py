@@ -29,7 +29,6 @@ from uatlite.text.files import file_beside
 from uatlite.values import Kind
 
 if TYPE_CHECKING:
-    from uatlite.classifier.classifiers import UncertaintyClassifier
     from uatlite.classifier.product import Product
 
 FORMAT = 4
@@ -118,7 +117,7 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
     (directory / CARD).write_text(model_card(classifier, evaluation), encoding="utf-8")
 
 
-def write_version(classifier: "UncertaintyClassifier", directory: Path, note: str) -> Version:
+def write_version(classifier: "Product[Any]", directory: Path, note: str) -> Version:
     """Write the calibration as a new version beside those of a directory, and use it from now on."""
     return add(directory, lambda files: _write_state(classifier, files, None), note)
 

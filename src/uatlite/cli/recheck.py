@@ -74,33 +74,35 @@ def recheck(
 ) -> None:
     """Tell whether the promise still holds, by labels of today; with --update, make a new one."""
     from uatlite.classifier import recheck as checking
-    from uatlite.classifier.classifiers import UncertaintyClassifier
+    from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import write_version
     from uatlite.scoring.pick import current_scores, inclusion_of
     from uatlite.scoring.source import Source
     from uatlite.text.schema import Layout
 
     console = shared.messages()
-    classifier = UncertaintyClassifier.from_pretrained(directory)
+    classifier = load(directory)
     asked = {"text": text, "pair": text_pair, "options": options, "label": label}
     source = Source(labelled, format=format)
-    layout = source.layout(Layout(codes=classifier.class_names, meta=("inclusion",)), asked, classifier.columns)
+    layout = Layout(label=None, codes=classifier.class_names, meta=("inclusion",))
+    layout = source.gold_layout(source.layout(layout, asked, classifier.columns), classifier.kind.name)
     rows = source.labelled(layout, classifier.class_names, strict=strict)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_
     assert calibration is not None
-    assert calibration.rule is not None
     if rows.rejects:
-        first = rows.rejects[0]
-        console.print(f"{len(rows.rejects):,} rows left out; the first: line {first.line}, {first.reason}.")
-    found = checking.recheck(now, calibration.rule, target=target_risk).describe()
-    for line in found:
+        reject = rows.rejects[0]
+        console.print(f"{len(rows.rejects):,} rows left out; the first: line {reject.line}, {reject.reason}.")
+    first, *others = calibration.rules
+    checks = [checking.recheck(now, first, target=target_risk), *(checking.recheck(now, rule) for rule in others)]
+    found = checks[0].describe()
+    for line in [line for check in checks for line in check.describe()]:
         console.print(line)
     if not update:
         return
-    others = None if scored is None else current_scores(scored, calibration.rule.score)
-    classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=others, seed=seed)
+    current = None if scored is None else current_scores(scored, first.score)
+    classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
     made = write_version(classifier, directory, found[1])
     for line in (*classifier.calibration_.describe(), made.describe()):
         console.print(line)
