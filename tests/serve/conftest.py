@@ -39,6 +39,12 @@ def made_texts() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """What runs coroutines that are tests."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
 def saved(
     tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
 ) -> Path:

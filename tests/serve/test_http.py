@@ -16,6 +16,7 @@ from uatlite.serve.http import Refusal, until_disconnect
 from uatlite.serve.limits import Limits
 from uatlite.serve.service import Service
 
+pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}
 QUESTION = {"question": "a1", "options": ["a2", "a3"]}
 
@@ -143,54 +144,45 @@ def leaving(*after: Callable[[], Any]) -> Receive:
     return receive
 
 
-def test_the_work_for_a_client_that_leaves_is_cancelled() -> None:
-    async def check() -> None:
-        begun, ended = asyncio.Event(), []
+async def test_the_work_for_a_client_that_leaves_is_cancelled() -> None:
+    begun, ended = asyncio.Event(), []
 
-        async def work() -> None:
-            try:
-                begun.set()
-                await asyncio.Event().wait()
-            finally:
-                ended.append(True)
+    async def work() -> None:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
 
-        with pytest.raises(Refusal) as refusal:
-            await until_disconnect(leaving(begun.wait), work())
-        assert refusal.value.status_code == 499
-        assert ended == [True]
-        current = asyncio.current_task()
-        assert current is not None
-        assert current.cancelling() == 0  # the task itself goes on
+    with pytest.raises(Refusal) as refusal:
+        await until_disconnect(leaving(begun.wait), work())
+    assert refusal.value.status_code == 499
+    assert ended == [True]
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0  # the task itself goes on
+    await asyncio.sleep(0)
+
+
+async def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer() -> None:
+    async def work() -> int:
         await asyncio.sleep(0)
+        return 7
 
-    asyncio.run(check())
-
-
-def test_a_client_that_stays_gets_its_answer_and_nothing_listens_any_longer() -> None:
-    async def check() -> None:
-        async def work() -> int:
-            await asyncio.sleep(0)
-            return 7
-
-        before = asyncio.all_tasks()
-        assert await until_disconnect(leaving(), work()) == 7
-        await asyncio.sleep(0)
-        assert asyncio.all_tasks() == before
-
-    asyncio.run(check())
+    before = asyncio.all_tasks()
+    assert await until_disconnect(leaving(), work()) == 7
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
 
 
-def test_a_request_that_is_cancelled_from_outside_stays_cancelled() -> None:
+async def test_a_request_that_is_cancelled_from_outside_stays_cancelled() -> None:
     """As uvicorn does when its patience at a stop ends."""
 
-    async def check() -> None:
-        async def work() -> None:
-            await asyncio.Event().wait()
+    async def work() -> None:
+        await asyncio.Event().wait()
 
-        task = asyncio.create_task(until_disconnect(leaving(), work()))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(check())
+    task = asyncio.create_task(until_disconnect(leaving(), work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -16,6 +16,7 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.serve.limits import Limits
 from uatlite.serve.service import Service
 
+pytestmark = pytest.mark.anyio
 Ask = Callable[..., httpx.Response]
 
 
@@ -139,14 +140,11 @@ def test_a_slow_body_is_given_up(running: Any, classifier: UncertaintyClassifier
             assert line.recv(4096).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_stop_answers_what_was_accepted(classifier: UncertaintyClassifier) -> None:
-    async def check() -> None:
-        service = Service(Held(classifier, 0.05), Limits(batch=1, gather=0.0))  # type: ignore[arg-type]
-        async with service.running():
-            asked = [asyncio.create_task(service.predict(["a1"])) for _ in range(5)]
-            await asyncio.sleep(0.02)
-            assert service.ready
-        assert not service.ready
-        assert all(task.result()[0]["label"] in ("bad", "fair", "good") for task in asked)
-
-    asyncio.run(check())
+async def test_a_stop_answers_what_was_accepted(classifier: UncertaintyClassifier) -> None:
+    service = Service(Held(classifier, 0.05), Limits(batch=1, gather=0.0))  # type: ignore[arg-type]
+    async with service.running():
+        asked = [asyncio.create_task(service.predict(["a1"])) for _ in range(5)]
+        await asyncio.sleep(0.02)
+        assert service.ready
+    assert not service.ready
+    assert all(task.result()[0]["label"] in ("bad", "fair", "good") for task in asked)
