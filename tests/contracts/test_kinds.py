@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -19,6 +19,10 @@ from uatlite.classifier.export import export
 from uatlite.classifier.product import Product
 from uatlite.classifier.recheck import read_now, recheck, update
 from uatlite.errors import InputError
+from uatlite.methods.distilled import FEATURES
+from uatlite.model.architectures import HEADS
+from uatlite.serve.service import ANSWERS
+from uatlite.text.gold import GOLD
 from uatlite.values import Choices, Kind, Text
 
 TAGS = dict(enumerate(("O", "B-person", "I-person", "B-place", "I-place")))
@@ -139,6 +143,13 @@ def test_every_kind_has_a_case_and_a_product() -> None:
     assert {kind.name for product in PRODUCTS for kind in product.kinds} == set(KINDS)
     for name, kind in KINDS.items():
         assert kind.name == name
+
+
+@pytest.mark.parametrize(
+    "table", [GOLD, HEADS, FEATURES, KINDS, ANSWERS], ids=["text", "model", "methods", "classifier", "serve"]
+)
+def test_the_table_of_each_room_has_every_kind(table: dict[str, object]) -> None:
+    assert set(table) == set(get_args(Kind))
 
 
 def test_what_is_saved_says_the_same(made: Made, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from uatlite.text.pieces import read_record
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.trust.rule import SCORES
 
-ANSWERS = ("label", "labels", "entities")
+ANSWER_COLUMNS = ("label", "labels", "entities")
 """The first column of a prediction: one label, many, or entities. The id and the kept columns stand before it."""
 NONE, SEVERAL = "none", "several"
 """What a text is counted under that has no answer, or answers of several labels."""
@@ -36,7 +36,7 @@ class ScoredRow:
     @property
     def answer_column(self) -> str | None:
         """The first column of the prediction; None where there is no prediction. A kept column may have such a name."""
-        return next((column for column in reversed(list(self.values)) if column in ANSWERS), None)
+        return next((column for column in reversed(list(self.values)) if column in ANSWER_COLUMNS), None)
 
     @property
     def kept(self) -> list[str]:
@@ -159,11 +159,11 @@ def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator
 
 def check_columns(row: ScoredRow, needed: Sequence[str]) -> None:
     """Raise where the first row of a file has no prediction, or lacks one of the other columns that are needed."""
-    answers = ANSWERS[:1] if row.answer_column is None else ()
+    answers = ANSWER_COLUMNS[:1] if row.answer_column is None else ()
     if missing := [column for column in (*answers, *needed) if column not in row.values]:
         raise DataError(
             f"{row.file} has no column {missing[0]!r}, so it is not what 'uatlite predict' writes; its columns are: "
-            f"{', '.join(row.values)}. Needed are: {', '.join([row.answer_column or ANSWERS[0], *needed])}."
+            f"{', '.join(row.values)}. Needed are: {', '.join([row.answer_column or ANSWER_COLUMNS[0], *needed])}."
         )
 
 

@@ -96,10 +96,11 @@ def answer(refusal: HTTPException) -> JSONResponse:
     if status == HTTPStatus.BAD_REQUEST:  # FastAPI's status for a body that json.loads cannot read
         refusal, status = invalid("body", "is not JSON in UTF-8, or is nested too deeply"), 422
     code, sentence = WORDS.get(status, ("refused", "The request was refused."))
-    own = isinstance(refusal, Refusal)
-    error: dict[str, Any] = {"code": code, "message": refusal.detail if own else sentence}
-    if isinstance(refusal, Refusal) and refusal.fields:
-        error["fields"] = [{"field": field, "message": message} for field, message in refusal.fields]
+    error: dict[str, Any] = {"code": code, "message": sentence}
+    if isinstance(refusal, Refusal):  # what others say may hold more than a client shall see
+        error["message"] = refusal.detail
+        if refusal.fields:
+            error["fields"] = [{"field": field, "message": message} for field, message in refusal.fields]
     return JSONResponse({"error": error}, status, headers=dict(refusal.headers or {}))
 
 
@@ -117,10 +118,11 @@ async def _refused(request: Request, error: Exception) -> JSONResponse:
 
 async def _malformed(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    about_body = any(one["loc"] == ("body",) for one in error.errors())
+    faults = [(fault["loc"], str(fault["msg"])) for fault in error.errors()]
+    about_body = any(location == ("body",) for location, _ in faults)
     if about_body and "json" not in request.headers.get("content-type", "").casefold():
         return answer(Refusal(415))
-    return answer(Refusal(422, fields=[(field_of(one["loc"]), str(one["msg"])) for one in error.errors()]))
+    return answer(Refusal(422, fields=[(field_of(location), message) for location, message in faults]))
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:
@@ -130,8 +132,8 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 
 def field_of(location: Sequence[int | str]) -> str:
     """A location of pydantic, ('body', 'texts', 2, 'pair', 1), as a client would write it: 'texts[2][1]'."""
-    place, *parts = location
-    if place == "body" and (not parts or isinstance(parts[0], int)):
+    source, *parts = location
+    if source == "body" and (not parts or isinstance(parts[0], int)):
         return "body"  # a position in bytes that are not JSON
     field = ""
     for part in parts:
@@ -139,7 +141,7 @@ def field_of(location: Sequence[int | str]) -> str:
             field += f"[{part}]"
         elif part not in FORMS or not field:
             field += f".{part}" if field else part
-    return field or str(place)
+    return field or str(source)
 
 
 class BoundedBodies:

@@ -147,8 +147,14 @@ class Service:
     def about(self, watched: WatchState | None = None) -> ServedModel:
         """What is served: model, classes, method, calibration, the verdict on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
-        rule = None if calibration is None else next(iter(calibration.rules), None)
-        menu, comparison = (getattr(calibration, name, None) for name in ("menu", "comparison"))
+        learned: dict[str, Any] = dict.fromkeys(("calibration", "rule", "menu", "comparison"))
+        if calibration is not None:
+            learned = {
+                "calibration": calibration.describe(),
+                "rule": calibration.rule and Rule.of(calibration.rule),
+                "menu": calibration.menu and RiskMenu.of(calibration.menu),
+                "comparison": calibration.comparison and calibration.comparison.describe(),
+            }
         return ServedModel(
             kind=self.predictor.kind.name,
             architecture=self.predictor.runtime.architecture,
@@ -158,13 +164,10 @@ class Service:
             passes=method.passes,
             settings=used_settings(method),
             gates=list(GATES),
-            calibration=None if calibration is None else calibration.describe(),
-            rule=None if rule is None else Rule.of(rule),
-            menu=None if menu is None else RiskMenu.of(menu),
-            comparison=None if comparison is None else comparison.describe(),
             watch=None if watched is None else Watched.of(watched),
             limits=asdict(self.limits),
             version=__version__,
+            **learned,
         )
 
     async def _submit(self, queue: Batcher[Item, Result], items: Sequence[Item]) -> list[Result]:
