@@ -75,7 +75,13 @@ def test_what_does_not_carry_over_is_refused(
     out = ("-o", tmp_path / "out")
     given = ("--data", rows)
     refused: dict[str, tuple[object, ...]] = {
-        "--perturb is not for several answers a text": (tagger_dir, *given, "--perturb", "swap", *out),
+        "its entities would be in other places": (
+            tagger_dir,
+            *given,
+            "--perturb",
+            "swap",
+            *out,
+        ),
         "'ts' is for one class a text": (tagger_dir, *given, "--methods", "base+ts", *out),
         "is no model of entities": (labeler, *given, "--methods", "base", *out),
         "one model is evaluated": (tagger_dir, labeler, *given, *out),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from typer import Argument, Option
@@ -13,6 +13,8 @@ from uatlite.cli.progress import StageBar
 from uatlite.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from uatlite.lab.evaluate.answer_runs import SeveralProduct
+    from uatlite.lab.evaluate.plan import Contender, SetChoice
     from uatlite.lab.evaluate.runs import Remote
     from uatlite.scoring.on_ray import Cluster
 
@@ -111,18 +113,15 @@ def evaluate(
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     test = choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
-    if test.task.kind in SEVERAL:
-        one_class = {
-            "perturb": perturb, "out_of_scope": out_of_scope, "label_order": label_order, "metrics": metrics,
-            "engine": None if cluster is None else engine,
-        }  # fmt: skip
+    kind, console = test.task.kind, shared.messages()
+    several = kind in SEVERAL
+    if several:
+        one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
         shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
-        asked = {"test": test, "shifts": as_sets(shift or ()), "seeds": seeds, "limit": limit, "target": target_risk}
-        asked |= {"max_length": max_length, "data_dir": data_dir, "resampling": Resampling(resamples, confidence)}
-        _evaluate_several(model, methods, asked, output)
-        return
+        with console.status(f"Loading {', '.join(model)} …"):
+            product = _load_several(model, test)
     plan = Plan(
-        contenders=parse_contenders(methods or METHODS),
+        contenders=_several_contenders(methods, product) if several else parse_contenders(methods or METHODS),
         test=test,
         shifts=as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
@@ -132,61 +131,57 @@ def evaluate(
         max_length=max_length,
         data_dir=data_dir,
         label_order=parse_names(label_order),
-        metrics=parse_metrics(metrics),
+        metrics=parse_metrics(metrics, kind),
+        target=target_risk,
         resampling=Resampling(resamples, confidence),
     )
-    console = shared.messages()
     if plan.suggested:
         console.print(suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
+        from uatlite.lab.evaluate.answer_runs import GivenProduct, answers_of
         from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
+        from uatlite.lab.report.evaluation import write_answers
         from uatlite.lab.report.result_files import render, write_results
         from uatlite.model.load import load_checkpoint
 
-        checkpoints = [load_checkpoint(name, kind=plan.test.task.kind) for name in dict.fromkeys(model)]
+        store, models = Store(output / "store"), dict.fromkeys(model)
+        source = GivenProduct(product, model[0], plan) if several else None
+        given = source or [load_checkpoint(name, kind=kind) for name in models]
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
     with shared.resumable(console, stopped), StageBar(console) as bar:
-        results = run(checkpoints, plan, Store(output / "store"), bar, _remote(cluster))
+        results = run(given, plan, store, bar, _remote(cluster))
     Console().print(render(results))
     written = write_results(results, output)
+    if source is not None:
+        written = [*written, write_answers(answers_of(source, store), output)]
     console.print(f"Wrote {', '.join(path.name for path in written)} and store/ to {output}")
 
 
-def _evaluate_several(models: Sequence[str], methods: str | None, asked: dict[str, Any], output: Path) -> None:
-    """Evaluate a model of entities or labels, and write the results and the answers behind them.
-
-    `asked` are the fields of an AnswerPlan, but for the contenders.
-    """
-    from uatlite.classifier.classifiers import UncertaintyClassifier, load
-    from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
-    from uatlite.lab.evaluate.several import AnswerPlan, evaluate_answers
-    from uatlite.lab.report.evaluation import write_answers
-    from uatlite.lab.report.result_files import render, write_results
-    from uatlite.text.write import make_directory
+def _load_several(models: Sequence[str], test: "SetChoice") -> "SeveralProduct":
+    """The model of entities or labels that rows with such gold are to be evaluated with."""
+    from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger, load
 
     if len(models) > 1:
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
-    console = shared.messages()
-    with console.status(f"Loading {models[0]} …"):
-        product = load(models[0], method="base", calibrated=False)
-    contenders = parse_answer_contenders(methods or f"base,{type(product).default_method}+{ANSWERS}")
-    if methods is None:  # the product's own method has a long name
-        contenders = (contenders[0], replace(contenders[1], label=f"distilled+{ANSWERS}"))
-    plan = AnswerPlan(contenders, **asked)
-    kind = plan.test.task.kind
-    if isinstance(product, UncertaintyClassifier) or kind != product.kind.name:
+    product, kind = load(models[0], method="base", calibrated=False), test.task.kind
+    if not isinstance(product, UncertaintyTagger | UncertaintyLabeler) or kind != product.kind.name:
         wanted = SEVERAL[kind]
         raise ConfigurationError(
-            f"{models[0]} is no model of {wanted}, and {plan.test.task.name} has {wanted} for gold; evaluate it on "
+            f"{models[0]} is no model of {wanted}, and {test.task.name} has {wanted} for gold; evaluate it on "
             "rows of its own task."
         )
-    with StageBar(console) as bar:
-        found = evaluate_answers(product, models[0], plan, bar)
-    Console().print(render(found.results))
-    make_directory(output)
-    written = [*write_results(found.results, output), write_answers(found.outcomes, output)]
-    console.print(f"Wrote {', '.join(path.name for path in written)} to {output}")
+    return product
+
+
+def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple["Contender", ...]:
+    """Those asked for; by default the usual confidence, and the product's own method, whose name is long."""
+    from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
+
+    if methods is not None:
+        return parse_answer_contenders(methods)
+    usual, calibrated = parse_answer_contenders(f"base,{type(product).default_method}+{ANSWERS}")
+    return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
 
 
 def _remote(cluster: "Cluster | None") -> "Remote | None":

@@ -1,6 +1,7 @@
 """Stored logits to probabilities, calibrated and in the task's order."""
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
-from uatlite.lab.evaluate.outcomes import fit_calibrator, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.parquet import NO_LABEL
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
@@ -17,6 +18,7 @@ from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.intervals import METRICS, SCALES
 from uatlite.predictive import margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
+from uatlite.values import Kind
 
 NLI = ("entailment", "neutral", "contradiction")
 Floats = NDArray[np.float64]
@@ -157,3 +159,9 @@ def test_every_score_has_a_direction() -> None:
     assert neither == {"delta_ece", "scope_change"} | {
         f"{name}@{tau}" for name in ("coverage", "count", "accuracy") for tau in (0.9, 0.8, 0.7)
     }
+
+
+def test_every_kind_of_answer_is_scored_by_metrics_with_a_direction() -> None:
+    assert set(OUTCOMES) == set(get_args(Kind))
+    for of_kind in OUTCOMES.values():
+        assert set(of_kind.metrics) <= set(of_kind.every) <= set(SCALES)

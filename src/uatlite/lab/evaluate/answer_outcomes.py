@@ -1,39 +1,32 @@
-"""Texts with several gold answers, what a model says about them, and its metrics: entities, or labels."""
+"""Texts with several gold answers and what a model says about them, answer by answer: labels, or entities."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.entities import EntityPredictions
-from uatlite.classifier.many_labels import LabelPredictions
-from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import Estimate
+from uatlite.metrics.intervals import Estimate, Estimates
 from uatlite.metrics.rows import Rows
 from uatlite.text.labels import fold, label_matrix
-from uatlite.values import Dataset, Floats, Integers, Span, Text
+from uatlite.values import Dataset, Floats, Integers, Marks, Span, Text
 
-SeveralPredictions = EntityPredictions | LabelPredictions
+if TYPE_CHECKING:
+    from uatlite.classifier.entities import EntityPredictions
+    from uatlite.classifier.many_labels import LabelPredictions
 
-ENTITY_METRICS = ("answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1", "precision", "recall")
-LABEL_METRICS = (
-    "label_nll", "label_ece", "label_brier", "pair_aurc", "micro_average_precision", "macro_average_precision",
-    "micro_f1", "macro_f1",
-)  # fmt: skip
+LOG_ODDS = "log-odds"
 
 
 @dataclass(frozen=True, eq=False)
 class GoldRows:
     """The texts of a set with their gold answers, by the names of the model."""
 
-    name: str
-    source: str
     texts: list[Text]
     gold: Any
     """the entities of each text, as Spans; or its labels, (texts, labels)"""
@@ -46,26 +39,21 @@ class GoldRows:
         names = {fold(name): name for name in classes}
         entities = dataset.examples[0].entities is not None
         given: list[list[Any]] = [
-            list(one.entities or ()) if entities else [dataset.labels[place] for place in one.labels or ()]
-            for one in dataset.examples
+            list(example.entities or ()) if entities else [dataset.labels[label] for label in example.labels or ()]
+            for example in dataset.examples
         ]
-        known = [
-            [_named(answer, names) for answer in own if fold(_label(answer)) in names]  # another kind is never found
-            for own in given
+        kept = [
+            [_named(answer, names) for answer in answers if fold(_label(answer)) in names]  # others are never found
+            for answers in given
         ]
-        there, kept = sum(map(len, given)), sum(map(len, known))
-        if there and not kept:
+        there, known = sum(map(len, given)), sum(map(len, kept))
+        if there and not known:
             raise DataError(
                 f"{dataset.name}/{dataset.split}: none of its labels ({', '.join(dataset.labels)}) is one of the "
                 f"model's: {', '.join(classes)}. Evaluate a model of this task."
             )
-        return cls(
-            name=f"{dataset.name}/{dataset.split}",
-            source=dataset.source,
-            texts=[example.text for example in dataset.examples],
-            gold=[tuple(own) for own in known] if entities else label_matrix(known, classes),
-            unknown=there - kept,
-        )
+        gold = [tuple(answers) for answers in kept] if entities else label_matrix(kept, classes)
+        return cls([example.text for example in dataset.examples], gold, there - known)
 
     @property
     def note(self) -> str:
@@ -82,6 +70,60 @@ def _label(answer: Span | str) -> str:
 def _named(answer: Span | str, names: Mapping[str, str]) -> Span | str:
     name = names[fold(_label(answer))]
     return name if isinstance(answer, str) else answer._replace(label=name)
+
+
+@dataclass(frozen=True, eq=False)
+class SaidAnswers:
+    """What a contender says about some texts, as it is stored: (answers,) each, the last two (texts,)."""
+
+    text: Integers
+    column: Integers
+    """the label, or the type of the entity"""
+    start: Integers
+    end: Integers
+    """the characters of an entity; 0 of a label"""
+    confidence: Floats
+    """that an entity is right, or that a label applies"""
+    usual: Floats
+    """the mean probability of the tags of an entity's words; of a label the confidence"""
+    score: Floats
+    """what the rule ranks by"""
+    reported: Marks
+    passes: Integers
+    cut: Integers
+    """tokens that were cut off"""
+
+    @classmethod
+    def joined(cls, parts: Sequence["SaidAnswers"]) -> "SaidAnswers":
+        """What is said about the texts of all parts, one after the other."""
+        starts = np.cumsum([0, *(len(part.passes) for part in parts)])
+        values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
+        moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
+        return cls(**values | {"text": np.concatenate(moved)})
+
+
+def said_labels(found: "LabelPredictions") -> SaidAnswers:
+    """Every label of every text is an answer: yes or no."""
+    texts, labels = found.probabilities.shape
+    none, sure = np.zeros(texts * labels, dtype=np.int64), found.probabilities.ravel()
+    text, column = np.repeat(np.arange(texts), labels), np.tile(np.arange(labels), texts)
+    return SaidAnswers(text, column, none, none, sure, sure, *_decided(found))
+
+
+def said_entities(found: "EntityPredictions") -> SaidAnswers:
+    """Every entity that was found is an answer."""
+    columns = {name: column for column, name in enumerate(found.classes)}
+    entities = [(entity.start, entity.end, columns[str(entity.label)]) for row in found.entities for entity in row]
+    start, end, column = np.array(entities, dtype=np.int64).reshape(-1, 3).T
+    usual = np.array([entity.score for row in found.decoded for entity in row.entities], dtype=np.float64)
+    return SaidAnswers(found.answers.text, column, start, end, found.sure, usual, *_decided(found))
+
+
+def _decided(found: "LabelPredictions | EntityPredictions") -> tuple[Floats, Marks, Integers, Integers]:
+    """score, reported, passes, cut"""
+    score = found.scores(LOG_ODDS if found.rule is None else found.rule.score)
+    cut = np.zeros(len(found), dtype=np.int64) if found.cut is None else found.cut
+    return score, found.reports if found.rule is not None else np.zeros(len(score), dtype=np.bool_), found.passes, cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +146,8 @@ class AnswerOutcome:
     @cached_property
     def rows(self) -> Rows:
         """As rows to rank: entities by confidence, pairs by how sure their yes or no is."""
-        own = self.applies
-        return Rows(own.probabilities, own.labels, own.precision) if self.pairs else own
+        every = self.applies
+        return Rows(every.probabilities, every.labels, every.precision) if self.pairs else every
 
     @property
     def probabilities(self) -> Floats:
@@ -113,32 +155,38 @@ class AnswerOutcome:
         return self.applies.probabilities
 
 
-def outcome_of(found: SeveralPredictions, gold: GoldRows, *, usual: bool) -> AnswerOutcome:
-    """The answers of predictions; with `usual`, entities have the mean probability of their words' tags."""
-    if isinstance(found, LabelPredictions):
-        text = np.repeat(np.arange(len(found)), len(found.classes))
-        right = np.asarray(gold.gold, dtype=np.bool_).ravel()
-        return AnswerOutcome(found.probabilities.ravel(), right, text, len(found), True)
-    confidence = found.sure
-    if usual:
-        confidence = np.array([entity.score for one in found.decoded for entity in one.entities])
-    pairs = zip(found.entities, map(set, gold.gold), strict=True)
-    right = np.array([(e.start, e.end, e.label) in there for some, there in pairs for e in some], dtype=np.bool_)
-    return AnswerOutcome(confidence, right, found.answers.text, len(found), False)
+def label_outcome(said: SaidAnswers, gold: GoldRows, classes: Sequence[str], usual: bool) -> AnswerOutcome:
+    """Each pair of a text and a label."""
+    right = np.asarray(gold.gold, dtype=np.bool_).ravel()
+    return AnswerOutcome(said.confidence, right, said.text, len(gold.texts), True)
 
 
-def estimates_of(outcome: AnswerOutcome, found: SeveralPredictions, gold: GoldRows) -> dict[str, Estimate]:
-    """Every metric of one run on a set, ready to resample texts."""
-    if isinstance(found, LabelPredictions):
-        every: Mapping[str, Estimate] = LabelRows.of(found.probabilities, gold.gold).estimates()
-        return {name: every[name] for name in LABEL_METRICS}
-    spans = [[(one.start, one.end, str(one.label)) for one in own] for own in found.entities]
-    every = {**outcome.applies.estimates(), **Found.of_entities(spans, gold.gold).estimates()}
-    return {name: every[name] for name in ENTITY_METRICS}
+def entity_outcome(said: SaidAnswers, gold: GoldRows, classes: Sequence[str], usual: bool) -> AnswerOutcome:
+    """Each entity that was found; with `usual` by the mean probability of its words' tags."""
+    spans = zip(said.text.tolist(), _spans(said, classes), strict=True)
+    right = np.array([span in set(gold.gold[text]) for text, span in spans], dtype=np.bool_)
+    return AnswerOutcome(said.usual if usual else said.confidence, right, said.text, len(gold.texts), False)
 
 
-def reported_of(found: SeveralPredictions, outcome: AnswerOutcome) -> ReportedAnswers:
-    """What the rule of predictions reports."""
-    labels = isinstance(found, LabelPredictions)
-    score = found.rule.score if found.rule is not None else LOG_ODDS
-    return ReportedAnswers(found.reports, outcome.right, found.scores(score), outcome.text, outcome.texts, labels)
+def _spans(said: SaidAnswers, classes: Sequence[str]) -> list[tuple[int, int, str]]:
+    columns = zip(said.start.tolist(), said.end.tolist(), said.column.tolist(), strict=True)
+    return [(start, end, classes[column]) for start, end, column in columns]
+
+
+def label_estimates(said: SaidAnswers, gold: GoldRows, outcome: AnswerOutcome, classes: Sequence[str]) -> Estimates:
+    """The metrics of labels, ready to resample texts."""
+    return LabelRows.of(said.confidence.reshape(len(gold.texts), -1), gold.gold).estimates()
+
+
+def entity_estimates(said: SaidAnswers, gold: GoldRows, outcome: AnswerOutcome, classes: Sequence[str]) -> Estimates:
+    """The metrics of entities, ready to resample texts."""
+    found: list[list[tuple[int, int, str]]] = [[] for _ in gold.texts]
+    for text, span in zip(said.text.tolist(), _spans(said, classes), strict=True):
+        found[text].append(span)
+    every: dict[str, Estimate] = {**outcome.applies.estimates(), **Found.of_entities(found, gold.gold).estimates()}
+    return Estimates(every, (len(gold.texts),))
+
+
+def reported_of(said: SaidAnswers, outcome: AnswerOutcome) -> ReportedAnswers:
+    """What the rule of a contender reports."""
+    return ReportedAnswers(said.reported, outcome.right, said.score, said.text, outcome.texts, outcome.pairs)

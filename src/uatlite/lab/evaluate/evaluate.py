@@ -7,18 +7,23 @@ With texts out of scope there are three more: finding them, and abstention witho
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError
+from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.comparison import Scores, Tick, scores_of
 from uatlite.lab.evaluate.measures import measure
-from uatlite.lab.evaluate.models import GivenModels
+from uatlite.lab.evaluate.models import GivenModels, sets_of
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan
+from uatlite.lab.evaluate.predict import PACKAGES
+from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
-from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs
+from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.scope import in_scope, scope_jobs, scope_of
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import method_to_dict
@@ -34,7 +39,7 @@ Panel = Mapping[tuple[str, str], CellSpec]
 
 
 def evaluate(
-    models: Checkpoint | Sequence[Checkpoint],
+    models: Checkpoint | Sequence[Checkpoint] | GivenProduct,
     plan: Plan,
     store: Store,
     progress: Progress | None = None,
@@ -46,47 +51,53 @@ def evaluate(
     ones are computed on other machines.
     """
     progress = progress or NoProgress()
-    source = GivenModels([models] if isinstance(models, Checkpoint) else models, plan)
-    runs = Runs(source, store, remote)
+    runs = runs_of(models, plan, store, remote)
+    source: GivenModels | GivenProduct = runs.source  # type: ignore[assignment]
     sets = sets_of(plan)
     jobs = jobs_of(plan, sets, runs)
     progress.begin("predicting", sum(map(runs.work, jobs)))
     runs.compute(jobs, progress)
-    calibrators = {contender.name: runs.calibrators(_of(sets[0], contender)) for contender in plan.contenders}
+    calibrators = {} if plan.several else {c.name: runs.calibrators(_of(sets[0], c)) for c in plan.contenders}
     progress.begin("scoring", len(sets))
-    scored = []
+    scored, promises = [], list[PromiseCheck]()
     for cell in sets:
-        progress.step(_name(cell, runs))
+        progress.step(runs.jobs(cell)[0].set_name)
         scored.append(score_set(cell, sets[0], plan, runs, progress.advance))
+        for contender in plan.contenders:
+            promises += runs.promises(_of(cell, contender), plan.resampling)
     outside = None
     if plan.out_of_scope is not None:
         progress.begin("scoring with texts out of scope", 3)
         outside = score_outside(sets[0], plan, runs, progress.advance)
     return Results(
-        model=source.by_method.plain.name,
-        model_hash=source.by_method.plain.hash,
+        model=source.name,
+        model_hash=source.hash,
         contenders=tuple(contender.name for contender in plan.contenders),
         methods={contender.name: _about(contender, sets[0], runs) for contender in plan.contenders},
-        metrics=plan.metrics,
+        metrics=plan.scored,
         resampling=plan.resampling,
         sets=tuple(scored),
         calibrators={
             name: tuple(dump(calibrator, kind=EvaluatedCalibrator) for calibrator in seeds if calibrator is not None)
             for name, seeds in calibrators.items()
         },
-        versions=runs.predictions(jobs[0]).provenance.versions,
+        versions={package: version(package) for package in PACKAGES},
         out_of_scope=outside,
-        texts=tuple(runs.dataset(jobs[0]).examples),
+        texts=() if plan.several else tuple(runs.dataset(jobs[0]).examples),
         calibration_runs=_keys(calibration_of(sets[0]), plan, runs) if plan.calibrates else {},
         suggested=plan.suggested,
+        kind=plan.test.task.kind if plan.several else "one",
+        promises=tuple(promises),
     )
 
 
-def sets_of(plan: Plan) -> list[CellSpec]:
-    """The sets of a plan, as cells without a measure: the test set, perturbed test sets, shifts."""
-    test = CellSpec(measure="", task=plan.test.task.name, on=plan.test.name, home=plan.test.name)
-    perturbed = [replace(test, perturbation=perturbation) for perturbation in plan.perturbations]
-    return [test, *perturbed, *(replace(test, on=choice.name) for choice in plan.shifts)]
+def runs_of(
+    models: Checkpoint | Sequence[Checkpoint] | GivenProduct, plan: Plan, store: Store, remote: Remote | None = None
+) -> Runs:
+    """The runs of an evaluation, by what its models say about a text."""
+    if isinstance(models, GivenProduct):
+        return AnswerRuns(models, store, remote)
+    return Runs(GivenModels([models] if isinstance(models, Checkpoint) else models, plan), store, remote)
 
 
 def calibration_of(test: CellSpec) -> CellSpec:
@@ -99,7 +110,7 @@ def jobs_of(plan: Plan, sets: Sequence[CellSpec], runs: Runs) -> list[Job]:
     sets = list(sets)
     if plan.out_of_scope is not None:
         sets.append(replace(sets[0], on=plan.outside_name))
-    if plan.calibrates:
+    if plan.calibrates and not plan.several:
         sets.append(calibration_of(sets[0]))
     jobs = [job for contender in plan.contenders for cell in sets for job in runs.jobs(_of(cell, contender))]
     if plan.out_of_scope is not None:
@@ -114,25 +125,25 @@ def _of(cell: CellSpec, contender: Contender) -> CellSpec:
 
 def score_set(cell: CellSpec, first: CellSpec, plan: Plan, runs: Runs, tick: Tick) -> SetScores:
     """Every contender on a set; each set after the first is also scored as a shift of the first."""
-    how = plan.resampling
-    plain = runs.outcomes(_of(cell, plan.contenders[0]))[0]
-    about = runs.predictions(runs.jobs(_of(cell, plan.contenders[0]))[0]).provenance
-    rows = len(plain.labels)
-    flags = plain.out_of_scope
-    # where texts out of scope were given and are of the same rows, these have tables of their own
-    apart = cell == first and plan.out_of_scope == plan.test
-    both = flags is not None and flags.any() and not flags.all() and not apart
+    how, tables = plan.resampling, {"scores": {name: name for name in plan.scored}}
+    if not plan.several:
+        flags = runs.outcomes(_of(cell, plan.contenders[0]))[0].out_of_scope
+        # where texts out of scope were given and are of the same rows, these have tables of their own
+        apart = cell == first and plan.out_of_scope == plan.test
+        if cell != first:
+            tables["shift"] = {name: name for name in SHIFT}
+        if flags is not None and flags.any() and not flags.all() and not apart:
+            tables["detection"] = {name: name for name in DETECTION}
+    scored = {
+        name: scores(panel(cell, plan.contenders, columns), runs, how, tick if name == "scores" else nothing)
+        for name, columns in tables.items()
+    }
+    facts: dict[str, Any] = vars(runs.facts(_of(cell, plan.contenders[0])))
     return SetScores(
-        name=about.set_name,
-        source=about.source,
-        alignment=about.alignment,
-        rows=rows,
-        left_out=about.rows - rows,
-        truncated_texts=about.truncated_texts,
-        truncated_tokens=about.truncated_tokens,
-        scores=scores(panel(cell, plan.contenders, {name: name for name in plan.metrics}), runs, how, tick),
-        shift={} if cell == first else scores(panel(cell, plan.contenders, {name: name for name in SHIFT}), runs, how),
-        detection=scores(panel(cell, plan.contenders, {name: name for name in DETECTION}), runs, how) if both else {},
+        **facts,
+        scores=scored["scores"],
+        shift=scored.get("shift", {}),
+        detection=scored.get("detection", {}),
         runs=_keys(cell, plan, runs),
     )
 
@@ -187,23 +198,21 @@ def scores(cells: Panel, runs: Runs, how: Resampling, tick: Tick = lambda share:
     return {name: {metric: column[name] for metric, column in columns.items()} for name in rows}
 
 
-def _name(cell: CellSpec, runs: Runs) -> str:
-    return runs.jobs(cell)[0].set_name
-
-
 def _keys(cell: CellSpec, plan: Plan, runs: Runs) -> dict[str, tuple[str, ...]]:
     """Method -> the names of its runs in the store, one for each seed."""
+    if plan.several:
+        return {}
     return {contender.method.name: runs.keys(runs.jobs(_of(cell, contender))) for contender in plan.contenders}
 
 
 def _about(contender: Contender, test: CellSpec, runs: Runs) -> dict[str, object]:
-    jobs = runs.jobs(_of(test, contender))
-    stored = [runs.predictions(job) for job in jobs]
+    cell = _of(test, contender)
+    cost, seconds = runs.cost(cell)
     return {
         "method": method_to_dict(contender.method),
-        "model": stored[0].provenance.model,
+        "model": runs.source.load(runs.jobs(cell)[0].model).name,
         "calibrator": contender.calibrator,
-        "cost": float(runs.method(jobs[0]).cost),
-        "seeds": len(stored),
-        "seconds_per_text": sum(run.seconds for run in stored) / sum(len(run.ids) for run in stored),
+        "cost": cost,
+        "seeds": len(runs.jobs(cell)),
+        "seconds_per_text": seconds,
     }

@@ -30,7 +30,7 @@ from uatlite.errors import (
 )
 from uatlite.lab.evaluate.cells import CellSpec, Learning
 from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Tick, measured
-from uatlite.lab.evaluate.outcomes import outcome_of
+from uatlite.lab.evaluate.outcomes import LABEL_METRICS, OUTCOMES, outcome_of
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.runs import Job, Runs
 from uatlite.lab.evaluate.scope import Mixed, Strangeness, in_scope, mixed_of, scope_jobs, strangeness
@@ -44,7 +44,6 @@ from uatlite.metrics.intervals import (
     Resampling,
     detection_estimates,
     difference,
-    metric_estimates,
     shift_estimates,
 )
 from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
@@ -128,8 +127,8 @@ def mean_over_rows(cell: CellSpec, values: Iterable[Floats]) -> Sampled:
 
 def metric(cell: CellSpec, runs: Runs) -> Sampled:
     """A metric of the registry."""
-    rows = [outcome.rows for outcome in runs.outcomes(cell)]
-    return over_rows(cell, (metric_estimates(one, [cell.measure])[cell.measure] for one in rows), len(rows[0]))
+    estimates = runs.estimates(cell)
+    return over_rows(cell, (of_seed[cell.measure] for of_seed in estimates), sum(estimates[0].strata))
 
 
 def shift(cell: CellSpec, runs: Runs) -> Sampled:
@@ -346,6 +345,7 @@ def _all(rows: StoredPredictions) -> Marks:
 
 MEASURES: dict[str, Measure] = {
     **{name: Measure(metric, decimals=0 if name.startswith("count@") else 3) for name in METRICS},
+    **{name: Measure(metric) for name in (*LABEL_METRICS, *OUTCOMES["entities"].every)},
     **{name: Measure(shift, shift_jobs) for name in SHIFT},
     **{name: Measure(change, change_jobs) for name in CHANGES},
     **{f"{kind}@{target}": Measure(selected, selected_jobs) for kind in THRESHOLD_METRICS for target in SELECTED},

@@ -68,41 +68,44 @@ class MethodModels:
         return self.trained[key]
 
 
-class GivenModels:
-    """The source of an evaluation."""
+def sets_of(plan: Plan) -> list[CellSpec]:
+    """The sets of a plan, as cells without a measure: the test set, perturbed test sets, shifts."""
+    test = CellSpec(measure="", task=plan.test.task.name, on=plan.test.name, home=plan.test.name)
+    perturbed = [replace(test, perturbation=perturbation) for perturbation in plan.perturbations]
+    return [test, *perturbed, *(replace(test, on=choice.name) for choice in plan.shifts)]
 
-    def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
-        self.by_method = MethodModels.of(checkpoints)
+
+class Sets:
+    """The sets of a plan, each read once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.label_order = plan.label_order
-        self._plan = plan
-        self._names = [checkpoint.name for checkpoint in checkpoints]
         self._sets: dict[str, Dataset] = {}
 
-    @property
-    def elsewhere(self) -> Callable[[], Source]:
-        return partial(load_models, list(map(_absolute, self._names)), self._names, self._plan)
-
-    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
-        method, key = cell.contender.method, cell.contender.method.key
-        self.by_method.of_method(method)  # there is one
-        model = Model(self.by_method.plain.name, self._plan.test.task.name, key if method.trained else BASE_METHOD)
-        return [(model, seed) for seed in self._plan.seeds_of(method)]
-
-    def load(self, model: Model) -> Checkpoint:
-        return self.by_method.trained.get(model.method, self.by_method.plain)
-
     def task(self, on: str) -> Task:
-        shift = next((choice.task for choice in self._plan.shifts if choice.name == on), None)
-        return shift or self._plan.test.task  # texts out of scope have its labels
+        shift = next((choice.task for choice in self.plan.shifts if choice.name == on), None)
+        return shift or self.plan.test.task  # texts out of scope have its labels
+
+    def dataset(self, name: str) -> Dataset:
+        if name not in self._sets:
+            self._sets[name] = self._load(name)
+        return self._sets[name]
+
+    def _load(self, name: str) -> Dataset:
+        plan, (_, _, split) = self.plan, name.partition("/")
+        if name == plan.outside_name:
+            return outside_texts(plan)
+        if split == REFERENCE:
+            rows = min(REFERENCE_ROWS, plan.limit or REFERENCE_ROWS)
+            return load(plan.test.task, TRAIN, plan.data_dir, limit=rows).in_scope()
+        return load(self.task(name), split, plan.data_dir, limit=plan.limit)
 
     def max_length(self, model: Model) -> int | None:
-        return self._plan.max_length
-
-    def describe(self, job: Job) -> str:
-        return f"{job.method.name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
+        return self.plan.max_length
 
     def reference(self, model: Model) -> str | None:
-        task, test = self._plan.test.task, self._plan.test
+        task, test = self.plan.test.task, self.plan.test
         if CALIBRATION not in task.splits:
             raise CalibrationError(f"{task.name} has no calibration split")
         if test.split == CALIBRATION:
@@ -115,19 +118,32 @@ class GivenModels:
                 pass
         return None
 
-    def dataset(self, name: str) -> Dataset:
-        if name not in self._sets:
-            self._sets[name] = self._load(name)
-        return self._sets[name]
 
-    def _load(self, name: str) -> Dataset:
-        plan, (_, _, split) = self._plan, name.partition("/")
-        if name == plan.outside_name:
-            return outside_texts(plan)
-        if split == REFERENCE:
-            rows = min(REFERENCE_ROWS, plan.limit or REFERENCE_ROWS)
-            return load(plan.test.task, TRAIN, plan.data_dir, limit=rows).in_scope()
-        return load(self.task(name), split, plan.data_dir, limit=plan.limit)
+class GivenModels(Sets):
+    """The source of an evaluation of one class a text: a plain model, and those trained for a method."""
+
+    def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
+        super().__init__(plan)
+        self.by_method = MethodModels.of(checkpoints)
+        self.name, self.hash = self.by_method.plain.name, self.by_method.plain.hash
+        self._names = [checkpoint.name for checkpoint in checkpoints]
+
+    @property
+    def elsewhere(self) -> Callable[[], Source]:
+        return partial(load_models, list(map(absolute, self._names)), self._names, self.plan)
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        method = cell.contender.method
+        self.by_method.of_method(method)  # there is one
+        trained = method.key if method.trained else BASE_METHOD
+        model = Model(self.by_method.plain.name, self.plan.test.task.name, trained)
+        return [(model, seed) for seed in self.plan.seeds_of(method)]
+
+    def load(self, model: Model) -> Checkpoint:
+        return self.by_method.trained.get(model.method, self.by_method.plain)
+
+    def describe(self, job: Job) -> str:
+        return f"{job.method.name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
 
 
 def load_models(paths: Sequence[str], names: Sequence[str], plan: Plan) -> GivenModels:
@@ -136,7 +152,8 @@ def load_models(paths: Sequence[str], names: Sequence[str], plan: Plan) -> Given
     return GivenModels([replace(one, name=name) for one, name in zip(checkpoints, names, strict=True)], plan)
 
 
-def _absolute(name: str) -> str:
+def absolute(name: str) -> str:
+    """A model's name for a process with another working directory."""
     return str(Path(name).absolute()) if Path(name).is_dir() else name
 
 

@@ -4,20 +4,34 @@ Only stored predictions are needed, no model and no torch. Calibrators work on t
 are summed into classes of the task. A calibrator fitted on NLI with three classes therefore serves HANS with two.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
+from uatlite.lab.evaluate.answer_outcomes import (
+    AnswerOutcome,
+    GoldRows,
+    SaidAnswers,
+    entity_estimates,
+    entity_outcome,
+    label_estimates,
+    label_outcome,
+    said_entities,
+    said_labels,
+)
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions
-from uatlite.metrics.intervals import SCALES, Better
+from uatlite.metrics.answers import ANSWER_METRICS
+from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimates
 from uatlite.metrics.rows import Rows
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Floats
+from uatlite.values import Floats, Kind
 
 HEADLINE = (
     "accuracy", "macro_f1", "ece", "debiased_ece", "nll", "brier", "aurc", "coverage@0.9", "accuracy@0.9", "error_auroc"
@@ -109,3 +123,58 @@ def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str 
     if out_of_scope is not None and out_of_scope in classes:
         return np.asarray(probabilities[:, classes.index(out_of_scope)])
     return np.asarray(1 - probabilities.max(axis=1))
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """What is scored of a model that says several answers about a text, and how."""
+
+    noun: str
+    """what a task of this kind has for gold"""
+    metrics: tuple[str, ...]
+    """by default"""
+    every: tuple[str, ...]
+    """that can be asked for"""
+    said: Callable[[Any], SaidAnswers]
+    """predictions -> what is stored of them"""
+    outcome: Callable[[SaidAnswers, GoldRows, Sequence[str], bool], AnswerOutcome]
+    """what was said, gold, classes, and whether by the usual confidence -> which answers are right"""
+    estimates: Callable[[SaidAnswers, GoldRows, AnswerOutcome, Sequence[str]], Estimates]
+    promise: Callable[[float], dict[str, float]]
+    """the largest share of wrong answers -> what calibrating is asked for"""
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """What is scored of a model that says one class about a text."""
+
+    metrics: tuple[str, ...] = HEADLINE
+    every: tuple[str, ...] = tuple(METRICS)
+
+
+LABEL_METRICS = (
+    "label_nll", "label_ece", "label_brier", "pair_aurc", "micro_average_precision", "macro_average_precision",
+    "micro_f1", "macro_f1",
+)  # fmt: skip
+ENTITY_METRICS = ("answer_nll", "answer_ece", "answer_aurc", "wrong_auroc", "f1", "precision", "recall")
+
+OUTCOMES: dict[Kind, ClassScores | AnswerScores] = {
+    "one": ClassScores(),
+    "choice": ClassScores(),
+    "labels": AnswerScores(
+        "several labels", LABEL_METRICS, LABEL_METRICS, said_labels, label_outcome, label_estimates,
+        lambda target: {"target_precision": 1.0 - target},
+    ),
+    "entities": AnswerScores(
+        "entities", ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "micro_f1", "macro_f1"),
+        said_entities, entity_outcome, entity_estimates, lambda target: {"target_risk": target},
+    ),
+}  # fmt: skip
+"""kind of an answer -> what is scored of it"""
+
+
+def answer_scores(kind: Kind) -> AnswerScores:
+    """What is scored of a kind with several answers a text."""
+    found = OUTCOMES[kind]
+    assert isinstance(found, AnswerScores)
+    return found

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from uatlite.errors import ConfigurationError, check_choice, nearest
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
-from uatlite.lab.evaluate.outcomes import HEADLINE
+from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerScores
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
-from uatlite.metrics.intervals import METRICS, Resampling
+from uatlite.metrics.intervals import Resampling
 from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
 from uatlite.text.schema import Layout, Split, Task, catalogue, find_task
 from uatlite.text.tasks import VARIABLE, check_source, data_directory, local_file, task_from_file, unless_default
 from uatlite.trust.calibrators import InputTemperature
+from uatlite.values import Kind, check_share
 
 NO_CALIBRATOR = "none"
 # short name -> calibrator; printed names are the short ones
@@ -38,6 +39,8 @@ class Contender:
 
     method: Method
     calibrator: str = NO_CALIBRATOR
+    label: str | None = None
+    """what it is called, where that is not its canonical spelling"""
 
     def __post_init__(self) -> None:
         if self.calibrator == InputTemperature.name and not self.method.knows_variance:
@@ -48,7 +51,9 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """The canonical spelling, 'base' or 'uat:gate=k+ts'."""
+        """The canonical spelling, 'base' or 'uat:gate=k+ts', unless it has a label."""
+        if self.label is not None:
+            return self.label
         calibrator = _SHORT.get(self.calibrator, self.calibrator)
         return self.method.name if self.calibrator == NO_CALIBRATOR else f"{self.method.name}+{calibrator}"
 
@@ -114,22 +119,7 @@ ANSWERS = "answers"
 """The calibrator of entities and labels, `uatlite.trust.answers.AnswerCalibrator`."""
 
 
-@dataclass(frozen=True)
-class AnswerContender:
-    """A method, and whether its confidences are calibrated."""
-
-    method: Method
-    calibrated: bool
-    label: str | None = None
-    """what it is called, where that is not its canonical spelling"""
-
-    @property
-    def name(self) -> str:
-        """The canonical spelling, 'base' or 'analytic+answers', unless it has a label."""
-        return self.label or (f"{self.method.name}+{ANSWERS}" if self.calibrated else self.method.name)
-
-
-def parse_answer_contenders(text: str) -> tuple[AnswerContender, ...]:
+def parse_answer_contenders(text: str) -> tuple[Contender, ...]:
     """Methods separated by commas, with or without +answers."""
     found = []
     for part in split_methods(text):
@@ -139,7 +129,7 @@ def parse_answer_contenders(text: str) -> tuple[AnswerContender, ...]:
                 f"{part!r}: {calibrator!r} is for one class a text. Entities and labels are calibrated by "
                 f"+{ANSWERS}, as in {method}+{ANSWERS}."
             )
-        found.append(AnswerContender(parse_method(method if plus else part), bool(plus)))
+        found.append(Contender(parse_method(method if plus else part), ANSWERS if plus else NO_CALIBRATOR))
     return tuple(dict.fromkeys(found))
 
 
@@ -181,7 +171,10 @@ class Plan:
     max_length: int | None = None
     data_dir: Path | None = None
     label_order: tuple[str, ...] | None = None
-    metrics: tuple[str, ...] = HEADLINE
+    metrics: tuple[str, ...] | None = None
+    """None for those of the kind of the task"""
+    target: float = 0.1
+    """of several answers a text: the share of reported answers that may be wrong"""
     resampling: Resampling = field(default_factory=Resampling)
 
     def __post_init__(self) -> None:
@@ -192,12 +185,29 @@ class Plan:
                 raise ConfigurationError(f"{name}={value} is not 1 or more.")
         for name in self.perturbations:
             check_choice("perturbation", name, PERTURBATIONS)
-        for name in self.metrics:
-            check_choice("metric", name, METRICS)
+        for name in self.metrics or ():
+            check_choice("metric", name, OUTCOMES[self.test.task.kind].every)
+        check_share("target", self.target)
         self._check_calibration()
         self._check_out_of_scope()
 
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The metrics that are scored."""
+        return OUTCOMES[self.test.task.kind].metrics if self.metrics is None else self.metrics
+
+    @property
+    def several(self) -> bool:
+        """Whether the model says several answers about a text."""
+        return isinstance(OUTCOMES[self.test.task.kind], AnswerScores)
+
     def _check_calibration(self) -> None:
+        for contender in self.contenders if self.several else ():
+            if contender.method.learns and not contender.calibrated:
+                raise ConfigurationError(
+                    f"{contender.name} learns from calibration rows; compare its calibrated form, "
+                    f"{contender.name}+{ANSWERS}."
+                )
         calibrated = [contender.name for contender in self.contenders if contender.fitted]
         task = self.test.task
         if calibrated and CALIBRATION not in task.splits:
@@ -231,7 +241,7 @@ class Plan:
     @property
     def suggested(self) -> tuple[str, ...]:
         """Contenders worth adding: a method with its natural calibrator, where it is only named without one."""
-        if CALIBRATION not in self.test.task.splits or self.test.split == CALIBRATION:
+        if self.several or CALIBRATION not in self.test.task.splits or self.test.split == CALIBRATION:
             return ()
         calibrated = {contender.method.name for contender in self.contenders if contender.calibrated}
         alone = [contender.method for contender in self.contenders if contender.method.name not in calibrated]
@@ -310,12 +320,12 @@ def choose_out_of_scope(given: str | None, *, text: str, text_pair: str | None) 
     return SetChoice(task, "all")
 
 
-def parse_metrics(text: str | None) -> tuple[str, ...]:
-    """Names separated by commas, 'all', or None for the default metrics."""
+def parse_metrics(text: str | None, kind: Kind = "one") -> tuple[str, ...]:
+    """Names separated by commas, 'all', or None for the default metrics of what a model says about a text."""
     if text is None:
-        return HEADLINE
+        return tuple(OUTCOMES[kind].metrics)
     if text.strip() == ALL_METRICS:
-        return tuple(METRICS)
+        return tuple(OUTCOMES[kind].every)
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 

@@ -15,11 +15,13 @@ import numpy as np
 
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.plan import CALIBRATION
+from uatlite.lab.evaluate.plan import CALIBRATION, Contender
 from uatlite.lab.evaluate.predict import Known, Prepared, StoreJob, predict, prepare, rescaled_embeddings
+from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.sampling import BASE
+from uatlite.metrics.intervals import Estimates, Resampling, metric_estimates
 from uatlite.model.load import Checkpoint
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import align_task
@@ -92,6 +94,8 @@ class Job:
     """at most this many rows"""
     scale: float = 1.0
     """token embeddings are multiplied by this"""
+    contender: Contender | None = None
+    """of several answers a text, where what is stored is calibrated"""
 
     @property
     def set_name(self) -> str:
@@ -102,7 +106,7 @@ class Job:
     @property
     def home(self) -> "Job":
         """The same over the calibration rows of the model's own task."""
-        return Job(self.model, self.method, self.seed, f"{self.model.task}/{CALIBRATION}")
+        return self.over(f"{self.model.task}/{CALIBRATION}")
 
     def of(self, method: Method, model: Model | None = None) -> "Job":
         """Another method over the same rows, of another model if one is given."""
@@ -111,7 +115,7 @@ class Job:
 
     def over(self, name: str) -> "Job":
         """The same over another set, 'mnli/test'."""
-        return Job(self.model, self.method, self.seed, name)
+        return Job(self.model, self.method, self.seed, name, contender=self.contender)
 
 
 class Source(Protocol):
@@ -166,6 +170,21 @@ class Remote(Protocol):
         """Run tasks of no order, each as a whole on one machine; they are pickled."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetFacts:
+    """A set, for a reader of its numbers."""
+
+    name: str
+    source: str
+    alignment: str
+    rows: int
+    """scored rows"""
+    left_out: int
+    """rows without a gold label that the model knows"""
+    truncated_texts: int
+    truncated_tokens: int
+
+
 @dataclass(frozen=True)
 class Lesson:
     """A method with what it learned from calibration texts, and what it says of those, each as if it had not."""
@@ -183,7 +202,7 @@ class Runs:
         self.strangeness: dict[Job, Strangeness] = {}
         """what the scope says of the rows of a plain job"""
         self._remote = remote
-        self._finished: dict[Job, StoredRun] = {}
+        self._stored: dict[Job, StoredRun] = {}
         self._lessons: dict[Job, Lesson] = {}
         self._calibrators: dict[tuple[str, Job, int | None], LogitCalibrator] = {}
         self._outcomes: dict[CellSpec, list[Outcome]] = {}
@@ -224,7 +243,7 @@ class Runs:
         self._compute_remotely(jobs, partial(advance, 1))
         for job in jobs:
             progress.step(self.source.describe(job))
-            self._compute(job, _nothing if self._remote is not None else partial(advance, job.method.passes))
+            self._compute(job, nothing if self._remote is not None else partial(advance, job.method.passes))
         progress.advance(left)
 
     def work(self, job: Job) -> float:
@@ -232,9 +251,9 @@ class Runs:
         return float(len(self.dataset(job)) * job.method.passes)
 
     def _compute(self, job: Job, advance: Callable[[int], None]) -> StoredRun:
-        if job in self._finished:
-            advance(self._finished[job].provenance.rows)
-            return self._finished[job]
+        if job in self._stored:
+            advance(self._stored[job].provenance.rows)
+            return self._stored[job]
         prepared, method, seed = self.store_job(job)
         done = 0
 
@@ -244,7 +263,7 @@ class Runs:
             advance(rows)
 
         with rescaled_embeddings(prepared.checkpoint.model, job.scale):
-            self._finished[job] = run = predict(self.store, prepared, method, seed, count)
+            self._stored[job] = run = predict(self.store, prepared, method, seed, count)
         advance(run.provenance.rows - done)
         return run
 
@@ -257,8 +276,8 @@ class Runs:
         if self._remote is None:
             return
         for _, group in groupby((job for job in jobs if job.scale == 1), key=lambda job: job.model):
-            of_model = [job for job in group if job not in self._finished]
-            self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], _nothing)
+            of_model = [job for job in group if job not in self._stored]
+            self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], nothing)
             ready = [self.store_job(job) for job in of_model]
             make_jobs = partial(remote_jobs, self.source.elsewhere, self.store.directory.absolute(), of_model)
             self._remote.predict(ready, self.store, advance, make_jobs=make_jobs)
@@ -322,12 +341,12 @@ class Runs:
         return predictions if passes is None else replace(predictions, logits=predictions.logits[:passes])
 
     def _read_run(self, job: Job) -> StoredPredictions:
-        self._compute_remotely([job], _nothing)
-        return self._compute(job, _nothing).read()
+        self._compute_remotely([job], nothing)
+        return self._compute(job, nothing).read()
 
     def keys(self, jobs: Sequence[Job]) -> tuple[str, ...]:
         """The names of runs in the store."""
-        return tuple(self._compute(job, _nothing).provenance.recipe.key for job in jobs)
+        return tuple(self._compute(job, nothing).provenance.recipe.key for job in jobs)
 
     def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
@@ -346,6 +365,35 @@ class Runs:
             self._outcomes[key] = [outcome_of(self._of_cell(job, cell), calibrator) for job, calibrator in pairs]
         return self._outcomes[key]
 
+    def estimates(self, cell: CellSpec) -> list[Estimates]:
+        """The metric that a cell measures, for each seed."""
+        return [metric_estimates(outcome.rows, [cell.measure]) for outcome in self.outcomes(cell)]
+
+    def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
+        """What a cell's contender promises, checked on its rows; nothing of one class a text."""
+        return []
+
+    def facts(self, cell: CellSpec) -> SetFacts:
+        """The set of a cell."""
+        about = self.predictions(self.jobs(cell)[0]).provenance
+        rows = len(self.outcomes(cell)[0].labels)
+        return SetFacts(
+            name=about.set_name,
+            source=about.source,
+            alignment=about.alignment,
+            rows=rows,
+            left_out=about.rows - rows,
+            truncated_texts=about.truncated_texts,
+            truncated_tokens=about.truncated_tokens,
+        )
+
+    def cost(self, cell: CellSpec) -> tuple[float, float]:
+        """What a text costs a cell's contender: passes, and seconds."""
+        jobs = self.jobs(cell)
+        stored = [self.predictions(job) for job in jobs]
+        seconds = sum(run.seconds for run in stored) / sum(len(run.ids) for run in stored)
+        return float(self.method(jobs[0]).cost), seconds
+
     def _of_cell(self, job: Job, cell: CellSpec) -> StoredPredictions:
         """The passes and rows that a cell is about."""
         predictions = self.predictions(job, cell.passes)
@@ -355,7 +403,7 @@ class Runs:
         return predictions.take(np.flatnonzero([name in ids for name in predictions.ids]))
 
 
-def _nothing(amount: float) -> None:
+def nothing(amount: float) -> None:
     """Progress that nobody follows."""
 
 

@@ -25,7 +25,7 @@ from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
-from uatlite.lab.evaluate.plan import AnswerContender, Contender, parse_answer_contenders, parse_contender
+from uatlite.lab.evaluate.plan import Contender, parse_answer_contenders, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
 from uatlite.text.examples import content_key
@@ -185,7 +185,7 @@ class StoredAnswers:
     """(set, contender) -> its answers"""
 
     @property
-    def contenders(self) -> tuple[AnswerContender, ...]:
+    def contenders(self) -> tuple[Contender, ...]:
         return tuple(parse_answer_contenders(name)[0] for name in self.results.contenders)
 
     def outcomes(self, set_name: str) -> dict[str, AnswerOutcome]:

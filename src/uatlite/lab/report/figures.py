@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from uatlite.errors import MissingDependency
-from uatlite.lab.evaluate.plan import AnswerContender, Contender
+from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.report.tables import Record, records_csv
 from uatlite.text.write import atomic_file
 
@@ -86,7 +86,7 @@ class Stroke:
     marker: str
 
 
-def strokes(contenders: Sequence[Contender | AnswerContender]) -> dict[str, Stroke]:
+def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
     """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
     found: dict[str, Stroke] = {}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,14 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.lab.evaluate.answer_outcomes import GoldRows, outcome_of
-from uatlite.lab.evaluate.plan import SetChoice, parse_answer_contenders
+from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows
+from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
+from uatlite.lab.evaluate.evaluate import evaluate
+from uatlite.lab.evaluate.models import sets_of
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_answer_contenders
 from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.lab.evaluate.results import Results
-from uatlite.lab.evaluate.several import AnswerEvaluation, AnswerPlan, evaluate_answers
+from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import ANSWERS, read_answers, read_results, write_answers
 from uatlite.lab.report.evaluation_page import build_report
 from uatlite.lab.report.result_files import write_results
@@ -28,6 +32,21 @@ from uatlite.text.tasks import load, task_from_file
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
 LABELS = ("anger", "joy", "fear", "relief")
 HOW = Resampling(resamples=60)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The results, and of the first seed the answers behind the figures."""
+
+    results: Results
+    outcomes: dict[str, dict[str, AnswerOutcome]]
+    source: GivenProduct
+    store: Store
+
+
+def evaluated(product: UncertaintyTagger | UncertaintyLabeler, plan: Plan, home: Path) -> Evaluated:
+    source, store = GivenProduct(product, "tiny", plan), Store(home)
+    return Evaluated(evaluate(source, plan, store), answers_of(source, store), source, store)
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +73,19 @@ def entities(tagger: UncertaintyTagger, made_texts: Any, tmp_path_factory: pytes
 
 
 @pytest.fixture(scope="module")
-def of_entities(tagger: UncertaintyTagger, entities: Path) -> AnswerEvaluation:
+def of_entities(tagger: UncertaintyTagger, entities: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     contenders = parse_answer_contenders("base,base+answers")
-    plan = AnswerPlan(contenders, SetChoice(task_from_file(entities)), target=0.3, resampling=HOW)
-    return evaluate_answers(tagger, "tiny", plan)
+    plan = Plan(contenders, SetChoice(task_from_file(entities)), target=0.3, resampling=HOW)
+    return evaluated(tagger, plan, tmp_path_factory.mktemp("store"))
 
 
 @pytest.mark.parametrize("method", ["base", "distilled", "analytic"])
-def test_the_cost_is_that_of_the_learned_method(method: str, tagger: UncertaintyTagger, entities: Path) -> None:
+def test_the_cost_is_that_of_the_learned_method(
+    method: str, tagger: UncertaintyTagger, entities: Path, tmp_path: Path
+) -> None:
     task = task_from_file(entities)
-    plan = AnswerPlan(parse_answer_contenders(f"{method}+answers"), SetChoice(task), resampling=HOW)
-    about = evaluate_answers(tagger, "tiny", plan).results.methods[f"{method}+answers"]
+    plan = Plan(parse_answer_contenders(f"{method}+answers"), SetChoice(task), resampling=HOW)
+    about = evaluated(tagger, plan, tmp_path).results.methods[f"{method}+answers"]
     fitting = GoldRows.of(load(task, "calibration"), tagger.class_names)
     own = UncertaintyTagger(tagger.model, tagger.tokenizer, method).calibrate(fitting.texts, fitting.gold)
     assert about["cost"] == own.calibration_.settings.method.cost
@@ -79,7 +100,7 @@ def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> U
 @pytest.fixture(scope="module")
 def of_labels(
     labeler: UncertaintyLabeler, made_texts: Any, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[AnswerEvaluation, GoldRows]:
+) -> tuple[Evaluated, GoldRows]:
     texts = made_texts(400)
     chances = sigmoid(2.5 * labeler.predict(texts).logits - 0.5)
     gold = np.random.default_rng(0).random((400, 1)) < chances
@@ -91,8 +112,8 @@ def of_labels(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = task_from_file(path)
     contenders = parse_answer_contenders("base,analytic+answers")
-    plan = AnswerPlan(contenders, SetChoice(task), target=0.2, resampling=HOW)
-    return evaluate_answers(labeler, "tiny", plan), GoldRows.of(load(task, "test"), labeler.class_names)
+    plan = Plan(contenders, SetChoice(task), target=0.2, resampling=HOW)
+    return evaluated(labeler, plan, path.parent / "store"), GoldRows.of(load(task, "test"), labeler.class_names)
 
 
 def slow_ece(confidence: np.ndarray, right: np.ndarray) -> float:
@@ -103,7 +124,7 @@ def slow_ece(confidence: np.ndarray, right: np.ndarray) -> float:
 
 
 def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
-    of_entities: AnswerEvaluation, tagger: UncertaintyTagger, entities: Path
+    of_entities: Evaluated, tagger: UncertaintyTagger, entities: Path
 ) -> None:
     rows = load(task_from_file(entities), "test").examples
     usual = pipeline("token-classification", tagger.model, tokenizer=tagger.tokenizer, aggregation_strategy="first")
@@ -122,7 +143,7 @@ def test_the_usual_confidence_of_an_entity_is_the_pipeline_s_score(
     assert scores["f1"].mean == pytest.approx(2 * sum(right) / (gold + len(found)))
 
 
-def test_calibrated_entities_are_better_and_paired(of_entities: AnswerEvaluation) -> None:
+def test_calibrated_entities_are_better_and_paired(of_entities: Evaluated) -> None:
     results = of_entities.results
     assert (results.kind, results.contenders) == ("entities", ("base", "base+answers"))
     ours, base = (results.sets[0].scores[name] for name in ("base+answers", "base"))
@@ -135,7 +156,7 @@ def test_calibrated_entities_are_better_and_paired(of_entities: AnswerEvaluation
 
 
 def test_the_promise_is_checked_on_the_test_texts(
-    of_entities: AnswerEvaluation, tagger: UncertaintyTagger, entities: Path
+    of_entities: Evaluated, tagger: UncertaintyTagger, entities: Path
 ) -> None:
     (check,) = of_entities.results.promises
     task = task_from_file(entities)
@@ -151,9 +172,7 @@ def test_the_promise_is_checked_on_the_test_texts(
     assert check.rule == own.calibration_.rule.describe()
 
 
-def test_labels_are_scored_and_promised(
-    of_labels: tuple[AnswerEvaluation, GoldRows], labeler: UncertaintyLabeler
-) -> None:
+def test_labels_are_scored_and_promised(of_labels: tuple[Evaluated, GoldRows], labeler: UncertaintyLabeler) -> None:
     found, test = of_labels
     base = found.outcomes["rows/test"]["base"]
     expected = labeler.predict(test.texts).probabilities
@@ -188,7 +207,7 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
 
 
 def test_results_and_answers_go_to_files_and_back_and_to_a_page(
-    of_entities: AnswerEvaluation, of_labels: tuple[AnswerEvaluation, GoldRows], tmp_path: Path
+    of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows], tmp_path: Path
 ) -> None:
     for evaluation in (of_entities, of_labels[0]):
         home = tmp_path / evaluation.results.kind
@@ -228,11 +247,58 @@ def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTag
     ]
     test = SetChoice(task_from_file(entities))
     with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
-        AnswerPlan(parse_answer_contenders("distilled"), test)
+        Plan(parse_answer_contenders("distilled"), test)
     dataset = load(test.task, "test")
     with pytest.raises(DataError, match="none of its labels"):
         GoldRows.of(dataset, ("gene", "cell"))
-    rows = GoldRows.of(dataset, tagger.class_names)
-    predictions = tagger.predict(rows.texts)
-    whole = outcome_of(predictions, rows, usual=False)
-    assert whole.confidence == pytest.approx(predictions.sure)
+
+
+def test_nothing_is_said_twice_and_a_killed_run_goes_on(
+    of_entities: Evaluated, of_labels: tuple[Evaluated, GoldRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that finds all pieces runs no model; where one is missing, its texts alone are read again."""
+    for first, product in ((of_entities, UncertaintyTagger), (of_labels[0], UncertaintyLabeler)):
+        read: list[int] = []
+        predict = product.predict
+
+        def counted(self: Any, texts: Any, *, predict: Any = predict, read: list[int] = read, **options: Any) -> Any:
+            read.append(len(texts))
+            return predict(self, texts, **options)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(AnswerRuns, "ready", lambda runs, job: pytest.fail("a model was made ready again"))
+            again = evaluate(first.source, first.source.plan, first.store)
+        assert again.to_dict() == first.results.to_dict()
+        lost = min(first.store.directory.glob("answers=*/piece-00001.npz"))
+        before = dict(np.load(lost))
+        lost.write_bytes(lost.read_bytes()[:40])
+        with monkeypatch.context() as patched:
+            patched.setattr(product, "predict", counted)
+            evaluate(first.source, first.source.plan, first.store)
+        assert read == [16]
+        after = dict(np.load(lost))
+        for name in before.keys() - {"seconds"}:
+            np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_another_machine_stores_the_same(of_entities: Evaluated, tmp_path: Path) -> None:
+    runs = AnswerRuns(of_entities.source, of_entities.store)
+    for cell in sets_of(of_entities.source.plan):
+        (job,) = runs.jobs(replace(cell, contender=of_entities.source.plan.contenders[1]))
+        compute_elsewhere(lambda: of_entities.source, tmp_path, job)
+        theirs = AnswerRuns(of_entities.source, Store(tmp_path)).run(job)
+        for name, values in vars(runs.run(job).said).items():
+            np.testing.assert_array_equal(getattr(theirs.said, name), values)
+        assert theirs.rule == runs.run(job).rule
+
+
+def test_metrics_and_perturbations_can_be_asked_for(
+    labeler: UncertaintyLabeler, of_labels: tuple[Evaluated, GoldRows], tmp_path: Path
+) -> None:
+    plan = replace(of_labels[0].source.plan, metrics=("label_ece",), perturbations=("swap",))
+    first, swapped = evaluated(labeler, plan, tmp_path).results.sets
+    assert (first.name, swapped.name) == ("rows/test", "rows+swap/test")
+    assert list(swapped.scores["base"]) == ["label_ece"]
+    assert first.scores["base"]["label_ece"] == of_labels[0].results.sets[0].scores["base"]["label_ece"]
+    with pytest.raises(ConfigurationError, match="metric='accuracy'"):
+        replace(plan, metrics=("accuracy",))

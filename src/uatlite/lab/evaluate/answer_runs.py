@@ -1,0 +1,251 @@
+"""The runs of a model with several answers a text: what each contender says, in pieces that are written once.
+
+    base              the usual confidence: of an entity the mean probability of its words' tags, of a label the sigmoid
+    METHOD            what the method says without calibration
+    METHOD+answers    calibrated on the calibration rows, as `uatlite calibrate` does it
+
+STORE/answers=KEY/    one contender with one seed over one set: its answers, and what it promises
+"""
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
+from uatlite.classifier.classifiers import load as load_product
+from uatlite.codec import dump, load
+from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows, SaidAnswers, reported_of
+from uatlite.lab.evaluate.cells import CellSpec
+from uatlite.lab.evaluate.models import Sets, absolute, sets_of
+from uatlite.lab.evaluate.outcomes import AnswerScores, answer_scores
+from uatlite.lab.evaluate.plan import Contender, Plan
+from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
+from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs, SetFacts, nothing
+from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
+from uatlite.methods.registry import method_to_dict
+from uatlite.metrics.intervals import Estimates, Resampling
+from uatlite.model.load import Checkpoint
+from uatlite.text.pieces import Pieces, read_record
+from uatlite.trust.rule import Rule
+
+SeveralProduct = UncertaintyTagger | UncertaintyLabeler
+BASE = "base"
+
+
+class GivenProduct(Sets):
+    """The source of an evaluation of several answers a text: a model, and the sets of a plan."""
+
+    def __init__(self, product: SeveralProduct, name: str, plan: Plan) -> None:
+        super().__init__(plan)
+        self.product, self.name, self.hash = product, name, product.runtime.hash
+
+    @property
+    def elsewhere(self) -> "Callable[[], GivenProduct]":
+        return partial(load_source, absolute(self.name), self.name, self.plan)
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        model = Model(self.name, self.plan.test.task.name)
+        return [(model, seed) for seed in self.plan.seeds_of(cell.contender.method)]
+
+    def load(self, model: Model) -> Checkpoint:
+        return Checkpoint(self.name, self.product.model, self.product.tokenizer)
+
+    def describe(self, job: Job) -> str:
+        return f"{contender_of(job).name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
+
+
+def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
+    """The source of an evaluation on another machine that sees the same files."""
+    product: Any = load_product(path, method=BASE, calibrated=False)
+    return GivenProduct(product, name, plan)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerRun:
+    """A finished run: what was said, what is promised, and what it took."""
+
+    said: SaidAnswers
+    rule: Rule | None
+    cost: float
+    """of a text, in passes"""
+    seconds: float
+
+
+class AnswerRuns(Runs):
+    """The stored runs of an evaluation of several answers a text. The rows of an outcome are answers."""
+
+    source: GivenProduct
+
+    def __init__(self, source: GivenProduct, store: Store, remote: Remote | None = None) -> None:
+        super().__init__(source, store, remote)
+        self._answers: dict[Job, AnswerRun] = {}
+        self._ready: dict[Job, SeveralProduct] = {}
+        self._gold: dict[tuple[str, str | None], GoldRows] = {}
+
+    def jobs(self, cell: CellSpec) -> list[Job]:
+        """A cell's contender on its rows, for each seed."""
+        return [replace(job, contender=cell.contender) for job in super().jobs(cell)]
+
+    def compute(self, jobs: Iterable[Job], progress: Progress) -> None:
+        """Compute what the store does not have; progress advances by the work of all jobs, stored rows included."""
+        jobs = list(dict.fromkeys(jobs))
+        if self._remote is not None:
+            here = self.source.elsewhere, self.store.directory.absolute()
+            self._remote.run([partial(compute_elsewhere, *here, job) for job in jobs if not self._pieces(job).finished])
+        for job in jobs:
+            progress.step(self.source.describe(job))
+            self.run(job, partial(_advance, progress, job.method.passes))
+
+    def run(self, job: Job, advance: Callable[[int], None] = nothing) -> AnswerRun:
+        """The finished run of a job; only pieces that the store does not have are computed."""
+        if job not in self._answers:
+            self._answers[job] = self._pieced(job, advance)
+        return self._answers[job]
+
+    def _pieced(self, job: Job, advance: Callable[[int], None]) -> AnswerRun:
+        pieces, texts = self._pieces(job), self.gold(job).texts
+        if not pieces.begun:
+            pieces.begin(self._record(job))
+        size = max(FEWEST_ROWS, -(-len(texts) // PIECES))
+        parts, seconds = [], 0.0
+        for number, start in enumerate(range(0, len(texts), size)):
+            name, some = f"piece-{number:05}.npz", texts[start : start + size]
+            piece = pieces.read(name, _read_piece)
+            if piece is None:
+                begun = time.perf_counter()
+                found: Any = self.ready(job).predict(some, check_shift=False)
+                said = self.scores.said(found)
+                piece = said, time.perf_counter() - begun
+                with pieces.write(name) as file:
+                    np.savez(file, seconds=np.array(piece[1]), **vars(said))
+            parts.append(piece[0])
+            seconds += piece[1]
+            advance(len(some))
+        note = read_record(pieces.path(pieces.complete)) if pieces.finished else None
+        if note is None:
+            product = self.ready(job)
+            rule = None if product.calibration_ is None else product.calibration_.rule
+            note = {"rule": dump(rule), "cost": float(product.method.cost)}
+            pieces.finish(note)
+        rule = load(Rule | None, note["rule"], advice="delete the store and evaluate again.")
+        return AnswerRun(SaidAnswers.joined(parts), rule, float(note["cost"]), seconds)
+
+    def _record(self, job: Job) -> dict[str, Any]:
+        """What determines the answers of a job."""
+        home = self.dataset(job.home).fingerprint if contender_of(job).calibrated else None
+        plan = self.source.plan
+        return {
+            "model": self.source.product.runtime.hash, "data": self.dataset(job).fingerprint, "calibration": home,
+            "method": method_to_dict(job.method), "calibrator": contender_of(job).calibrator, "target": plan.target,
+            "seed": job.seed, "max_length": plan.max_length, "uatlite": version("uatlite"),
+        }  # fmt: skip
+
+    def _pieces(self, job: Job) -> Pieces:
+        key = hashlib.sha256(json.dumps(self._record(job), sort_keys=True).encode()).hexdigest()[:16]
+        return Pieces(self.store.directory / f"answers={key}", record="_run.json", complete="_complete.json")
+
+    def ready(self, job: Job) -> SeveralProduct:
+        """The product with the contender's method, calibrated where the contender is."""
+        key, product = job.home, self.source.product
+        if key not in self._ready:
+            made = type(product)(
+                product.model, product.tokenizer, job.method, seed=job.seed, max_length=self.source.plan.max_length
+            )
+            if contender_of(job).calibrated:
+                rows, target = self.gold(job.home), self.source.plan.target
+                asked: dict[str, float] = self.scores.promise(target)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
+                    made = made.calibrate(rows.texts, rows.gold, **asked)  # type: ignore[arg-type]
+            self._ready[key] = made
+        return self._ready[key]
+
+    # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def scores(self) -> AnswerScores:
+        """What is scored of the answers, and how."""
+        return answer_scores(self.source.product.kind.name)
+
+    def gold(self, job: Job) -> GoldRows:
+        """The rows of a job with their gold answers."""
+        key = job.on, job.perturbation
+        if key not in self._gold:
+            self._gold[key] = GoldRows.of(self.dataset(job), self.source.product.class_names)
+        return self._gold[key]
+
+    def answers(self, job: Job) -> AnswerOutcome:
+        """Which answers of a job are right."""
+        classes, usual = self.source.product.class_names, contender_of(job).name == BASE
+        return self.scores.outcome(self.run(job).said, self.gold(job), classes, usual)
+
+    def estimates(self, cell: CellSpec) -> list[Estimates]:
+        of, classes = self.scores.estimates, self.source.product.class_names
+        return [of(self.run(job).said, self.gold(job), self.answers(job), classes) for job in self.jobs(cell)]
+
+    def facts(self, cell: CellSpec) -> SetFacts:
+        job = self.jobs(cell)[0]
+        dataset, cut = self.dataset(job), self.run(job).said.cut
+        return SetFacts(
+            name=job.set_name,
+            source=dataset.source,
+            alignment=self.gold(job).note,
+            rows=len(dataset),
+            left_out=0,
+            truncated_texts=int((cut > 0).sum()),
+            truncated_tokens=int(cut.sum()),
+        )
+
+    def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
+        """Whether what a cell's contender promises is kept on its rows, by the first seed."""
+        job = self.jobs(cell)[0]
+        run, outcome = self.run(job), self.answers(job)
+        if run.rule is None:
+            return []
+        return [check_promise(cell.contender.name, job.set_name, run.rule, reported_of(run.said, outcome), how)]
+
+    def cost(self, cell: CellSpec) -> tuple[float, float]:
+        runs = [self.run(job) for job in self.jobs(cell)]
+        texts = sum(len(run.said.passes) for run in runs)
+        return runs[0].cost, sum(run.seconds for run in runs) / texts
+
+
+def contender_of(job: Job) -> Contender:
+    """Whose answers a job stores."""
+    assert job.contender is not None
+    return job.contender
+
+
+def answers_of(source: GivenProduct, store: Store) -> dict[str, dict[str, AnswerOutcome]]:
+    """Set -> contender -> its answers, of the first seed: what the figures of a finished evaluation are of."""
+    runs, plan = AnswerRuns(source, store), source.plan
+    cells = [replace(cell, contender=contender) for cell in sets_of(plan) for contender in plan.contenders]
+    found: dict[str, dict[str, AnswerOutcome]] = {}
+    for cell in cells:
+        job = runs.jobs(cell)[0]
+        found.setdefault(job.set_name, {})[cell.contender.name] = runs.answers(job)
+    return found
+
+
+def _advance(progress: Progress, passes: int, rows: int) -> None:
+    progress.advance(rows * passes)
+
+
+def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> None:
+    """Compute a run on another machine that sees the directory of the store."""
+    AnswerRuns(source(), Store(store)).run(job)
+
+
+def _read_piece(path: Path) -> tuple[SaidAnswers, float]:
+    with np.load(path) as arrays:
+        said = SaidAnswers(**{field.name: arrays[field.name] for field in fields(SaidAnswers)})
+        return said, float(arrays["seconds"])
