@@ -21,10 +21,9 @@ from uatlite.scoring.pick import (
     pick,
     read_candidates,
     text_vectors,
-    write_picked,
 )
 from uatlite.text.rows import Row, read_rows
-from uatlite.text.write import row_writer
+from uatlite.text.write import row_writer, write_rows
 from uatlite.values import Choices
 
 
@@ -103,7 +102,7 @@ FIELDS = {"id", "text", "label", "predicted", "confidence", "reason", "inclusion
 def test_files_for_people(tmp_path: Path) -> None:
     picked = pick(scored(), 8)
     for name in ("rows.jsonl", "rows.csv"):
-        write_picked(tmp_path / name, picked)
+        write_rows(tmp_path / name, (row.as_row() for row in picked))
     lines = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert set(lines[0]) == FIELDS
     assert all(line["label"] == "" for line in lines)
@@ -149,7 +148,7 @@ def test_what_is_said_about_labels_and_entities_is_picked_too(
     scored, picked = tmp_path / f"scored.{suffix}", tmp_path / f"picked.{suffix}"
     with row_writer(scored) as write:
         write({"id": "1", **text, **answer, "abstain": False, "confidence": 0.8, "scope": 0.5, "out_of_scope": False})
-    write_picked(picked, pick(read_candidates(str(scored), {}), 1))
+    write_rows(picked, (row.as_row() for row in pick(read_candidates(str(scored), {}), 1)))
     (row,) = (row.values for row in read_rows(picked) if isinstance(row, Row))
     for name, value in {**text, "predicted": predicted}.items():
         assert (row[name] if suffix != "csv" or isinstance(value, str) else json.loads(str(row[name]))) == value

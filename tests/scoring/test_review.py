@@ -9,9 +9,9 @@ import pytest
 
 from uatlite.classifier.reasons import ABSTAINING
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.scoring.review import review_order, review_rows, write_review
+from uatlite.scoring.review import review_order, review_rows
 from uatlite.text.rows import Row, read_rows
-from uatlite.text.write import row_writer
+from uatlite.text.write import write_rows
 
 NAN = float("nan")
 
@@ -67,9 +67,7 @@ ROWS = [
 
 
 def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    with row_writer(path) as write:
-        for row in rows:
-            write(row)
+    write_rows(path, rows)
     return path
 
 
@@ -87,7 +85,7 @@ def test_rows_to_review_carry_text_and_reason(tmp_path: Path, name: str) -> None
         "why": "passes disagree, 1.5 below the threshold",
     }
     assert [row["why"] for row in rows[1:3]] == ["0.25 below the threshold", "40 tokens were cut off"]
-    write_review(rows, tmp_path / "review.csv")
+    write_rows(tmp_path / "review.csv", rows)
     again = [row.values for row in read_rows(tmp_path / "review.csv") if isinstance(row, Row)]
     assert [row["body"] for row in again] == ["text 2", "text 1", "text 3", "text 4"]
 

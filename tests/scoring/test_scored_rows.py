@@ -2,19 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
+from uatlite.classifier.record import Calibration
 from uatlite.errors import DataError
-from uatlite.scoring.scored_rows import ScoredRow, read_scored
+from uatlite.scoring.scored_rows import ScoredRow, scored_rows
 from uatlite.scoring.timeline import WatchedRow
-from uatlite.scoring.watch import WatchedColumns
-from uatlite.text.rows import Row
+from uatlite.scoring.watch import Watch
+from uatlite.text.rows import Row, read_rows
 from uatlite.text.write import row_writer
+from uatlite.trust.scope import Scope
+from uatlite.trust.shift import summarise
 
 HOUR = "2026-11-17T04"
-COLUMNS = WatchedColumns("logit-margin", scope=True)
+SCORES = np.arange(60.0)
+
+
+def watch_of(score: str, scope: bool, time: str | None = None) -> Watch:
+    calibration = SimpleNamespace(shift=summarise(SCORES, score=score), scope=Scope(0.01, 0, SCORES) if scope else None)
+    return Watch(cast(Calibration, calibration), Path("state.json"), time=time)
+
+
+WATCH = watch_of("logit-margin", True)
 ANSWERS: dict[str, tuple[dict[str, Any], Any, str]] = {
     "one": ({"label": "a"}, "a", "a"),
     "labels": ({"labels": ["joy"], "withheld": ["fear"]}, ["joy"], "joy"),
@@ -45,23 +58,23 @@ def test_every_format_and_memory_hold_the_same(name: str, tmp_path: Path) -> Non
     for suffix in ("parquet", "jsonl", "csv"):
         with row_writer(tmp_path / f"a.{suffix}") as write:
             write(row)
-        rows += read_scored(tmp_path / f"a.{suffix}", ("scope",))
+        rows += scored_rows(read_rows(tmp_path / f"a.{suffix}"), ("scope",))
     for scored in rows:
         assert (scored.answer, scored.counted_label, scored.answered) == (answer, label, False)
         watched = WatchedRow.of(scored, "logit-margin", HOUR)
         assert watched == WatchedRow(HOUR, label, 0.9, 2.5, 0.25, abstain=True, out_of_scope=False)
-        COLUMNS.check(Row(scored.file, scored.line, scored.values))
+        WATCH.check(Row(scored.file, scored.line, scored.values))
 
 
 def test_a_score_is_higher_where_it_is_more_trustworthy() -> None:
     row = ScoredRow({"label": "a", "confidence": 0.9, "entropy": 0.3, "log_odds": -1.5})
     assert [row.score(name) for name in ("confidence", "entropy", "log_odds")] == [0.9, -0.3, -1.5]
     values = {**row.values, "time": "2026-11-17 06:30:00+02:00"}
-    columns = WatchedColumns("entropy", scope=False, time="time")
-    watched = columns.read(Row("f", 1, values), "1970-01-01T00")
+    watch = watch_of("entropy", False, "time")
+    watched = watch.watched(Row("f", 1, values), "1970-01-01T00")
     assert watched == WatchedRow(HOUR, "a", 0.9, -0.3)
     for broken in ({"entropy": "high"}, {"entropy": "nan"}, {"time": "soon"}, {"abstain": "perhaps"}):
-        assert columns.read(Row("f", 1, {**values, **broken}), "1970-01-01T00") is None
+        assert watch.watched(Row("f", 1, {**values, **broken}), "1970-01-01T00") is None
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("True", True), ("1", True), (1, True), (False, False),
@@ -82,13 +95,13 @@ def test_a_kept_column_is_not_taken_for_the_answer() -> None:
 def test_files_that_are_not_scored_say_why(tmp_path: Path) -> None:
     row = Row("rows.csv", 2, {"label": "a", "confidence": "0.5"})
     with pytest.raises(DataError) as caught:
-        COLUMNS.check(row)
+        WATCH.check(row)
     assert "no column 'logit_margin'" in str(caught.value)
     assert "label, confidence, logit_margin, scope" in str(caught.value)
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"label": "a"}) + "\n{broken\n")
     with pytest.raises(DataError, match=r"rows\.jsonl, line 2: broken JSON.*Score the rows again"):
-        list(read_scored(path, ()))
+        list(scored_rows(read_rows(path), ()))
     path.write_text(json.dumps({"label": "a", "confidence": "sure"}) + "\n")
     with pytest.raises(DataError, match=r"rows\.jsonl, line 1: column 'confidence' holds 'sure', where a number"):
-        [row.number("confidence") for row in read_scored(path, ())]
+        [row.number("confidence") for row in scored_rows(read_rows(path), ())]

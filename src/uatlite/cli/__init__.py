@@ -9,9 +9,11 @@ from uatlite.errors import MissingDependency, UATLiteError
 
 DEBUG = "--debug"
 WRONG_USE = 2
-EXTRAS = dict.fromkeys(("torch", "transformers", "scipy", "sklearn"), "torch") | dict.fromkeys(
-    ("pandas", "datasets"), "data"
-)
+EXTRAS = {
+    **dict.fromkeys(("torch", "transformers", "scipy", "sklearn"), "torch"),
+    **dict.fromkeys(("pandas", "datasets"), "data"),
+    **dict.fromkeys(("fastapi", "prometheus_client", "uvicorn"), "serve"),
+}
 """What brings the libraries that an installation for deployment leaves out."""
 
 

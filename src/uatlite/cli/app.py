@@ -5,14 +5,12 @@ from typing import Annotated
 import typer
 
 from uatlite import __version__
-from uatlite.cli.bench import bench
+from uatlite.cli.bench import bench, demo
 from uatlite.cli.calibrate import calibrate
-from uatlite.cli.demo import demo
 from uatlite.cli.deploy import export, serve
 from uatlite.cli.evaluate import EVALUATE_EXAMPLES, evaluate, report
-from uatlite.cli.explain import explain
 from uatlite.cli.lists import methods, sites, tasks
-from uatlite.cli.predict import predict, review
+from uatlite.cli.predict import explain, predict, review
 from uatlite.cli.recheck import history, pick, recheck
 from uatlite.cli.reproduce import REPRODUCE_EXAMPLES, reproduce
 from uatlite.cli.train import TRAIN_EXAMPLES, train

@@ -1,5 +1,7 @@
 """Learning calibrated probabilities, and when to abstain."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from string import ascii_uppercase
@@ -84,6 +86,7 @@ def calibrate(
     format: shared.Format = None,
 ) -> None:
     """Learn calibrated probabilities, and when to abstain, from a few hundred labelled rows."""
+    options_given = dict(locals())
     from uatlite.classifier.classifiers import load
     from uatlite.classifier.saving import check_target
     from uatlite.scoring.source import Source
@@ -99,24 +102,7 @@ def calibrate(
     classifier = load(model, method=method, calibrated=False, seed=seed, **changes)
     if label_order is not None:
         classifier.rename_classes([name.strip() for name in label_order.split(",")])
-    asked = _asked(
-        classifier,
-        menu=menu,
-        target_risk=target_risk,
-        target_coverage=target_coverage,
-        target_precision=target_precision,
-        target_wrong=target_wrong,
-        target_recall=target_recall,
-        threshold=threshold,
-        per_class=per_class or None,
-        label_sets=label_sets,
-        calibrator=calibrator,
-        second_look=second_look,
-        score=score,
-        confidence=confidence,
-        false_alarm=false_alarm,
-        seed=seed,
-    )
+    asked = _asked(classifier, options_given)
     classes = classifier.class_names or tuple(ascii_uppercase)
     source = Source(data, format=format)
     layout = Layout(text=text, pair=text_pair, options=options, label=label, codes=classes)
@@ -142,12 +128,15 @@ def calibrate(
     _print_calibration(console, classifier, len(rows.rejects), output)
 
 
-def _asked(product: "Product[Any]", *, menu: bool, **options: Any) -> dict[str, Any]:
-    """The options as arguments of `calibrate`; what the kind of the model does not take is refused by its name."""
+def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that `calibrate` takes, by name; what the kind of the model does not take is refused."""
+    from uatlite.classifier.settings import CalibrationOptions
+
     takes, words = signature(product.calibrate).parameters, product.kind.words  # type: ignore[attr-defined]
-    others = {name: value for name, value in options.items() if name not in takes}
+    asked = {of.name: given[of.name] for of in fields(CalibrationOptions) if given[of.name] != of.default}
+    others = {name: value for name, value in asked.items() if name not in (*takes, "menu")}
     shared.refuse(others, f"a model of {words.model}; use {words.options}")
-    return shared.given(**options) | ({"menu": menu} if "menu" in takes else {})
+    return {name: value for name, value in asked.items() if name in takes}
 
 
 def _print_menu(console: Console, classifier: "Product[Any]") -> None:

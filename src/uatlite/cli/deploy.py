@@ -1,13 +1,11 @@
 """The commands that put a classifier to work: as an ONNX graph without PyTorch, and as a service."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 from typer import Option
 
 from uatlite.cli import options as shared
-from uatlite.errors import MissingDependency
 
 
 def export(
@@ -46,9 +44,6 @@ def export(
     console.print(f"Wrote {output}")
 
 
-PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
-
-
 def serve(
     model: shared.Classifier,
     host: Annotated[str, Option(help="Address to listen on; 0.0.0.0 for all of the machine.")] = "127.0.0.1",
@@ -79,10 +74,10 @@ def serve(
     """Serve a classifier over HTTP, with a page to look inside it: label, probability, uncertainty, abstain."""
     console = shared.messages()
     with console.status("Loading …"):
-        run = _import_serve()
         from uatlite.classifier.classifiers import load
         from uatlite.serve.access import is_loopback, read_token
         from uatlite.serve.limits import Limits
+        from uatlite.serve.process import serve as run
 
         limits = Limits(
             body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,
@@ -104,13 +99,3 @@ def serve(
         watch=watch,
         on_start=lambda address: console.print(f"Serving at {address} (Ctrl-C stops)"),
     )
-
-
-def _import_serve() -> Callable[..., None]:
-    try:
-        from uatlite.serve.process import serve as run
-    except ModuleNotFoundError as error:
-        if error.name in PACKAGES:
-            raise MissingDependency(error.name, "serve") from error
-        raise
-    return run

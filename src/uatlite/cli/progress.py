@@ -19,34 +19,20 @@ if TYPE_CHECKING:
     from uatlite.scoring.job import Tally
 
 
-class Bar:
-    """A rich progress display, shown while its `with` block runs."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-
-class ScoringBar(Bar):
+class ScoringBar(Progress):
     """The bar of `predict`: rows, rows per second, time left, share abstained. The speed leaves out resumed rows."""
 
     def __init__(self, console: Console, total: int | None) -> None:
         columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-        super().__init__(Progress(*columns, console=console, transient=True, disable=not console.is_terminal))
+        super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._total = total
-        self._task = self._progress.add_task("rows", total=total, note="loading")
+        self._task = self.add_task("rows", total=total, note="loading")
         self._begun = time.monotonic()
 
     def show(self, scored: "Tally") -> None:
         """Move the bar to where the run is."""
         note = describe(scored, time.monotonic() - self._begun, self._total)
-        self._progress.update(self._task, completed=scored.seen, note=note)
+        self.update(self._task, completed=scored.seen, note=note)
 
 
 def describe(scored: "Tally", seconds: float, total: int | None) -> str:
@@ -62,17 +48,22 @@ def describe(scored: "Tally", seconds: float, total: int | None) -> str:
     return ", ".join(notes)
 
 
-class StageBar(Bar):
+class StageBar:
     """The bar of training, evaluation and the demo: the stage, the step, and the time left at the recent speed."""
 
     def __init__(self, console: Console, speed_seconds: float = 120) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         left = (TimeRemainingColumn(), TextColumn("left · {task.fields[what]}"))
-        super().__init__(
-            Progress(*columns, *left, console=console, transient=True, speed_estimate_period=speed_seconds)
-        )
+        self._progress = Progress(*columns, *left, console=console, transient=True, speed_estimate_period=speed_seconds)
         self._console = console
         self._stage = self._progress.add_task("reading", total=None, what="reading the data")
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
 
     def begin(self, stage: str, total: float) -> None:
         """Start again at 0 of `total` under the name of a stage."""

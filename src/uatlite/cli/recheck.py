@@ -33,20 +33,18 @@ def pick(
     """Choose rows to label: answers at random with known probabilities, and rows whose labels help most."""
     from uatlite.scoring import pick as picking
     from uatlite.scoring.mislabelled import suspects
-    from uatlite.text.write import row_writer
+    from uatlite.text.write import write_rows
 
     console = shared.messages()
     if errors:
         suspected = suspects(scored, label, format=format)
-        with row_writer(output) as write:
-            for row in suspected:
-                write(row)
+        write_rows(output, suspected)
         console.print(f"Wrote {output}: {len(suspected):,} rows are probably mislabelled, the surest first.")
         return
     asked = {"text": text, "pair": text_pair, "options": options}
     rows = picking.read_candidates(scored, asked, id=id, format=format)
     picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
-    picking.write_picked(output, picked)
+    write_rows(output, (row.as_row() for row in picked))
     for line in picking.describe(picked, len(rows)):
         console.print(line)
     console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")

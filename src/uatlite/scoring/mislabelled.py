@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import DataError, InputError
-from uatlite.scoring.scored_rows import ScoredRow, read_scored
+from uatlite.scoring.scored_rows import ScoredRow, scored_rows
 from uatlite.text.labels import class_indices
+from uatlite.text.rows import read_rows
 from uatlite.values import Floats, Integers, check_array, check_labels
 
 MOST_OFF = 1e-3
@@ -22,7 +23,7 @@ MOST_OFF = 1e-3
 
 def suspects(source: str, label: str, *, format: str | None = None) -> list[dict[str, object]]:
     """The rows of a scored and labelled file that are probably mislabelled, the surest first."""
-    rows = list(read_scored(source, (), format=format))
+    rows = list(scored_rows(read_rows(source, format=format), ()))
     if not rows or label not in rows[0].values:
         raise DataError(
             f"{source} has no row with a column {label!r}. Score labelled rows and keep the label: uatlite predict DIR "

@@ -6,19 +6,18 @@ is the text, however many answers it has.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from uatlite.errors import ConfigurationError, DataError, check_choice
-from uatlite.scoring.scored_rows import ScoredRow, column_of_score, columns_of_input, read_scored, scored_rows
+from uatlite.scoring.scored_rows import ScoredRow, column_of_score, columns_of_input, scored_rows
 from uatlite.scoring.source import Source
 from uatlite.text.examples import example_of
+from uatlite.text.rows import read_rows
 from uatlite.text.schema import Layout
-from uatlite.text.write import row_writer
 from uatlite.values import Choices, Floats, Text, Words, check_share, strings
 
 RANDOM, RANDOM_ROW, DOUBTFUL, OUTSIDE = "random answer", "random row", "doubtful", "out of scope"
@@ -170,13 +169,6 @@ def text_vectors(texts: Sequence[Text]) -> Floats:
     return np.asarray(hashing.transform([" ".join(strings(text)) for text in texts]).toarray())
 
 
-def write_picked(path: Path, picked: Iterable[Picked]) -> None:
-    """Write rows to label: JSONL, CSV or Parquet by extension."""
-    with row_writer(path) as write:
-        for row in picked:
-            write(row.as_row())
-
-
 def describe(picked: Sequence[Picked], rows: int) -> list[str]:
     """What was picked, and from how many rows, a line for each reason."""
     lines = [f"{len(picked):,} of {rows:,} rows picked."]
@@ -189,7 +181,7 @@ def describe(picked: Sequence[Picked], rows: int) -> list[str]:
 
 def current_scores(source: str, score: str, *, format: str | None = None) -> Floats:
     """The score of a rule, (rows,), of the texts in scope of a scored file."""
-    rows = read_scored(source, (column_of_score(score),), format=format)
+    rows = scored_rows(read_rows(source, format=format), (column_of_score(score),))
     return np.array([row.score(score) for row in rows if not row.truth("out_of_scope")])
 
 

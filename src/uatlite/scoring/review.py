@@ -10,7 +10,7 @@ The order, from the first:
 Where there is no threshold, the calibrated confidence takes its place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from uatlite.classifier.reasons import ABSTAINING, CUT, OUT_OF_SCOPE, sentence
 from uatlite.errors import ConfigurationError, DataError
-from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, read_scored
-from uatlite.text.write import row_writer
+from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow, columns_of_input, scored_rows
+from uatlite.text.rows import read_rows
 from uatlite.trust.scope import benjamini_hochberg
 from uatlite.values import Floats, Integers
 
@@ -37,7 +37,7 @@ def review_rows(scored: str | Path, count: int) -> list[dict[str, Any]]:
         raise ConfigurationError(f"{count} rows to review are not 1 or more.")
     order = _order_of_file(scored)[:count].tolist()
     chosen = set(order)
-    rows = {i: row for i, row in enumerate(read_scored(scored, NEEDED)) if i in chosen}
+    rows = {i: row for i, row in enumerate(scored_rows(read_rows(scored), NEEDED)) if i in chosen}
     return [_shown(rows[i]) for i in order]
 
 
@@ -53,17 +53,10 @@ def review_order(reasons: Sequence[str], above_threshold: Floats, confidence: Fl
     return np.lexsort((doubt, strange, group))  # the last key counts first; ties keep the order of the file
 
 
-def write_review(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the rows to review as CSV, JSONL or Parquet, by extension."""
-    with row_writer(path) as write:
-        for row in rows:
-            write(row)
-
-
 def _order_of_file(scored: str | Path) -> Integers:
     reasons: list[str] = []
     numbers: list[tuple[float | None, ...]] = []
-    for row in read_scored(scored, NEEDED):
+    for row in scored_rows(read_rows(scored), NEEDED):
         if not reasons:
             _check_texts(row, scored)
         reasons.append(str(row.values["reason"]))

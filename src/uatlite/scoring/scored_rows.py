@@ -12,7 +12,7 @@ from typing import Any
 
 from uatlite.errors import DataError
 from uatlite.text.pieces import read_record
-from uatlite.text.rows import Reject, Row, read_rows
+from uatlite.text.rows import Reject, Row
 from uatlite.trust.rule import SCORES
 
 ANSWER_COLUMNS = ("label", "labels", "entities")
@@ -141,13 +141,8 @@ def column_of_score(name: str) -> str:
     return name.replace("-", "_")
 
 
-def read_scored(source: str | Path, needed: Sequence[str], *, format: str | None = None) -> Iterator[ScoredRow]:
-    """The rows of a file that `predict` wrote."""
-    return scored_rows(read_rows(source, format=format), needed)
-
-
 def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator[ScoredRow]:
-    """The same rows to read from. A row that cannot be read is an error, and so is a missing column."""
+    """The rows of a file that `predict` wrote. A row that cannot be read is an error, and so is a missing column."""
     for number, row in enumerate(rows):
         if isinstance(row, Reject):
             raise DataError(f"{row.file}, line {row.line}: {row.reason}. Score the rows again.")

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from uatlite.classifier.record import Calibration
 from uatlite.classifier.saving import read
+from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.scoring.scored_rows import ScoredRow, check_columns, column_of_score
 from uatlite.scoring.timeline import HourTally, WatchedRow, hour_of
@@ -31,33 +32,6 @@ BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
-
-
-@dataclass(frozen=True)
-class WatchedColumns:
-    """The columns to read; `time` is where the hour of a row comes from, else from the file's own time.
-
-    `text` is read for a page alone; where it is named, it must be there.
-    """
-
-    score: str
-    scope: bool
-    time: str | None = None
-    text: str | None = None
-
-    def check(self, row: Row) -> None:
-        """Raise where the first row of a file lacks a column."""
-        scope = ["scope"] if self.scope else []
-        needed = ["confidence", column_of_score(self.score), *scope, *(name for name in (self.time, self.text) if name)]
-        check_columns(ScoredRow(row.values, row.file, row.line), list(dict.fromkeys(needed)))
-
-    def read(self, row: Row, hour: str) -> WatchedRow | None:
-        """What is watched of a row; None where a value cannot be used. `hour` is that of the file."""
-        try:
-            hour = hour if self.time is None else hour_of(row.values.get(self.time))
-            return WatchedRow.of(ScoredRow(row.values, row.file, row.line), self.score, hour, scoped=self.scope)
-        except (InputError, DataError):
-            return None
 
 
 @dataclass(frozen=True)
@@ -107,10 +81,24 @@ class Watch:
         """The calibration rows as the monitor sees them."""
         return Reference.of(self.calibration.shift, self.calibration.scope)
 
-    @cached_property
-    def columns(self) -> WatchedColumns:
-        """The columns that are read of a scored row."""
-        return WatchedColumns(self.reference.score, SCOPE in self.reference.cells, self.time, self.text)
+    def check(self, row: Row) -> None:
+        """Raise where the first row of a file lacks a column."""
+        named = [name for name in (self.time, self.text) if name is not None]
+        needed = ["confidence", column_of_score(self.reference.score), *(["scope"] if self._scoped else []), *named]
+        check_columns(ScoredRow(row.values, row.file, row.line), list(dict.fromkeys(needed)))
+
+    def watched(self, row: Row, hour: str) -> WatchedRow | None:
+        """What is watched of a row; None where a value cannot be used. `hour` is that of the file."""
+        try:
+            hour = hour if self.time is None else hour_of(row.values.get(self.time))
+            scored = ScoredRow(row.values, row.file, row.line)
+            return WatchedRow.of(scored, self.reference.score, hour, scoped=self._scoped)
+        except (InputError, DataError):
+            return None
+
+    @property
+    def _scoped(self) -> bool:
+        return SCOPE in self.reference.cells
 
     def read(self) -> WatchState:
         """The state on disk; a new one where there is none."""
@@ -118,9 +106,10 @@ class Watch:
         if not self.path.exists():
             return WatchState.begin(reference, bound=BOUND if self.bound is None else self.bound)
         try:
-            state = WatchState.from_dict(json.loads(self.path.read_text(encoding="utf-8")))
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StoreError(f"{self.path} cannot be read ({error}); begin a new state file.") from error
+        state = load(WatchState, stored, advice="begin a new state file.")
         if state.reference != reference.digest:
             raise StoreError(
                 f"{self.path} belongs to another calibration of the classifier; its evidence does not carry over. "
@@ -135,7 +124,7 @@ class Watch:
 
     def write(self, state: WatchState) -> None:
         """Replace the state on disk."""
-        write_text(self.path, json.dumps(state.to_dict(), ensure_ascii=False) + "\n")
+        write_text(self.path, json.dumps(dump(state), ensure_ascii=False) + "\n")
 
     def look(self, source: str, on_rows: Callable[[int], None] = lambda rows: None) -> WatchState:
         """Count every new row of the scored files; `on_rows` is called with the number of each block."""
@@ -143,10 +132,10 @@ class Watch:
             state = self.read()
             files = grown_files(source, state.files)
             if (row := first_row(source)) is not None:  # a wrong name is an error even where nothing is new
-                self.columns.check(row)
+                self.check(row)
             for file in files:
                 line = file.known.line
-                for block in blocks(file, self.columns):
+                for block in blocks(file, self):
                     line = block.line
                     state = state.after(self.reference, block.rows, block.places)
                     state = state.counting(replace(file.known, line=line), block.rejected)
@@ -211,7 +200,7 @@ class WatchedBlock:
     line: int
 
 
-def blocks(file: GrownFile, columns: WatchedColumns, most: int = BLOCK) -> Iterator[WatchedBlock]:
+def blocks(file: GrownFile, watch: Watch, most: int = BLOCK) -> Iterator[WatchedBlock]:
     """The rows of a file that are not counted yet, block by block; a row with a value that is no number is rejected."""
     hour, rows = hour_of(file.known.modified / 1e9), file.rows()
     checked = False
@@ -222,9 +211,9 @@ def blocks(file: GrownFile, columns: WatchedColumns, most: int = BLOCK) -> Itera
             if isinstance(row, Reject):
                 continue
             if not checked:
-                columns.check(row)
+                watch.check(row)
                 checked = True
-            if (watched := columns.read(row, hour)) is not None:
+            if (watched := watch.watched(row, hour)) is not None:
                 usable.append(watched)
                 places.append((file.path.name, row.line))
         yield WatchedBlock(usable, places, len(block) - len(usable), block[-1].line)
@@ -246,7 +235,7 @@ def rows_since(watch: Watch, state: WatchState, source: str | None, first: int) 
                 break
             if isinstance(row, Reject) or row.line < stretch.line:
                 continue
-            if (watched := watch.columns.read(row, stretch.hour)) is None:
+            if (watched := watch.watched(row, stretch.hour)) is None:
                 continue
             if number >= first:
                 yield NumberedRow(number, row, watched)

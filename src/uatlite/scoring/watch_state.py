@@ -4,19 +4,16 @@ The monitor and what was counted are stored together, so that no row can be in o
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from uatlite.codec import dump, load
-from uatlite.errors import StoreError
 from uatlite.scoring.timeline import Timeline, WatchedRow, spelt_hour
 from uatlite.scoring.watched_files import CountedFile
 from uatlite.trust.monitor import BOUND, Alarm, Monitor, Reference
 
-FORMAT = 2
 STRETCHES, FILES = 4000, 4000
 """The latest stretches and files that are remembered."""
 
@@ -173,17 +170,3 @@ class WatchState:
         stretch = self.stretch_of(change)
         hour = "" if stretch is None else f" ({spelt_hour(stretch.hour)})"
         return f"By all {self.rows:,} rows: {now.describe()}, since about row {change + 1:,}{hour}."
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {"format": FORMAT, **dump(self)}
-
-    @classmethod
-    def from_dict(cls, state: Any) -> Self:
-        """The state that `to_dict` described."""
-        values = dict(state) if isinstance(state, Mapping) else {}
-        if (format := values.pop("format", FORMAT)) != FORMAT:
-            raise StoreError(
-                f"the state has the format {format}, this version of uatlite reads {FORMAT}; begin a new state file."
-            )
-        return load(cls, values, advice="begin a new state file.")

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,13 +96,18 @@ def make_directory(directory: Path) -> None:
         raise DataError(f"{directory} cannot be created: {error.strerror}.") from error
 
 
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write rows as JSONL, CSV or Parquet, by extension."""
+    with row_writer(path) as write:
+        for row in rows:
+            write(row)
+
+
 def write_rejects(path: Path, rejects: Sequence[Reject]) -> bool:
     """List rejected rows with line and reason, and say whether there are any; without them an older file goes."""
     path.unlink(missing_ok=True)
     if rejects:
-        with row_writer(path) as write:
-            for reject in rejects:
-                write(reject.as_row())
+        write_rows(path, (reject.as_row() for reject in rejects))
     return bool(rejects)
 
 
