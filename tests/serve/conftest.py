@@ -3,7 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,9 @@ def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Un
     found, generator = made.predict(random_texts(300, seed=6)), np.random.default_rng(0)
     gold = []
     for entities in found.entities:
-        right = generator.random(len(entities)) < [one.confidence for one in entities]
-        gold.append([(one.start, one.end, one.label) for one, kept in zip(entities, right, strict=True) if kept])
+        right = generator.random(len(entities)) < [entity.confidence for entity in entities]
+        kept = [entity for entity, is_right in zip(entities, right, strict=True) if is_right]
+        gold.append([(entity.start, entity.end, entity.label) for entity in kept])
     return made.calibrate(found.texts, gold, target_risk=0.3, menu=True)
 
 
@@ -189,6 +191,13 @@ def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     for name in shared:
         close = isinstance(expected[name], float)
         assert given[name] == (pytest.approx(expected[name], rel=1e-4, abs=1e-5) if close else expected[name]), name
+
+
+@pytest.fixture(scope="module")
+def address_of(running: Running, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """`address_of("labeler")`: the service of a product, by the name of its fixture; it runs until the module ends."""
+    with ExitStack() as stack:
+        yield cache(lambda product: stack.enter_context(running(request.getfixturevalue(product))))
 
 
 SHOT = {"width": 1280, "height": 900}

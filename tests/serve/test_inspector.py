@@ -15,29 +15,17 @@ PATIENCE = 120_000
 """Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
 
 
-@pytest.fixture(scope="module")
-def address(running: Any, classifier: UncertaintyClassifier) -> Iterator[str]:
-    with running(classifier) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def one_pass_address(running: Any, one_pass: UncertaintyClassifier) -> Iterator[str]:
-    with running(one_pass) as found:
-        yield found
-
-
 @pytest.fixture
-def tab(tab_of: Any, address: str) -> Iterator[Any]:
+def tab(tab_of: Any, address_of: Any) -> Iterator[Any]:
     """The page, open."""
-    with tab_of(address) as tab:
+    with tab_of(address_of("classifier")) as tab:
         yield tab
 
 
 @pytest.fixture
-def one_pass_tab(tab_of: Any, one_pass_address: str) -> Iterator[Any]:
+def one_pass_tab(tab_of: Any, address_of: Any) -> Iterator[Any]:
     """The page of a method without sampling."""
-    with tab_of(one_pass_address) as tab:
+    with tab_of(address_of("one_pass")) as tab:
         yield tab
 
 
@@ -66,6 +54,22 @@ def alter(tab: Any, path: str, change: Callable[[dict[str, Any]], None]) -> None
         route.fulfill(response=response, body=json.dumps(body))
 
     tab.route(path, answer)
+
+
+def upload(tab: Any, file: Path, content: str) -> None:
+    """Give the page a file, and wait for its rows."""
+    file.write_text(content)
+    tab.click("#tab-many")
+    tab.set_input_files("#file", file)
+    tab.click("#run")
+    tab.wait_for_selector("#rows tbody tr")
+
+
+def downloaded(tab: Any) -> list[str]:
+    """The lines of the file that the page gives back."""
+    with tab.expect_download() as caught:
+        tab.click("#download")
+    return Path(caught.value.path()).read_text().splitlines()
 
 
 def percentages(tab: Any, selector: str) -> list[str]:
@@ -168,11 +172,7 @@ def test_upload_and_read_the_result(
         f'{i},"{text.replace(chr(34), chr(34) * 2)}",{name}'
         for i, (text, name) in enumerate(zip(texts, gold, strict=True))
     ]
-    (tmp_path / "rows.csv").write_text("\n".join(["id,text,label", *lines, "99,,good"]) + "\n")
-    tab.click("#tab-many")
-    tab.set_input_files("#file", tmp_path / "rows.csv")
-    tab.click("#run")
-    tab.wait_for_selector("#rows tbody tr")
+    upload(tab, tmp_path / "rows.csv", "\n".join(["id,text,label", *lines, "99,,good"]) + "\n")
     tiles = tab.inner_text("#tiles")
     order = (-predictions.logit_margin).argsort(kind="stable")  # the score of the rule; the most trusted first
     wrong = np.array([str(p.label) != name for p, name in zip(predictions, gold, strict=True)])[order]
@@ -186,10 +186,8 @@ def test_upload_and_read_the_result(
     assert tab.locator("#curve polyline").count() == 1
     tab.click("#more")
     assert "<b onclick=x>" in tab.inner_text("#rows")
-    with tab.expect_download() as caught:
-        tab.click("#download")
-    rows = Path(caught.value.path()).read_text().splitlines()
-    assert rows[0].startswith("id,text,label,predicted_label,answered,reason,above_threshold,cut_tokens,confidence,")
+    columns = "id,text,label,predicted_label,answered,reason,above_threshold,cut_tokens,confidence,"
+    assert downloaded(tab)[0].startswith(columns)
     tab.locator("#rows button.link").first.click()
     tab.wait_for_selector("#result[aria-busy=false] .verdict")
     assert tab.input_value("#text") == texts[shown[0] - 2]
@@ -204,7 +202,7 @@ def test_one_pass_is_a_band_and_its_spread_in_numbers(one_pass_tab: Any, one_pas
     assert one_pass_tab.locator("#passes circle").count() == 0
     rings = one_pass_tab.locator("#passes .ring")
     assert rings.count() in (3, 6)  # a narrow band is also drawn closer
-    widths = [float(rings.nth(place).get_attribute("width")) for place in range(3)]
+    widths = [float(rings.nth(i).get_attribute("width")) for i in range(3)]
     assert widths == sorted(widths, reverse=True)
     low, high = band["probabilities"][0], band["probabilities"][-1]
     assert widths[0] == pytest.approx((high - low) * 424, abs=0.76)
@@ -231,11 +229,11 @@ def test_the_sentences_come_first(one_pass_tab: Any, one_pass: UncertaintyClassi
 
 def test_words_are_coloured_by_what_is_chosen(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
     type_text(one_pass_tab, "a1 a2 a3")
-    found = one_pass.explain("a1 a2 a3")
+    explanation = one_pass.explain("a1 a2 a3")
     values = {
-        "share": [word.share for word in found.words],
-        "uncertainty": [word.uncertainty for word in found.words],
-        "masking": [found.prediction.confidence - word.masked_confidence for word in found.words],
+        "share": [word.share for word in explanation.words],
+        "uncertainty": [word.uncertainty for word in explanation.words],
+        "masking": [explanation.prediction.confidence - word.masked_confidence for word in explanation.words],
     }
     assert one_pass_tab.input_value("#colour") == "share"
     for by, expected in values.items():
@@ -243,7 +241,7 @@ def test_words_are_coloured_by_what_is_chosen(one_pass_tab: Any, one_pass: Uncer
         one_pass_tab.wait_for_selector("#result[aria-busy=false] .verdict")
         grounds = one_pass_tab.locator("#words .word").evaluate_all("words => words.map(word => word.style.background)")
         strengths = [int(re.search(r"(\d+)%", ground).group(1)) for ground in grounds]
-        most = max(range(3), key=lambda place: abs(expected[place]))
+        most = max(range(3), key=lambda i: abs(expected[i]))
         assert strengths[most] == max(strengths) > 0
         assert ("--cold" in grounds[most]) is (expected[most] < 0)
 
@@ -267,17 +265,13 @@ def test_what_one_pass_cannot_know_is_a_dash(one_pass_tab: Any, tmp_path: Path) 
     assert dashes.first.get_attribute("title") == "one pass cannot know this"
 
     def outside(body: dict[str, Any]) -> None:
-        for place, one in enumerate(body["predictions"]):
-            one["uncertainty"] |= unknown
-            one |= {"scope": [0.5, 0.001, 0.2][place], "out_of_scope": place == 1, "abstain": place == 1}
-            one |= {"reason": "out of scope" if place == 1 else "answered"}
+        for i, answer in enumerate(body["predictions"]):
+            answer["uncertainty"] |= unknown
+            answer |= {"scope": [0.5, 0.001, 0.2][i], "out_of_scope": i == 1, "abstain": i == 1}
+            answer |= {"reason": "out of scope" if i == 1 else "answered"}
 
     alter(one_pass_tab, "**/predict", outside)
-    (tmp_path / "rows.csv").write_text("text\na1 a2\na3 a4\na5 a6\n")
-    one_pass_tab.click("#tab-many")
-    one_pass_tab.set_input_files("#file", tmp_path / "rows.csv")
-    one_pass_tab.click("#run")
-    one_pass_tab.wait_for_selector("#rows tbody tr")
+    upload(one_pass_tab, tmp_path / "rows.csv", "text\na1 a2\na3 a4\na5 a6\n")
     assert "1\nout of scope" in one_pass_tab.inner_text("#tiles")
     assert one_pass_tab.locator("#rows .unknown").count() == 3
     orders = one_pass_tab.locator("#order option").all_inner_texts()
@@ -285,39 +279,44 @@ def test_what_one_pass_cannot_know_is_a_dash(one_pass_tab: Any, tmp_path: Path) 
     one_pass_tab.select_option("#order", "scope")
     assert one_pass_tab.locator("#rows tbody tr td:first-child").all_inner_texts() == ["3", "4", "2"]
     assert "out of scope" in one_pass_tab.locator("#rows tbody tr").first.inner_text()
-    with one_pass_tab.expect_download() as caught:
-        one_pass_tab.click("#download")
-    header, *rows = Path(caught.value.path()).read_text().splitlines()
+    header, *rows = downloaded(one_pass_tab)
     assert header.split(",")[3] == "reason"
     assert [row.split(",")[3] for row in rows] == ["answered", "out of scope", "answered"]
 
 
-def test_the_menu_of_risks(one_pass_tab: Any, one_pass: UncertaintyClassifier) -> None:
-    menu = one_pass.calibration_.menu
-    promised = [line for line in menu.lines if line.rule is not None]
-    assert 0 < len(promised) < len(menu.lines)
-    assert one_pass_tab.is_hidden("#menu-curve")
-    one_pass_tab.click("#about summary")
-    rows = one_pass_tab.locator("#menu-lines tbody tr").all_inner_texts()
-    assert len(rows) == len(menu.lines)
-    for line, row in zip(menu.lines, rows, strict=True):
-        assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
-        if line.rule is not None:
-            assert f"{100 * line.rule.coverage:.1f} %" in row
-        elif line.texts_needed is not None:
-            assert f"{line.texts_needed:,} labelled rows" in row
+@pytest.mark.parametrize("name", ["one_pass", "labeler", "tagger"])
+def test_the_menu_of_risks(tab_of: Any, address_of: Any, name: str, request: pytest.FixtureRequest) -> None:
+    calibration = request.getfixturevalue(name).calibration_
+    menu, several = calibration.menu, name != "one_pass"
+    assert 0 < sum(line.rule is not None for line in menu.lines) < len(menu.lines)
+    with tab_of(address_of(name)) as tab:
+        assert tab.is_hidden("#menu-curve")
+        tab.click("#about summary")
+        unit = "texts" if several else "rows"
+        assert f"{menu.texts:,} labelled {unit}" in tab.inner_text("#menu-hint")
+        rows = tab.locator("#menu-lines tbody tr").all_inner_texts()
+        for line, row in zip(menu.lines, rows, strict=True):
+            assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
+            if line.rule is not None:
+                assert f"{100 * line.rule.coverage:.1f} %" in row
+            else:
+                needed = (
+                    f"{line.texts_needed:,} labelled {unit}" if line.texts_needed else f"more {unit} will hardly help"
+                )
+                assert needed in row
+        if several:
+            assert tab.locator("#menu-curve svg").count() == 0
         else:
-            assert "hardly help" in row
-    assert one_pass_tab.locator("#menu-curve .area, #menu-curve .curve").count() == 2
-    points = one_pass_tab.get_attribute("#menu-curve .curve", "points").split()
-    assert len(points) == len(menu.curve.coverages)
-    assert one_pass_tab.inner_text("#comparison") == one_pass.calibration_.comparison.describe()
+            assert tab.locator("#menu-curve .area, #menu-curve .curve").count() == 2
+            points = tab.get_attribute("#menu-curve .curve", "points").split()
+            assert len(points) == len(menu.curve.coverages)
+            assert tab.inner_text("#comparison") == calibration.comparison.describe()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_it_fits_a_phone(tab_of: Any, one_pass_address: str, width: int, scheme: str) -> None:
-    with tab_of(one_pass_address, viewport={"width": width, "height": 800}, color_scheme=scheme) as tab:
+def test_it_fits_a_phone(tab_of: Any, address_of: Any, width: int, scheme: str) -> None:
+    with tab_of(address_of("one_pass"), viewport={"width": width, "height": 800}, color_scheme=scheme) as tab:
         tab.click("#about summary")
         type_text(tab, "a1 a2 a3 " * 5)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
@@ -325,8 +324,8 @@ def test_it_fits_a_phone(tab_of: Any, one_pass_address: str, width: int, scheme:
         assert (sum(int(part) for part in ground[4:-1].split(",")) > 3 * 128) is (scheme == "light")
 
 
-def test_the_page_of_the_api_loads_nothing_from_elsewhere(tab_of: Any, address: str) -> None:
-    with tab_of(address, "/docs", "main[aria-busy=false]") as tab:
+def test_the_page_of_the_api_loads_nothing_from_elsewhere(tab_of: Any, address_of: Any) -> None:
+    with tab_of(address_of("classifier"), "/docs", "main[aria-busy=false]") as tab:
         assert "/predict" in tab.inner_text("main")
         assert "at most 128 items" in tab.inner_text("main")
 

@@ -68,7 +68,7 @@ def test_several_workers_run_side_by_side_and_each_answer_is_the_offline_one(
                 together.wait()  # passes only if two batches are under way at the same time
             return self._predictor.predict(texts)
 
-    texts = [f"{text} " * (1 + 40 * (place % 3)) for place, text in enumerate(made_texts(48, seed=5))]
+    texts = [f"{text} " * (1 + 40 * (i % 3)) for i, text in enumerate(made_texts(48, seed=5))]
 
     async def check() -> list[Any]:
         service = Service(Meeting(classifier, 0.0), Limits(batch=4))  # type: ignore[arg-type]

@@ -46,10 +46,10 @@ def test_it_asks_for_its_token_and_a_signal_stops_it_when_what_it_accepted_is_an
         assert ask(address, several, headers=allowed).status_code == 200  # a worker now waits for as many again
         asked = [clients.submit(ask, address, [f"a{i}"], headers=allowed) for i in range(3)]
         while "uatlite_waiting_texts 3.0" not in httpx.get(f"{address}/metrics", headers=allowed, trust_env=False).text:
-            assert not any(one.done() for one in asked)
+            assert not any(reply.done() for reply in asked)
             time.sleep(0.02)  # until each of them waits for more texts
         process.send_signal(number)
-        assert [one.result().status_code for one in asked] == [200, 200, 200]
+        assert [reply.result().status_code for reply in asked] == [200, 200, 200]
         assert process.wait(30) == 0
     with pytest.raises(httpx.ConnectError):
         ask(address, ["a1"])

@@ -1,6 +1,6 @@
 """The page of a model with several answers a text, in a real browser: what is sure, and where doubt is from."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,20 +8,6 @@ import pytest
 from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 
 READY = "#several:not([hidden])"
-
-
-@pytest.fixture(scope="module")
-def labels(running: Any, labeler: UncertaintyLabeler) -> Iterator[str]:
-    """The address of a service of many labels."""
-    with running(labeler) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def entities(running: Any, tagger: UncertaintyTagger) -> Iterator[str]:
-    """The address of a service of entities."""
-    with running(tagger) as address:
-        yield address
 
 
 def type_text(tab: Any, text: str) -> Any:
@@ -61,9 +47,9 @@ def check_origins(tab: Any, expected: Any) -> None:
 
 
 def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
-    tab_of: Any, labels: str, labeler: UncertaintyLabeler
+    tab_of: Any, address_of: Any, labeler: UncertaintyLabeler
 ) -> None:
-    with tab_of(labels, ready=READY) as tab:
+    with tab_of(address_of("labeler"), ready=READY) as tab:
         assert "4 labels: anger, joy, fear, relief" in tab.inner_text("#served")
         assert tab.inner_text("#several-promise") == labeler.calibration_.rule.describe()
         assert tab.is_hidden("#tabs")
@@ -88,12 +74,12 @@ def test_labels_are_bars_with_thresholds_and_a_click_explains_one(
 
 
 def test_entities_are_shaded_and_a_click_explains_one(
-    tab_of: Any, entities: str, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
+    tab_of: Any, address_of: Any, tagger: UncertaintyTagger, made_texts: Callable[..., list[str]]
 ) -> None:
     predictions = tagger.predict(made_texts(40, seed=7), check_shift=False)
     mixed = next(said for said in predictions if len({entity.reported for entity in said.entities}) == 2)
     text = f"{mixed.text} <b>"
-    with tab_of(entities, ready=READY) as tab:
+    with tab_of(address_of("tagger"), ready=READY) as tab:
         assert "2 types of entities: person, place" in tab.inner_text("#served")
         reply = type_text(tab, text)
         found, buttons = reply["answer"]["entities"], tab.locator("#entities .entity")
@@ -117,23 +103,10 @@ def test_entities_are_shaded_and_a_click_explains_one(
         assert tab.inner_text("#several-decision b") == "no entity reported"
 
 
-@pytest.mark.parametrize(("served", "product"), [("labels", "labeler"), ("entities", "tagger")])
-def test_the_menu_is_shown_without_a_curve(
-    tab_of: Any, served: str, product: str, request: pytest.FixtureRequest
-) -> None:
-    menu = request.getfixturevalue(product).calibration_.menu
-    with tab_of(request.getfixturevalue(served), ready=READY) as tab:
-        tab.click("#about summary")
-        assert f"{menu.texts:,} labelled texts" in tab.inner_text("#menu-hint")
-        rows = tab.locator("#menu-lines tbody tr").all_inner_texts()
-        for line, row in zip(menu.lines, rows, strict=True):
-            assert row.startswith(f"{line.target:.0%}".replace("%", " %"))
-            assert ("no promise" in row) is (line.rule is None)
-        assert tab.locator("#menu-curve svg").count() == 0
-
-
-def test_a_text_too_long_to_explain_is_answered(tab_of: Any, labels: str) -> None:
-    with tab_of(labels, ready=READY, complains=True) as tab:  # the browser itself complains of the refusal
+def test_a_text_too_long_to_explain_is_answered(tab_of: Any, address_of: Any) -> None:
+    with tab_of(
+        address_of("labeler"), ready=READY, complains=True
+    ) as tab:  # the browser itself complains of the refusal
         with tab.expect_response("**/predict"):
             tab.fill("#several-text", "a1 a2 " * 400)
         settle(tab)
@@ -142,8 +115,8 @@ def test_a_text_too_long_to_explain_is_answered(tab_of: Any, labels: str) -> Non
         assert "at most 2000" in tab.inner_text("#alert")
 
 
-def test_nothing_typed_shows_nothing(tab_of: Any, labels: str) -> None:
-    with tab_of(labels, ready=READY, viewport={"width": 360, "height": 800}) as tab:
+def test_nothing_typed_shows_nothing(tab_of: Any, address_of: Any) -> None:
+    with tab_of(address_of("labeler"), ready=READY, viewport={"width": 360, "height": 800}) as tab:
         type_text(tab, "a1 a2")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 360
         tab.fill("#several-text", "  ")
