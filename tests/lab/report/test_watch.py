@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from uatlite.classifier.record import Calibration
-from uatlite.lab.report.watch_page import moment_of, summarise_watch, timeline_figure, write_watch
+from uatlite.lab.report.page import Together
+from uatlite.lab.report.watch_page import moment_of, timeline_figure, watch_page, write_watch
 from uatlite.scoring.watch import Watch
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import Usual, summarise
@@ -49,21 +50,24 @@ def test_it_says_what_changed_since_when_and_how_bad(watch: Watch, tmp_path: Pat
         write(scored, hour, 150)
     write(scored, 4, 120, moved=2.5, label="b")
     state = watch.look(str(scored))
-    summary = summarise_watch(watch, state, str(scored))
+    page = watch_page(watch, state, str(scored), "my-classifier")
     assert state.alarm is not None
     assert abs(state.alarm.change - 600) < 60
     assert state.alarm.raised == "2026-11-17T04"
-    answers = dict(summary.findings)
+    parts = {section.heading: section.parts for section in page.sections}
+    answers = {row.heading: row.entries[0].text for row in parts["In short"][0].rows}
     assert answers["What changed"].startswith("Many texts are")
     assert f"About row {state.alarm.change + 1}, " in answers["Since when"]
     assert re.search(r"Answered \d+\.\d%, before 100\.0%\.", answers["How bad"])
-    assert len(summary.texts) == 20
-    assert sum(row.text is not None and row.text.startswith("<b>row 4-") for row in summary.texts) >= 15
-    assert [row.number for row in summary.around] == list(range(state.alarm.change - 4, state.alarm.change + 6))
-    assert summary.labels[0].moved > 0.1
+    strangest, around = (part.parts for part in parts["Texts to look at"] if isinstance(part, Together))
+    assert len(strangest) == 20
+    assert sum(card.text.startswith("<b>row 4-") for card in strangest) >= 15
+    rows = [f"row {number}" for number in range(state.alarm.change - 4, state.alarm.change + 6)]
+    assert [card.tags[0].text for card in around] == rows
+    assert [row.heading for row in parts["How much it moved"][1].rows] == ["a", "b"]
 
-    page = write_watch(watch, state, str(scored), tmp_path / "page" / "watch.html", classifier="my-classifier")
-    html = page.read_text(encoding="utf-8")
+    written = write_watch(watch, state, str(scored), tmp_path / "page" / "watch.html", classifier="my-classifier")
+    html = written.read_text(encoding="utf-8")
     assert "<b>row" not in html
     assert "&lt;b&gt;row 4-" in html
     assert "uatlite recheck my-classifier to_label.jsonl" in html

@@ -1,7 +1,7 @@
 """The page of a watch, for a person on call: what changed, since when, how bad, what to do, and texts to look at."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from uatlite.lab.report.figures import MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
 from uatlite.lab.report.page import Card, Drawn, Page, Part, Section, Tag, Together
 from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, shares
-from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, Timeline, spelt_hour
-from uatlite.scoring.watch import NumberedRow, Watch, changed_rows
+from uatlite.scoring.timeline import ANSWERED, OUTSIDE, SURE, HourTally, Share, spelt_hour
+from uatlite.scoring.watch import ChangedRows, NumberedRow, Watch, changed_rows
 from uatlite.scoring.watch_state import PastAlarm, WatchState
-from uatlite.trust.shift import Usual
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,188 +45,100 @@ class Comparison:
         base = self.before.value if self.before is not None else self.usual
         return 0.0 if self.since is None or base is None else abs(self.since.value - base)
 
-
-@dataclass(frozen=True)
-class ShownRow:
-    """A row of the stream: its number, its place, its text and what was said of it."""
-
-    number: int
-    place: str
-    text: str | None
-    label: str
-    confidence: float
-    scope: float | None
-    abstain: bool | None
-
-
-@dataclass(frozen=True)
-class WatchSummary:
-    """What the page says."""
-
-    alarm: PastAlarm | None
-    rows: int
-    evidence: float
-    limit: float
-    comparisons: tuple[Comparison, ...]
-    labels: tuple[Comparison, ...]
-    texts: tuple[ShownRow, ...]
-    around: tuple[ShownRow, ...]
-    affected: int
-    """rows since the change, or all"""
-    latest: str | None = None
-    """the change by all rows so far, where that says more than the alarm did"""
-
     @property
-    def drawn_labels(self) -> list[str]:
-        """The labels that moved most; of two labels one says it all."""
-        return [one.name for one in self.labels][: 1 if len(self.labels) == 2 else DRAWN]
-
-    @property
-    def findings(self) -> list[tuple[str, str]]:
-        """The heading and the sentence of each of the four questions."""
-        alarm = self.alarm
-        if alarm is None:
-            return [
-                ("What changed", "Nothing that the monitor can tell from chance."),
-                ("How sure", f"Evidence of a change {self.evidence:.3g}; an alarm needs {self.limit:.4g}."),
-            ]
-        return [
-            ("What changed", " ".join(filter(None, [f"{alarm.what[0].upper()}{alarm.what[1:]}.", self.latest]))),
-            (
-                "Since when",
-                f"About row {alarm.change + 1:,}, {spelt_hour(alarm.since)}; {self.affected:,} rows since then. The "
-                f"alarm was raised after row {alarm.row:,}, {spelt_hour(alarm.raised)}.",
-            ),
-            ("How bad", " ".join(self._how_bad())),
-        ]
-
-    def _how_bad(self) -> Iterator[str]:
-        for one in sorted(self.comparisons, key=lambda one: -one.moved):
-            base = one.before if one.before is not None and one.before.rows else None
-            usual = one.usual if base is None else base.value
-            if one.since is not None and usual is not None:
-                said = "at calibration" if base is None else "before"
-                yield f"{one.name[0].upper()}{one.name[1:]} {one.since.value:.1%}, {said} {usual:.1%}."
-        yield "The promises of the calibration do not hold for these rows."
+    def sentence(self) -> str:
+        """'Answered 66.7%, before 97.8%.'; empty where there is nothing to compare."""
+        known = self.before is not None and self.before.rows
+        base = self.before.value if self.before is not None and known else self.usual
+        if self.since is None or base is None:
+            return ""
+        when = "before" if known else "at calibration"
+        return f"{self.name[0].upper()}{self.name[1:]} {self.since.value:.1%}, {when} {base:.1%}."
 
 
-def summarise_watch(watch: Watch, state: WatchState, source: str | None) -> WatchSummary:
-    """What the page says; the scored files are read again from the change on."""
-    alarm = state.alarm
-    usual = None if watch.calibration.shift is None else watch.calibration.shift.usual
-    hours = list(state.timeline.hours)
-    change = state.rows if alarm is None else alarm.change
-    changed = changed_rows(watch, state, source, change, most=TEXTS, around=AROUND)
-    before = state.timeline.total([hour for hour in hours if alarm is None or hour < alarm.since])
-    since = None if alarm is None else changed.tally
-    if alarm is not None and not changed.tally.rows:  # no file has these rows: what is known is by the hour
-        since = state.timeline.total([hour for hour in hours if hour >= alarm.since])
-    scope, text = watch.calibration.scope, watch.text or "text"
-    expected = {
-        ANSWERED: None if usual is None else usual.answered,
-        OUTSIDE: None if scope is None else scope.false_alarm,
-        SURE: None if usual is None else usual.confidence,
-    }
-    old, new = before.shares(), {} if since is None else since.shares()
-    shown = [name for name in NAMES if name in old or name in new]
-    return WatchSummary(
-        alarm=alarm,
-        rows=state.rows,
-        evidence=state.evidence,
-        limit=1.0 / state.monitor.bound,
-        comparisons=tuple(Comparison(NAMES[name], expected[name], old.get(name), new.get(name)) for name in shown),
-        labels=_labels(usual, before, since),
-        texts=tuple(_shown(row, text) for row in changed.strangest),
-        around=tuple(_shown(row, text) for row in changed.around),
-        affected=state.rows - change if alarm is not None else state.rows,
-        latest=state.latest(),
-    )
+def usual_shares(watch: Watch) -> dict[str, float]:
+    """The shares of the calibration rows that are known, by name."""
+    shift, scope = watch.calibration.shift, watch.calibration.scope
+    usual = {} if scope is None else {NAMES[OUTSIDE]: scope.false_alarm}
+    if shift is None or shift.usual is None:
+        return usual
+    answered = {} if shift.usual.answered is None else {NAMES[ANSWERED]: shift.usual.answered}
+    labels = {LABELLED.format(label): share for label, share in shift.usual.labels.items()}
+    return usual | answered | {NAMES[SURE]: shift.usual.confidence} | labels
 
 
-def _labels(usual: Usual | None, before: HourTally, since: HourTally | None) -> tuple[Comparison, ...]:
-    known = {} if usual is None else usual.labels
-    names = dict.fromkeys([*known, *before.labels, *({} if since is None else since.labels)])
-    found = [
-        Comparison(
-            name,
-            known.get(name),
-            before.label_share(name) if before.rows else None,
-            since.label_share(name) if since is not None and since.rows else None,
-        )
-        for name in names
-    ]
-    return tuple(sorted(found, key=lambda one: -one.moved)[:LABELS])
+def shares_of(tally: HourTally | None, labels: Iterable[str] = ()) -> dict[str, Share]:
+    """The shares of some rows that are known, by name, and those of some labels."""
+    if tally is None or not tally.rows:
+        return {}
+    named = {NAMES[name]: share for name, share in tally.shares().items()}
+    return named | {LABELLED.format(label): tally.label_share(label) for label in labels}
 
 
-def _shown(numbered: NumberedRow, text: str) -> ShownRow:
-    row, watched = numbered.row, numbered.watched
-    value = row.values.get(text, row.values.get(f"input_{text}"))
-    place = f"{row.file}, line {row.line}"
-    words = None if value is None else str(value)
-    return ShownRow(
-        numbered.number + 1, place, words, watched.label, watched.confidence, watched.scope, watched.abstain
-    )
+def compare_shares(watch: Watch, before: HourTally, since: HourTally | None) -> list[Comparison]:
+    """Every share before a change and since; of the labels those that moved most."""
+    usual = usual_shares(watch)
+    labels = {**before.labels, **({} if since is None else since.labels)}
+    old, new = shares_of(before, labels), shares_of(since, labels)
+    names = dict.fromkeys([*NAMES.values(), *usual, *old, *new])
+    every = [Comparison(name, usual.get(name), old.get(name), new.get(name)) for name in names]
+    shown = [share for share in every if share.name in NAMES.values() and (share.before or share.since)]
+    of_labels = [share for share in every if share.name not in NAMES.values()]
+    return shown + sorted(of_labels, key=lambda share: -share.moved)[:LABELS]
 
 
 @dataclass(frozen=True)
 class TimelineDisplay:
-    """The numbers of the time line: for each hour the shares with their intervals, and log10 of the evidence.
+    """The numbers of the time line: for each hour log10 of the evidence, and shares with their intervals."""
 
-    `labels` are those whose shares are drawn; `usual` has the share of each line at calibration.
-    """
-
-    timeline: Timeline
-    bound: float
+    state: WatchState
     usual: dict[str, float]
-    since: str | None
+    """the share of each line at calibration"""
     labels: tuple[str, ...] = ()
+    """those whose shares are drawn"""
 
-    def shares(self) -> list[dict[str, Share]]:
-        """For each hour the shares by the name of their line."""
-        tallies = self.timeline.hours.values()
-        return [
-            {NAMES[name]: one for name, one in tally.shares().items()}
-            | {LABELLED.format(label): tally.label_share(label) for label in self.labels}
-            for tally in tallies
-        ]
+    @property
+    def hours(self) -> list[tuple[str, float, dict[str, Share]]]:
+        """Each hour, its evidence, and its shares by the name of their line."""
+        hours = self.state.timeline.hours.items()
+        return [(hour, tally.log_martingale / math.log(10), shares_of(tally, self.labels)) for hour, tally in hours]
 
     def records(self) -> Iterator[Record]:
-        for (hour, tally), found in zip(self.timeline.hours.items(), self.shares(), strict=True):
-            record: Record = {"hour": hour, "rows": tally.rows, "log10_evidence": tally.log_martingale / math.log(10)}
-            for name, one in found.items():
+        for hour, evidence, found in self.hours:
+            record: Record = {"hour": hour, "rows": self.state.timeline.hours[hour].rows, "log10_evidence": evidence}
+            for name, share in found.items():
                 key = name.replace(" ", "_")
-                record |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
+                record |= {key: share.value, f"{key}_low": share.low, f"{key}_high": share.high}
             yield record
 
 
 def draw_timeline(display: TimelineDisplay) -> "Figure":
     """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
-    tallies = list(display.timeline.hours.values())
-    moments = [moment_of(hour) for hour in display.timeline.hours]
-    hourly = display.shares()
-    shares = list(dict.fromkeys(name for found in hourly for name in found))
+    hours, alarm, bound = display.hours, display.state.alarm, -math.log10(display.state.monitor.bound)
+    moments = [moment_of(hour) for hour, *_ in hours]
+    shares = list(dict.fromkeys(name for *_, found in hours for name in found))
     figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
     evidence = axes[0] if shares else axes
     # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
-    logs = [min(tally.log_martingale / math.log(10), 5 * -math.log10(display.bound)) for tally in tallies]
+    logs = [min(value, 5 * bound) for _, value, _ in hours]
     evidence.plot(moments, logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
-    evidence.axhline(-math.log10(display.bound), color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
+    evidence.axhline(bound, color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
     evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
-    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(-math.log10(display.bound) * 1.25, max(logs) * 1.08))
-    for place, name in enumerate(shares, 1):
-        known = [(at, found[name]) for at, found in zip(moments, hourly, strict=True) if name in found]
-        at, colour = [moment for moment, _ in known], SERIES[place % len(SERIES)]
-        low, high, middle = ([getattr(one, end) for _, one in known] for end in ("low", "high", "value"))
-        axes[place].fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes[place].vlines(at, low, high, color=colour, alpha=0.35, linewidth=1.0)
-        axes[place].plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
+    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(bound * 1.25, max(logs) * 1.08))
+    for i, name in enumerate(shares, 1):
+        known = [(at, found[name]) for at, (*_, found) in zip(moments, hours, strict=True) if name in found]
+        at, colour, panel = [moment for moment, _ in known], SERIES[i % len(SERIES)], axes[i]
+        low, high, middle = ([getattr(share, end) for _, share in known] for end in ("low", "high", "value"))
+        panel.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+        panel.vlines(at, low, high, color=colour, alpha=0.35, linewidth=1.0)
+        panel.plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
         if name in display.usual:
-            axes[place].axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
-        axes[place].set_title(f"{name[0].upper()}{name[1:]}")
-        percent(axes[place], "y")
-    for one in axes if shares else [axes]:
-        if display.since is not None:
-            one.axvline(moment_of(display.since), color=WRONG, linewidth=1.2)
+            panel.axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
+        panel.set_title(f"{name[0].upper()}{name[1:]}")
+        percent(panel, "y")
+    for panel in axes if shares else [axes]:
+        if alarm is not None:
+            panel.axvline(moment_of(alarm.since), color=WRONG, linewidth=1.2)
     (axes[-1] if shares else axes).tick_params(axis="x", rotation=0, labelsize=7.5)
     if len(moments) == 1:  # else the axis would span years
         evidence.set_xlim(moments[0] - timedelta(hours=6), moments[0] + timedelta(hours=6))
@@ -241,20 +152,9 @@ def moment_of(hour: str) -> datetime:
 
 def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str] = ()) -> RenderedFigure:
     """The time line as a figure of a page, with the shares of some labels."""
-    usual: dict[str, float] = {}
-    shift, scope = watch.calibration.shift, watch.calibration.scope
-    if shift is not None and shift.usual is not None:
-        usual[NAMES[SURE]] = shift.usual.confidence
-        usual |= {LABELLED.format(name): value for name, value in shift.usual.labels.items()}
-        if shift.usual.answered is not None:
-            usual[NAMES[ANSWERED]] = shift.usual.answered
-    if scope is not None:
-        usual[NAMES[OUTSIDE]] = scope.false_alarm
-    since = None if state.alarm is None else state.alarm.since
-    display = TimelineDisplay(state.timeline, state.monitor.bound, usual, since, tuple(labels))
-    alt = (
-        f"{len(state.timeline.hours)} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
-    )
+    display = TimelineDisplay(state, usual_shares(watch), tuple(labels))
+    hours = len(state.timeline.hours)
+    alt = f"{hours} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
     return render("timeline", "Hour by hour", alt, display, lambda: draw_timeline(display))
 
 
@@ -264,41 +164,71 @@ def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path,
 
 
 def watch_page(watch: Watch, state: WatchState, source: str | None, classifier: str) -> Page:
-    """The page; without a `source` a service counts the rows."""
-    summary = summarise_watch(watch, state, source)
-    alarm, past = state.alarm, [alarm for alarm in state.alarms if alarm.answer is not None]
-    about = [f"{state.rows:,} rows watched", f"a false alarm ever: at most {state.monitor.bound:.1%}"]
-    if state.rejected:
-        about.append(f"{state.rejected:,} rows could not be used")
+    """The page; the scored files are read again from the change on. Without a `source` a service counts the rows."""
+    alarm, hours = state.alarm, list(state.timeline.hours)
+    changed = changed_rows(
+        watch, state, source, state.rows if alarm is None else alarm.change, most=TEXTS, around=AROUND
+    )
+    before = state.timeline.total([hour for hour in hours if alarm is None or hour < alarm.since])
+    since = None if alarm is None else changed.tally
+    if alarm is not None and not changed.tally.rows:  # no file has these rows: what is known is by the hour
+        since = state.timeline.total([hour for hour in hours if hour >= alarm.since])
+    compared = compare_shares(watch, before, since)
     sections = [
-        Section("In short", (_listed(summary.findings),)),
+        Section("In short", (_listed(_in_short(state, compared)),)),
         Section("What to do", (_numbered(steps(classifier, source, watch.path, alarm=alarm is not None)),)),
     ]
-    if state.timeline.hours:
+    labels = [share for share in compared if share.name not in NAMES.values()]
+    if hours:
         told = (
             "Bands hold the share of one hour with 95 %. Grey dashes are the calibration rows; a red line marks the "
             "hour of the change."
         )
-        figure = timeline_figure(watch, state, summary.drawn_labels)
-        sections.append(Section("Hour by hour", (Drawn(figure, told, wide=True),)))
+        most = 1 if len(labels) == 2 else DRAWN  # of two labels one says it all
+        drawn = [share.name.removeprefix(LABELLED.format("")) for share in labels[:most]]
+        sections.append(Section("Hour by hour", (Drawn(timeline_figure(watch, state, drawn), told, wide=True),)))
+    others = [share for share in compared if share not in labels]
     moved = (
-        _compared(summary.comparisons, "Answers, scope and confidence, with 95 % intervals", alarm is not None),
-        _compared(summary.labels, "Predicted labels, those that moved most first", alarm is not None),
+        _compared(others, "Answers, scope and confidence, with 95 % intervals", alarm is not None),
+        _compared(labels, "Predicted labels, those that moved most first", alarm is not None),
     )
     sections.append(Section("How much it moved", moved))
     if alarm is not None:
-        sections.append(Section("Texts to look at", tuple(_texts(summary, alarm, served=source is None))))
-    if past:
+        texts = tuple(_texts(changed, alarm, watch.text or "text", served=source is None))
+        sections.append(Section("Texts to look at", texts))
+    if past := [alarm for alarm in state.alarms if alarm.answer is not None]:
         sections.append(Section("Earlier alarms", (_listed([_past(alarm) for alarm in past]),)))
     title = "No change was found" if alarm is None else f"Alarm: {alarm.what}"
+    about = [f"{state.rows:,} rows watched", f"a false alarm ever: at most {state.monitor.bound:.1%}"]
     return Page(
         title=title,
         tab=f"{title} · UAT-Lite watch",
         kicker="UAT-Lite watch",
-        about=tuple(about),
+        about=(*about, *([f"{state.rejected:,} rows could not be used"] if state.rejected else [])),
         sections=tuple(sections),
         alarm=alarm is not None,
     )
+
+
+def _in_short(state: WatchState, compared: Sequence[Comparison]) -> list[tuple[str, str]]:
+    """What changed, since when, and how bad that is."""
+    alarm, limit = state.alarm, 1.0 / state.monitor.bound
+    if alarm is None:
+        return [
+            ("What changed", "Nothing that the monitor can tell from chance."),
+            ("How sure", f"Evidence of a change {state.evidence:.3g}; an alarm needs {limit:.4g}."),
+        ]
+    since = (
+        f"About row {alarm.change + 1:,}, {spelt_hour(alarm.since)}; {state.rows - alarm.change:,} rows since then. "
+        f"The alarm was raised after row {alarm.row:,}, {spelt_hour(alarm.raised)}."
+    )
+    moved = sorted((share for share in compared if share.name in NAMES.values()), key=lambda share: -share.moved)
+    bad = [share.sentence for share in moved] + ["The promises of the calibration do not hold for these rows."]
+    return [
+        ("What changed", " ".join(filter(None, [f"{alarm.what[0].upper()}{alarm.what[1:]}.", state.latest()]))),
+        ("Since when", since),
+        ("How bad", " ".join(filter(None, bad))),
+    ]
 
 
 def _listed(pairs: Sequence[tuple[str, str]]) -> Table:
@@ -329,35 +259,42 @@ def _compared(comparisons: Sequence[Comparison], title: str, alarm: bool) -> Tab
         return (usual, entry(compared.before), *([entry(compared.since)] if alarm else []))
 
     headings = ("At calibration", *(("Before", "Since the change") if alarm else ("So far",)))
-    rows = tuple(Row(compared.name, entries(compared)) for compared in comparisons)
+    rows = tuple(Row(compared.name.removeprefix(LABELLED.format("")), entries(compared)) for compared in comparisons)
     return Table(title, tuple(map(Column, headings)), rows, corner="Share")
 
 
-def _texts(summary: WatchSummary, alarm: PastAlarm, *, served: bool) -> Iterator[Part]:
-    if summary.texts:
+def _texts(changed: ChangedRows, alarm: PastAlarm, column: str, *, served: bool) -> Iterator[Part]:
+    if changed.strangest:
         keep = " To see texts here, score with `--keep-text`, and name its column here with `--text`."
         yield (
-            f"The {len(summary.texts)} strangest rows since the change: the lowest p-values of scope, then the least "
-            f"sure.{keep if summary.texts[0].text is None else ''}"
+            f"The {len(changed.strangest)} strangest rows since the change: the lowest p-values of scope, then the "
+            f"least sure.{keep if _text(changed.strangest[0], column) is None else ''}"
         )
-        yield Together("texts", tuple(map(_card, summary.texts)))
+        yield Together("texts", tuple(_card(row, column) for row in changed.strangest))
     elif served:
         yield "A service stores no texts, so none can be shown."
     else:
         yield "The files of these rows are gone, so their texts cannot be shown."
-    if summary.around:
+    if changed.around:
         yield "### Rows around the change"
         yield f"The change is estimated to begin with row {alarm.change + 1:,}."
-        yield Together("texts", tuple(map(_card, summary.around)))
+        yield Together("texts", tuple(_card(row, column) for row in changed.around))
 
 
-def _card(row: ShownRow) -> Card:
-    tags = [Tag(f"row {row.number:,}"), Tag("says", row.label), Tag(f"{row.confidence:.1%} sure")]
-    if row.scope is not None:
-        tags.append(Tag(f"scope {row.scope:.3f}", tone="wrong" if row.scope < STRANGE else ""))
-    if row.abstain:
+def _text(numbered: NumberedRow, column: str) -> str | None:
+    values = numbered.row.values
+    value = values.get(column, values.get(f"input_{column}"))
+    return None if value is None else str(value)
+
+
+def _card(numbered: NumberedRow, column: str) -> Card:
+    row, watched, text = numbered.row, numbered.watched, _text(numbered, column)
+    tags = [Tag(f"row {numbered.number + 1:,}"), Tag("says", watched.label), Tag(f"{watched.confidence:.1%} sure")]
+    if watched.scope is not None:
+        tags.append(Tag(f"scope {watched.scope:.3f}", tone="wrong" if watched.scope < STRANGE else ""))
+    if watched.abstain:
         tags.append(Tag("not answered"))
-    return Card(row.place if row.text is None else row.text, tuple(tags))
+    return Card(f"{row.file}, line {row.line}" if text is None else text, tuple(tags))
 
 
 def steps(classifier: str, source: str | None, state: Path, *, alarm: bool) -> Sequence[tuple[str, str | None]]:
