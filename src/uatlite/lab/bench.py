@@ -273,6 +273,19 @@ class BenchResults:
                 for size, value in zip(curve.sizes, seconds, strict=True):
                     yield {"over": curve.over, "size": size, "method": name, "seconds": value}
 
+    def draw(self) -> "Figure":
+        """Seconds on logarithmic axes, a panel for each curve."""
+        figure, axes = figure_of(3.4 * len(self.curves), 3.4, ncols=len(self.curves), squeeze=False)
+        for panel, curve in zip(axes[0], self.curves, strict=True):
+            for name, values in curve.seconds.items():
+                colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
+                panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
+            panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
+            panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
+            panel.minorticks_off()
+            panel.legend(fontsize=7.5, handlelength=1.6)
+        return figure
+
 
 OnResults = Callable[[BenchResults], None]
 
@@ -371,20 +384,6 @@ def _machine() -> dict[str, str]:
 AXES = {"passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
 
 
-def draw(results: BenchResults) -> "Figure":
-    """Seconds on logarithmic axes, a panel for each curve."""
-    figure, axes = figure_of(3.4 * len(results.curves), 3.4, ncols=len(results.curves), squeeze=False)
-    for panel, curve in zip(axes[0], results.curves, strict=True):
-        for name, values in curve.seconds.items():
-            colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
-            panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
-        panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
-        panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
-        panel.minorticks_off()
-        panel.legend(fontsize=7.5, handlelength=1.6)
-    return figure
-
-
 def write(results: BenchResults, directory: Path) -> None:
     """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""
     make_directory(directory)
@@ -392,4 +391,4 @@ def write(results: BenchResults, directory: Path) -> None:
     write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
     if results.curves:
         alt = "The seconds of each method at each number of passes, tokens and texts."
-        render("bench", "How costs grow", alt, results, partial(draw, results)).write(directory)
+        render("bench", "How costs grow", alt, results).write(directory)

@@ -10,7 +10,7 @@ from pathlib import Path
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.abstention import TARGET_RISK, AbstainedRow, Abstention, RuleOutcome, abstain
-from uatlite.lab.report.charts import SetFigures, figures_of, menu_figure
+from uatlite.lab.report.curves import SetFigures, figures_of, menu_figure
 from uatlite.lab.report.evaluation import (
     RESULTS,
     Evaluation,

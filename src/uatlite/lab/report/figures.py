@@ -7,7 +7,7 @@ page each colour becomes the CSS variable of its role, which the style sheet set
 import base64
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Dash = str | tuple[int, tuple[float, ...]]
-Draw = Callable[[], "Figure"]
 
 DPI = 160
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -104,6 +103,10 @@ class Display(Protocol):
         """One flat record for each element that is drawn."""
         ...
 
+    def draw(self) -> "Figure":
+        """The figure; nothing is computed for it."""
+        ...
+
 
 @contextmanager
 def themed() -> Iterator[None]:
@@ -166,11 +169,11 @@ class RenderedFigure:
         return [directory / f"{self.name}.{extension}" for extension in contents]
 
 
-def render(name: str, title: str, alt: str, display: Display, draw: Draw) -> RenderedFigure:
+def render(name: str, title: str, alt: str, display: Display) -> RenderedFigure:
     """Draw a display and keep it in all forms."""
     svg, png = io.StringIO(), io.BytesIO()
     with themed():
-        drawn = draw()
+        drawn = display.draw()
         drawn.savefig(svg, format="svg", facecolor="white", metadata=METADATA["svg"])
         drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata=METADATA["png"])
     return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(display.records()))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,6 +60,12 @@ class LayerBars:
                     "share": share,
                 }  # fmt: skip
 
+    def draw(self) -> "Figure":
+        """The bars alone."""
+        figure, axes = figure_of(4.6, 0.9 + 0.26 * len(self.layers))
+        draw_layers(axes, self)
+        return figure
+
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
@@ -97,18 +102,17 @@ class AttentionMaps:
                     name: float(weights[i, j]) for name, weights in values.items()
                 }
 
+    def draw(self) -> "Figure":
+        """The three maps side by side."""
+        figure, axes = figure_of(WIDTH, HEIGHT, ncols=3)
+        draw_maps(axes, self)
+        return figure
+
 
 def layers_figure(layers: tuple[ExplainedLayer, ...]) -> RenderedFigure:
     """A bar for each layer, the first on top."""
-    bars = LayerBars(layers)
     alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in layers) + "."
-    return render("layers", "Variance by layer", alt, bars, partial(_layers_alone, bars))
-
-
-def _layers_alone(bars: LayerBars) -> "Figure":
-    figure, axes = figure_of(4.6, 0.9 + 0.26 * len(bars.layers))
-    draw_layers(axes, bars)
-    return figure
+    return render("layers", "Variance by layer", alt, LayerBars(layers))
 
 
 def draw_layers(axes: "Axes", bars: LayerBars) -> None:
@@ -140,13 +144,7 @@ def attention_figure(name: str, title: str, maps: AttentionMaps) -> RenderedFigu
         f"Three maps of attention between {len(maps.tokens)} tokens. The largest difference is "
         f"{maps.difference[row, column]:+.4f}, from {maps.tokens[row]} to {maps.tokens[column]}."
     )
-    return render(name, title, alt, maps, partial(_maps_alone, maps))
-
-
-def _maps_alone(maps: AttentionMaps) -> "Figure":
-    figure, axes = figure_of(WIDTH, HEIGHT, ncols=3)
-    draw_maps(axes, maps)
-    return figure
+    return render(name, title, alt, maps)
 
 
 def draw_maps(axes: Any, maps: AttentionMaps) -> None:
@@ -207,32 +205,32 @@ class Bars:
             for row, (mean, low, high, paper) in zip(self.rows, values, strict=True):
                 yield {"column": column, "row": row, "mean": mean, "low": low, "high": high, "paper": paper}
 
+    def draw(self) -> "Figure":
+        """Bars from 0 with intervals; a diamond where the paper has a number."""
+        lines, across = -(-len(self.columns) // PANELS), min(PANELS, len(self.columns))
+        size = (3.2 * across, lines * (0.9 + 0.3 * len(self.rows)))
+        figure, axes = figure_of(*size, nrows=lines, ncols=across, sharey=True)
+        heights = np.arange(len(self.rows))[::-1]
+        colours = [SERIES[i % len(SERIES)] for i in range(len(self.rows))]
+        panels = list(np.atleast_1d(axes).flat)
+        for panel, heading, values in zip(panels, self.columns, self.values, strict=False):
+            mean, low, high, paper = values.T
+            panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
+            shown = np.isfinite(low)
+            panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
+            panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
+            panel.set_title(heading)
+            panel.grid(axis="y", visible=False)
+            panel.set_yticks(heights, self.rows)
+        for spare in panels[len(self.columns) :]:
+            spare.set_visible(False)
+        return figure
+
 
 def bars_figure(name: str, title: str, bars: Bars) -> RenderedFigure:
     """Bars from 0 with intervals; a diamond where the paper has a number."""
     alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
-    return render(name, title, alt, bars, partial(_draw_bars, bars))
-
-
-def _draw_bars(bars: Bars) -> "Figure":
-    lines, across = -(-len(bars.columns) // PANELS), min(PANELS, len(bars.columns))
-    size = (3.2 * across, lines * (0.9 + 0.3 * len(bars.rows)))
-    figure, axes = figure_of(*size, nrows=lines, ncols=across, sharey=True)
-    heights = np.arange(len(bars.rows))[::-1]
-    colours = [SERIES[i % len(SERIES)] for i in range(len(bars.rows))]
-    panels = list(np.atleast_1d(axes).flat)
-    for panel, heading, values in zip(panels, bars.columns, bars.values, strict=False):
-        mean, low, high, paper = values.T
-        panel.barh(heights, np.nan_to_num(mean), color=colours, height=0.62)
-        shown = np.isfinite(low)
-        panel.hlines(heights[shown], low[shown], high[shown], color=INK, linewidth=1.1)
-        panel.plot(paper, heights, "D", color=MUTED, markersize=4.5, markerfacecolor="none")
-        panel.set_title(heading)
-        panel.grid(axis="y", visible=False)
-        panel.set_yticks(heights, bars.rows)
-    for spare in panels[len(bars.columns) :]:
-        spare.set_visible(False)
-    return figure
+    return render(name, title, alt, bars)
 
 
 @dataclass(frozen=True)
@@ -256,20 +254,20 @@ class ShadedCells:
             for column, value in zip(self.columns, values, strict=True):
                 yield {"row": row, "column": column, "value": value}
 
+    def draw(self) -> "Figure":
+        """Each number in its cell, darker the higher it is within its row."""
+        figure, axes = figure_of(1.6 + 1.2 * len(self.columns), 0.7 + 0.34 * len(self.rows))
+        # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
+        axes.pcolormesh(self.shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
+        for (i, j), value in np.ndenumerate(self.values):
+            axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
+        axes.set_xticks(np.arange(len(self.columns)) + 0.5, self.columns)
+        axes.set_yticks(np.arange(len(self.rows)) + 0.5, self.rows)
+        axes.invert_yaxis()
+        axes.grid(visible=False)
+        return figure
+
 
 def cells_figure(name: str, title: str, cells: ShadedCells) -> RenderedFigure:
     """Each number in its cell, darker the higher it is within its row."""
-    return render(name, title, "Numbers shaded within each row.", cells, partial(_draw_cells, cells))
-
-
-def _draw_cells(cells: ShadedCells) -> "Figure":
-    figure, axes = figure_of(1.6 + 1.2 * len(cells.columns), 0.7 + 0.34 * len(cells.rows))
-    # From pale to half the full colour: the numbers stay readable on it, on a light page and on a dark one.
-    axes.pcolormesh(cells.shades, cmap=_colour_map(signed=False), vmin=-0.15, vmax=2.0)
-    for (i, j), value in np.ndenumerate(cells.values):
-        axes.text(j + 0.5, i + 0.5, number(value, 3), ha="center", va="center", color=INK)
-    axes.set_xticks(np.arange(len(cells.columns)) + 0.5, cells.columns)
-    axes.set_yticks(np.arange(len(cells.rows)) + 0.5, cells.rows)
-    axes.invert_yaxis()
-    axes.grid(visible=False)
-    return figure
+    return render(name, title, "Numbers shaded within each row.", cells)

@@ -111,38 +111,37 @@ class TimelineDisplay:
                 record |= {key: share.value, f"{key}_low": share.low, f"{key}_high": share.high}
             yield record
 
-
-def draw_timeline(display: TimelineDisplay) -> "Figure":
-    """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
-    hours, alarm, bound = display.hours, display.state.alarm, -math.log10(display.state.monitor.bound)
-    moments = [moment_of(hour) for hour, *_ in hours]
-    shares = list(dict.fromkeys(name for *_, found in hours for name in found))
-    figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
-    evidence = axes[0] if shares else axes
-    # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
-    logs = [min(value, 5 * bound) for _, value, _ in hours]
-    evidence.plot(moments, logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
-    evidence.axhline(bound, color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
-    evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
-    evidence.set_ylim(min(-1.0, *logs) - 0.3, max(bound * 1.25, max(logs) * 1.08))
-    for i, name in enumerate(shares, 1):
-        known = [(at, found[name]) for at, (*_, found) in zip(moments, hours, strict=True) if name in found]
-        at, colour, panel = [moment for moment, _ in known], SERIES[i % len(SERIES)], axes[i]
-        low, high, middle = ([getattr(share, end) for _, share in known] for end in ("low", "high", "value"))
-        panel.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
-        panel.vlines(at, low, high, color=colour, alpha=0.35, linewidth=1.0)
-        panel.plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
-        if name in display.usual:
-            panel.axhline(display.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
-        panel.set_title(f"{name[0].upper()}{name[1:]}")
-        percent(panel, "y")
-    for panel in axes if shares else [axes]:
-        if alarm is not None:
-            panel.axvline(moment_of(alarm.since), color=WRONG, linewidth=1.2)
-    (axes[-1] if shares else axes).tick_params(axis="x", rotation=0, labelsize=7.5)
-    if len(moments) == 1:  # else the axis would span years
-        evidence.set_xlim(moments[0] - timedelta(hours=6), moments[0] + timedelta(hours=6))
-    return figure
+    def draw(self) -> "Figure":
+        """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
+        hours, alarm, bound = self.hours, self.state.alarm, -math.log10(self.state.monitor.bound)
+        moments = [moment_of(hour) for hour, *_ in hours]
+        shares = list(dict.fromkeys(name for *_, found in hours for name in found))
+        figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
+        evidence = axes[0] if shares else axes
+        # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
+        logs = [min(value, 5 * bound) for _, value, _ in hours]
+        evidence.plot(moments, logs, "o-", color=SERIES[0], markersize=3.5, linewidth=1.4)
+        evidence.axhline(bound, color=WRONG, linewidth=1.0, linestyle=(0, (4, 2)))
+        evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
+        evidence.set_ylim(min(-1.0, *logs) - 0.3, max(bound * 1.25, max(logs) * 1.08))
+        for i, name in enumerate(shares, 1):
+            known = [(at, found[name]) for at, (*_, found) in zip(moments, hours, strict=True) if name in found]
+            at, colour, panel = [moment for moment, _ in known], SERIES[i % len(SERIES)], axes[i]
+            low, high, middle = ([getattr(share, end) for _, share in known] for end in ("low", "high", "value"))
+            panel.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
+            panel.vlines(at, low, high, color=colour, alpha=0.35, linewidth=1.0)
+            panel.plot(at, middle, "o-", color=colour, markersize=3.5, linewidth=1.4)
+            if name in self.usual:
+                panel.axhline(self.usual[name], color=MUTED, linewidth=1.0, linestyle=(0, (2, 2)))
+            panel.set_title(f"{name[0].upper()}{name[1:]}")
+            percent(panel, "y")
+        for panel in axes if shares else [axes]:
+            if alarm is not None:
+                panel.axvline(moment_of(alarm.since), color=WRONG, linewidth=1.2)
+        (axes[-1] if shares else axes).tick_params(axis="x", rotation=0, labelsize=7.5)
+        if len(moments) == 1:  # else the axis would span years
+            evidence.set_xlim(moments[0] - timedelta(hours=6), moments[0] + timedelta(hours=6))
+        return figure
 
 
 def moment_of(hour: str) -> datetime:
@@ -155,7 +154,7 @@ def timeline_figure(watch: Watch, state: WatchState, labels: Sequence[str] = ())
     display = TimelineDisplay(state, usual_shares(watch), tuple(labels))
     hours = len(state.timeline.hours)
     alt = f"{hours} hours of {state.rows:,} rows: the evidence of a change, and the shares below it."
-    return render("timeline", "Hour by hour", alt, display, lambda: draw_timeline(display))
+    return render("timeline", "Hour by hour", alt, display)
 
 
 def write_watch(watch: Watch, state: WatchState, source: str | None, page: Path, *, classifier: str = "DIR") -> Path:

@@ -8,9 +8,8 @@ from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.charts import Intervals, Reliability, RiskBand, RiskCoverage, Thresholds, draw_risk_band
+from uatlite.lab.report.curves import Intervals, Reliability, RiskBand, RiskCoverage, Thresholds
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.figures import SERIES
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.calibration import ece
 from uatlite.metrics.intervals import METRICS
@@ -51,11 +50,11 @@ def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
 
 def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Outcome) -> None:
     few = Outcome(many.probabilities[:150], many.labels[:150], None, None)  # no more points than a curve keeps
-    coverage, risk = RiskCoverage.of({"a": few}).curves["a"]
+    coverage, risk = RiskCoverage.of({"a": few}, {}).curves["a"]
     assert coverage[-1] == 1
     assert risk[-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
     assert risk.mean() == pytest.approx(aurc(few.probabilities, few.labels))
-    assert len(RiskCoverage.of({"a": many}).curves["a"][0]) <= 200
+    assert len(RiskCoverage.of({"a": many}, {}).curves["a"][0]) <= 200
 
 
 def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
@@ -68,14 +67,14 @@ def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
     records = list(display.records())
     assert all(record["low"] <= record["risk"] <= record["high"] for record in records)
     assert records[-1]["coverage"] == 1
-    figure = draw_risk_band(display, SERIES[0])
+    figure = display.draw()
     (axes,) = figure.axes
     dots = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
     assert dots == display.promised
 
 
 def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
-    found = Thresholds.of({"a": many})
+    found = Thresholds.of({"a": many}, {})
     place = int(np.argmin(np.abs(found.taus - 0.9)))
     tau = float(found.taus[place])
     admitted = many.probabilities.max(axis=1) > tau
@@ -86,14 +85,14 @@ def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
 
 
 def test_a_threshold_that_admits_nothing_has_no_accuracy() -> None:
-    found = Thresholds.of({"a": outcome([0.6, 0.7], [1, 0])})
+    found = Thresholds.of({"a": outcome([0.6, 0.7], [1, 0])}, {})
     assert found.coverage["a"][-1] == 0
     assert math.isnan(found.accuracy["a"][-1])
 
 
 def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
     one = opened.results.sets[0]
-    found = Intervals.of(one, "nll")
+    found = Intervals.of(one, "nll", {})
     score = one.scores["base+ts"]["nll"]
     records = {record["method"]: record for record in found.records()}
     assert set(records) == set(one.scores)
