@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import change, head, kept, line, numbers, parser_of_models, quantiles, trained
-from uatlite.classifier.run import run_tokens
+from uatlite.classifier.runtime import run_tokens
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import METHODS

@@ -22,7 +22,7 @@ from entities import options_of_seeds, promise_cells
 from harness import change, head, kept, line, numbers, quantiles, trained
 from uatlite.classifier.classifiers import LEAST, UncertaintyLabeler, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
-from uatlite.classifier.run import run
+from uatlite.classifier.runtime import run
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
 from uatlite.predictive import PassLogits, sigmoid

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from harness import head, line, numbers, parser_of_models
-from uatlite.classifier.run import run_tokens
+from uatlite.classifier.runtime import run_tokens
 from uatlite.lab.evaluate.cells import MARGIN
 from uatlite.lab.paper.datasets import Datasets
 from uatlite.lab.paper.settings import ReproductionSettings

@@ -22,7 +22,7 @@ import numpy as np
 
 from harness import Columns, head, kept, line, only, outside_questions, parser_of_models, review_sentences, rows_of
 from uatlite import UncertaintyClassifier
-from uatlite.classifier.run import run
+from uatlite.classifier.runtime import run
 from uatlite.scoring.watch import Watch, blocks
 from uatlite.text.tasks import load
 from uatlite.trust.monitor import Monitor, Reference

@@ -31,8 +31,7 @@ from harness import (
     seconds,
 )
 from uatlite import UncertaintyClassifier
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.runtime import Outputs, run
 from uatlite.metrics.accuracy import aupr, auroc, fpr95
 from uatlite.metrics.rows import Ranking
 from uatlite.metrics.selective import risk_coverage

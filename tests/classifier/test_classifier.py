@@ -154,19 +154,6 @@ def test_one_text_is_a_list_of_one(build: Build) -> None:
         build().calibrate("a1", ["good"])
 
 
-def test_no_texts_give_no_predictions(build: Build, calibrated: UncertaintyClassifier) -> None:
-    for clf in (build(), calibrated, build(choices=True)):
-        empty = clf.predict([])
-        assert len(empty) == 0
-        assert empty.labels.tolist() == []
-        assert list(empty) == []
-        assert repr(empty).startswith("0 predictions")
-        assert empty._repr_html_()
-        assert len(empty.to_pandas()) == 0
-    assert calibrated.predict([]).abstain.tolist() == []
-    assert calibrated.predict([]).label_sets == []
-
-
 def test_arrays_and_columns_are_lists_of_texts(build: Build) -> None:
     pandas = pytest.importorskip("pandas")
     texts = ["a1 a2", "a3"]

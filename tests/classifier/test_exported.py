@@ -15,9 +15,8 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
-from uatlite.classifier.exported import MANIFEST, load_exported, read_manifest
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.exported import MANIFEST, load_exported
+from uatlite.classifier.runtime import Outputs, run
 from uatlite.errors import ConfigurationError, ModelError
 from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
@@ -99,16 +98,6 @@ def test_every_architecture_exports(
     theirs, found = run(clf.runtime, texts, clf.settings), run(ours.runtime, texts, ours.settings)
     np.testing.assert_allclose(found.logits, theirs.logits, atol=1e-4)
     np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)  # type: ignore[arg-type]
-
-
-def test_multiple_choice(build: Callable[..., UncertaintyClassifier], tmp_path: Path) -> None:
-    from uatlite.values import Choices
-
-    clf = build("base", choices=True)
-    export(clf, tmp_path / "out")
-    ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
-    questions = [Choices("a1 a2 a3", ("a4", "a5 a6", "a7")), Choices("a9", ("a1 a2 a4 a8", "a2", "a3"))]
-    np.testing.assert_allclose(ours.predict_proba(questions), clf.predict_proba(questions), atol=1e-5)
 
 
 def test_one_text_has_one_answer_in_int8(
@@ -197,12 +186,6 @@ def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
     (tmp_path / "a" / MANIFEST).write_text("{")
     with pytest.raises(ModelError, match="is broken"):
         load_exported(tmp_path / "a")
-
-
-def test_the_manifest_survives(fp32: Path) -> None:
-    manifest = load_exported(fp32).manifest
-    assert read_manifest(fp32) == manifest
-    assert manifest.precision == "fp32"
 
 
 def test_texts_of_other_lengths_run_in_forwards_of_their_own(

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite import UncertaintyClassifier, UncertaintyLabeler
+from uatlite import UncertaintyLabeler
 from uatlite.attribution.first_order import Case, LabelLogit, first_order
 from uatlite.classifier.many_labels import label_answers
 from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
@@ -110,18 +109,6 @@ def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> No
     assert shares > 0.6
 
 
-def test_a_selection_says_the_same(labeler: UncertaintyLabeler, rows: Any) -> None:
-    pred = labeler.predict(rows[0][:40], check_shift=False)
-    chosen = pred[pred.abstain]
-    assert len(chosen) == int(pred.abstain.sum())
-    assert chosen.abstain.all()
-    again = labeler.predict([rows[0][3]], check_shift=False)[0]
-    assert again.labels == pred[3].labels
-    assert list(again.probabilities.values()) == pytest.approx(list(pred[3].probabilities.values()), abs=1e-5)
-    assert len(labeler.predict([])) == 0
-    assert "40 predictions of 4 labels" in repr(pred)
-
-
 def test_rows_of_output(labeler: UncertaintyLabeler, rows: Any) -> None:
     row = labeler.predict(rows[0][:1], check_shift=False)[0].as_row()
     measures = ["confidence", "log_odds", "passes", "cut_tokens", "scope", "out_of_scope"]
@@ -134,24 +121,6 @@ def test_rows_of_output(labeler: UncertaintyLabeler, rows: Any) -> None:
     json.dumps(row)
     assert row["passes"] == 1
     assert row["confidence"] == pytest.approx(min(max(row[f"p_{n}"], 1 - row[f"p_{n}"]) for n in LABELS))  # type: ignore[type-var, operator]
-
-
-def test_what_is_saved_predicts_the_same(labeler: UncertaintyLabeler, rows: Any, tmp_path: Path) -> None:
-    labeler.save_pretrained(tmp_path / "saved")
-    again = UncertaintyLabeler.from_pretrained(tmp_path / "saved")
-    before, after = (one.predict(rows[0][:30], check_shift=False) for one in (labeler, again))
-    assert (before.probabilities == after.probabilities).all()
-    assert (before.reported == after.reported).all()
-    assert before.logit_variance is not None
-    assert (before.logit_variance == after.logit_variance).all()
-    assert (before.scope == after.scope).all()
-    assert again.calibration_ is not None
-    assert again.calibration_.describe() == labeler.calibration_.describe()  # type: ignore[union-attr]
-    assert "UncertaintyLabeler" in (tmp_path / "saved" / "README.md").read_text()
-    plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
-    assert plain.config.problem_type == "multi_label_classification"
-    with pytest.raises(ModelError, match="UncertaintyLabeler"):
-        UncertaintyClassifier.from_pretrained(tmp_path / "saved")
 
 
 def test_a_model_of_one_class_is_refused(tiny: Any, tokenizer: BertTokenizer) -> None:

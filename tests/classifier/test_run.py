@@ -7,7 +7,7 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.run import run, run_tokens
+from uatlite.classifier.runtime import run, run_tokens
 from uatlite.model.tokens import tokenize
 
 

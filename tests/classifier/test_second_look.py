@@ -1,7 +1,6 @@
 """A second look runs where the first one abstains, stands beside it, and decides nothing."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,22 +62,6 @@ def test_without_a_rule_it_is_for_texts_out_of_scope(build: Build, labelled: Lab
     assert pred.out_of_scope is not None
     assert 0 < pred.out_of_scope.sum() < 60
     assert pred.passes.tolist() == (1 + pred.out_of_scope).tolist()
-
-
-def test_it_is_saved_sliced_and_explained(build: Build, labelled: Labelled, tmp_path: Path) -> None:
-    texts, labels = labelled(300)
-    clf = build("fast:samples=2").calibrate(texts, labels, target_coverage=0.6, second_look=SECOND)
-    clf.save_pretrained(tmp_path / "saved")
-    again = UncertaintyClassifier.from_pretrained(tmp_path / "saved")
-    new = labelled(40, seed=2)[0]
-    rows = [list(one.predict(new).rows()) for one in (clf, again)]
-    assert rows[0] == rows[1]
-    pred = clf.predict(new)
-    assert list(pred[5:9].rows()) == rows[0][5:9]
-    doubtful = int(np.flatnonzero(pred.abstain)[0])
-    found = clf.explain(new[doubtful], occlusion=False, attention=False).prediction
-    assert found.passes == 2 + 4
-    assert found.as_row()["second_label"] == rows[0][doubtful]["second_label"]
 
 
 def test_a_second_look_needs_something_to_look_at(build: Build, labelled: Labelled) -> None:

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.product import Predictor
 from uatlite.serve.app import create_app
 from uatlite.serve.http import Refusal, until_disconnect
 from uatlite.serve.limits import Limits

@@ -20,7 +20,7 @@ from uatlite.methods.sampling import ANALYTIC
 from uatlite.values import Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.predictor import Predictor
+    from uatlite.classifier.product import Predictor
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -20,7 +20,7 @@ from uatlite.trust.promise import Labelled, Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.learn import Learned
+    from uatlite.classifier.calibrate import Learned
 
 
 class Reading(Protocol):

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.answer_kind import KINDS
+from uatlite.classifier.calibrate import Report
 from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
 from uatlite.classifier.evidence import Figures, measure
 from uatlite.classifier.exported import is_exported, read_manifest
-from uatlite.classifier.learn import Report
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import Product
-from uatlite.classifier.run import run
+from uatlite.classifier.runtime import run
 from uatlite.classifier.settings import CalibrationOptions, Config
 from uatlite.classifier.tags import check_strategy
 from uatlite.errors import InputError, MissingDependency
@@ -122,7 +122,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
         `occlusion` masks each word in turn, which costs as much as predicting so many texts; `attention` compares it
         with and without modulation. Print the result, or see its `summary`, for the reason in plain sentences.
         """
-        checked = check_text(text, chooses=self.chooses, options=len(self.class_names) or None)
+        (checked,) = self.kind.texts([text], self.class_names)
         return self.predictor().explain(
             checked, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
         )

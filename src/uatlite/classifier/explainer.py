@@ -15,8 +15,7 @@ from uatlite.attribution.words import attribute_words
 from uatlite.classifier.explanation import ExplainedToken, Explanation
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import Prediction
-from uatlite.classifier.run import over_windows, tokenized
-from uatlite.classifier.runtime import Outputs, outputs_of, run_batch
+from uatlite.classifier.runtime import Outputs, outputs_of, over_windows, run_batch, tokenized
 from uatlite.classifier.settings import Settings
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.methods.method import Method

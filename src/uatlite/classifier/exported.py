@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite import codec
-from uatlite.classifier.run import gather
-from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens
+from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens, gather
 from uatlite.errors import MissingDependency, ModelError, StoreError
 from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
 from uatlite.model.tokens import Batch
@@ -228,7 +227,7 @@ class OnnxRuntime:
         else:
             with ThreadPoolExecutor(self._threads) as pool:
                 passes = list(pool.map(lambda text: self._forward(text, 1), texts))
-        if self.kind == "entities":
+        if passes[0].logits.ndim == 4:  # those of tokens
             passes = [in_place(text, real) for text, real in zip(passes, arrays["attention_mask"] > 0, strict=True)]
         return gather(passes, [Batch((row,), text) for row, text in enumerate(texts)])
 

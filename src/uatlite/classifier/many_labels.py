@@ -10,8 +10,7 @@ import numpy as np
 from uatlite.classifier.evidence import Evidence, Figures
 from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.errors import check_choice
 from uatlite.metrics.answers import LabelRows
@@ -25,7 +24,7 @@ from uatlite.trust.rule import Rule
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.learn import Learned
+    from uatlite.classifier.calibrate import Learned
 
 EVEN = 0.5
 """Without a rule a label is reported above this probability."""

@@ -12,8 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from uatlite.classifier.evidence import Evidence, compare, measure
 from uatlite.classifier.predictions import MEASURES, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
-from uatlite.classifier.run import run
-from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.errors import CalibrationError, check_choice
 from uatlite.predictive import Predictive, summarise
@@ -31,7 +30,7 @@ from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
-    from uatlite.classifier.learn import Learned
+    from uatlite.classifier.calibrate import Learned
     from uatlite.classifier.record import Calibration
 
 OF_PASSES = ("mutual-information", "variance")

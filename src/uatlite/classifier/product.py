@@ -1,21 +1,22 @@
-"""What all products share: a model with its tokenizer and method, and what it learned from labelled rows."""
+"""What all products share: a model with its tokenizer and method, what it learned, and the predictor that runs it."""
 
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from uatlite.classifier import saving
 from uatlite.classifier.answer_kind import KINDS, AnswerKind
+from uatlite.classifier.calibrate import CalibrationTexts, Report, calibrate
 from uatlite.classifier.evidence import Figures
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
-from uatlite.classifier.learn import CalibrationTexts, Report
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
-from uatlite.classifier.predictor import Predictor
 from uatlite.classifier.record import Calibration
 from uatlite.classifier.runtime import Runtime, TorchRuntime
+from uatlite.classifier.second_look import look
 from uatlite.classifier.settings import (
     DEFAULT_METHOD,
     CalibrationOptions,
@@ -33,11 +34,73 @@ from uatlite.values import Choices, Text, Words
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from uatlite.classifier.explanation import Explanation
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
 
 
 Said = TypeVar("Said", bound=Predictions)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictor:
+    """A model, its settings and calibration at one moment; its texts are already checked (`AnswerKind.texts`)."""
+
+    kind: AnswerKind
+    runtime: Runtime
+    settings: Settings
+    calibration: Calibration | None
+    class_names: tuple[str, ...]
+    """empty for an uncalibrated multiple choice, where each question has its own number of options"""
+    indices: bool = False
+
+    @cached_property
+    def model_hash(self) -> str:
+        """The hash of the model; that of the calibration, which was checked when it was loaded, saves computing it."""
+        return self.runtime.hash if self.calibration is None else self.calibration.model_hash
+
+    @property
+    def calibrator(self) -> Any:
+        """What calibrates probabilities, where there is a calibration."""
+        return None if self.calibration is None else self.calibration.calibrator
+
+    def predict(self, texts: Sequence[Text]) -> Any:
+        """The `Predictions` of texts, without the comparison of all of them with the calibration rows."""
+        return self._look_again(self.predictions(texts, self.kind.read(self.runtime, texts, self.settings)))
+
+    def predictions(self, texts: Sequence[Text], reading: Any) -> Any:
+        """The `Predictions` of texts from what the method's passes say about them, a `Reading`."""
+        said = self.kind.say(texts, reading, self.calibrator if len(texts) else None, self.class_names)
+        said = replace(said, indices=self.indices)
+        return said if self.calibration is None else said.under(self.calibration, reading)
+
+    def with_shift(self, predictions: Predictions) -> Any:
+        """The same predictions, compared with the calibration rows; warns of a shift."""
+        reference = None if self.calibration is None else self.calibration.shift
+        if reference is None or not len(predictions):
+            return predictions
+        report = reference.check(predictions.text_scores(reference.score), predictions.scope)
+        if report.shifted:
+            warnings.warn(report.describe(), stacklevel=3)
+        return replace(predictions, shift=report)
+
+    def explain(self, text: Text, **options: Any) -> "Explanation":
+        """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""
+        if not isinstance(self.runtime, TorchRuntime):
+            raise ModelError(
+                "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was "
+                "exported from."
+            )
+        from uatlite.classifier import explainer
+
+        asked = explainer.ExplanationOptions(**options)
+        reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
+        predictions = self._look_again(self.predictions([text], reading.outputs))
+        return explainer.explain(reading, predictions[0], asked, self.calibrator)
+
+    def _look_again(self, predictions: Any) -> Any:
+        second = None if self.calibration is None else self.calibration.second_look
+        return predictions if second is None else look(second, predictions, self)
 
 
 class Product(Generic[Said]):
@@ -130,11 +193,6 @@ class Product(Generic[Said]):
         return KINDS[self.runtime.kind]
 
     @property
-    def chooses(self) -> bool:
-        """Whether the model is one for multiple choice."""
-        return self.runtime.kind == "choice"
-
-    @property
     def class_names(self) -> tuple[str, ...]:
         """What the classes, labels or types of entities are called, by column; of options, once it is calibrated."""
         names: tuple[str, ...] = () if self.calibration_ is None else self.calibration_.classes
@@ -162,7 +220,7 @@ class Product(Generic[Said]):
         if isinstance(self.model, OnnxRuntime):
             raise ConfigurationError("the classes of an exported model are fixed; rename them before it is exported.")
         known = len(self.runtime.class_names)
-        if self.chooses or len(names) != known or len(set(names)) != known:
+        if len(names) != known or len(set(names)) != known:
             raise ConfigurationError(
                 f"{', '.join(names)} are not {known} different names, one for each of the classes."
             )
@@ -192,8 +250,6 @@ class Product(Generic[Said]):
         report: Report | None,
     ) -> Self:
         """Learn from labelled texts; warns of what cannot be promised."""
-        from uatlite.classifier.calibrate import calibrate  # what fits is not needed to predict
-
         kind = self.kind
         checked = kind.texts(texts, ())
         if not checked:

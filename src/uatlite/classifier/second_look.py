@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uatlite.classifier.answer_kind import Gold
-from uatlite.classifier.learn import CalibrationTexts
 from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.record import SecondLook
 from uatlite.classifier.settings import CalibrationOptions
@@ -20,7 +19,8 @@ from uatlite.methods.registry import parse_method
 from uatlite.values import Integers
 
 if TYPE_CHECKING:
-    from uatlite.classifier.predictor import Predictor
+    from uatlite.classifier.calibrate import CalibrationTexts
+    from uatlite.classifier.product import Predictor
 
 FEWEST_TEXTS = 40
 """Calibration texts that were abstained on; fewer do not fit a calibrator of their own."""
@@ -42,7 +42,7 @@ def look(second: SecondLook, predictions: Predictions, predictor: "Predictor") -
 
 
 def learn_second_look(
-    options: CalibrationOptions, data: CalibrationTexts, gold: Gold, decided: Predictions
+    options: CalibrationOptions, data: "CalibrationTexts", gold: Gold, decided: Predictions
 ) -> SecondLook:
     """The second look that was asked for, calibrated on the texts that the calibration abstains on."""
     spelling = str(options.second_look)
@@ -67,7 +67,7 @@ def learn_second_look(
 
 
 def _fitted(
-    spelling: str, data: CalibrationTexts, gold: Gold, rows: Integers, options: CalibrationOptions
+    spelling: str, data: "CalibrationTexts", gold: Gold, rows: Integers, options: CalibrationOptions
 ) -> SecondLook:
     reading = data.read_texts(parse_method(spelling), [data.texts[row] for row in rows.tolist()])
     calibrator = data.kind.fit(reading, gold.at(rows), options, np.ones(len(rows), dtype=np.bool_))

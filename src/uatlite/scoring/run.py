@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
-from uatlite.classifier.predictor import Predictor
-from uatlite.classifier.product import Product
+from uatlite.classifier.product import Predictor, Product
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.job import Job, Summary, Tally
 from uatlite.scoring.parts import Part, Parts, Row

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from uatlite.classifier.many_labels import EVEN
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.predictor import Predictor
+from uatlite.classifier.product import Predictor
 from uatlite.classifier.summary import Sentences
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS

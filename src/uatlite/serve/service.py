@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from uatlite import __version__
-from uatlite.classifier.predictor import Predictor
-from uatlite.classifier.product import Product
+from uatlite.classifier.product import Predictor, Product
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState

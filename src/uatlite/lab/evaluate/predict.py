@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.run import run_tokens
+from uatlite.classifier.runtime import run_tokens
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
 from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun, set_name

@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
-from uatlite.classifier.run import run_tokens
+from uatlite.classifier.runtime import run_tokens
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.lab.bench import seconds
 from uatlite.lab.evaluate.cells import CellSpec, subset_ids
