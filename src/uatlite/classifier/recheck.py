@@ -17,9 +17,8 @@ from uatlite.classifier.product import Product
 from uatlite.classifier.record import Calibration
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
-from uatlite.trust.binomial import RiskInterval, Verdict, risk_interval
-from uatlite.trust.planners import ratio_interval
 from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
+from uatlite.trust.risk_interval import RiskInterval, Verdict, ratio_of_texts, risk_interval
 from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, Rule
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Marks, Text
@@ -69,34 +68,32 @@ class LabelledNow:
     def risk(self, rule: Rule, confidence: float, column: int | None = None) -> RiskInterval | None:
         """The risk that a rule is about, of all answers or of those of one class; None where it reports none.
 
-        With one answer a text the interval is exact, else that of a ratio over texts, by the normal approximation.
+        With one answer a text the interval is exact, else that of a bet, whatever the answers of a text have to do
+        with each other.
         """
-        said, counts = self.predictions, np.ones(len(self.gold))
+        said, most = self.predictions, float(rule.most or 1)
         rows = self.gold.labelled(said, _wanted(rule) if rule.kind == "recall" else Wanted(score=rule.score))
         if rows.missed is not None and rows.gold is not None:
             shown = rule.reports(rows.scores[rule.score])
             shown &= shown if said.out_of_scope is None else ~said.out_of_scope
-            errors, counts = rows.missed * shown, (rows.gold * shown).astype(np.float64)
+            scale = shown * np.minimum(1.0, most / np.maximum(rows.gold, 1))  # of more gold answers `most` count
+            counts, errors = (values.astype(np.float64) * scale for values in (rows.gold, rows.missed))
         else:
             shown = said.reports if column is None else said.reports & (said.answers.kind == column)
             texts, size = said.answers.text, len(said)
-            assert rows.wrong is not None
-            errors = np.bincount(texts[shown & rows.wrong], minlength=size)
-            if rule.kind != "per-text":
-                counts = np.bincount(texts[shown], minlength=size).astype(np.float64)
+            counts = np.bincount(texts[shown], minlength=size).astype(np.float64)
+            errors = np.bincount(texts[shown & rows.errors], minlength=size).astype(np.float64)
         if not counts.any():
             return None
         if rule.kind in ONE_ANSWER:
             some = counts > 0
             inclusion = None if self.inclusion is None else self.inclusion[some]
             return risk_interval(errors[some] > 0, inclusion, confidence=confidence)
-        weights = np.ones(len(said)) if self.inclusion is None else 1.0 / self.inclusion
-        wrong, whole = errors * weights, counts * weights
-        low, high = ratio_interval(wrong, whole, confidence)
-        risk = float(wrong.sum() / whole.sum())
-        return RiskInterval(
-            rows=int(counts.sum()), errors=int(errors.sum()), risk=risk, low=low, high=high, confidence=confidence
-        )
+        if rule.kind != "per-text":
+            return ratio_of_texts(counts, errors, most, self.inclusion, confidence=confidence)
+        shares = ratio_of_texts(np.ones(size), errors / most, 1.0, self.inclusion, confidence=confidence)
+        limits = {name: most * getattr(shares, name) for name in ("risk", "low", "high")}
+        return replace(shares, errors=round(errors.sum()), **limits)
 
 
 @dataclass(frozen=True, kw_only=True)

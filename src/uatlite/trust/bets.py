@@ -199,10 +199,28 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
     return rejected
 
 
+def ratio_limits(counts: Floats, errors: Floats, most: float, tail: float, *, seed: int = 0) -> tuple[float, float]:
+    """The limits of E[W]/E[N], each wrong with probability `tail` at most, by labelled texts (texts,) with N ≤ most.
+
+    The upper one is the lowest target from which on the bet rejects "E[W] ≥ target·E[N]"; the lower one is that of the
+    answers that are right.
+    """
+    order, grid = np.random.default_rng((seed, 1)).permutation(len(counts)), np.linspace(0.0, 1.0, 402)[1:-1]
+
+    def upper(errors: Floats) -> float:
+        n, w = (np.tile(values[order, None], len(grid)) for values in (counts, errors))
+        ones, levels = np.ones(len(grid)), np.full((len(grid), 1), tail)
+        rejected = won(n, w, grid, levels, loss=most * (1.0 - grid), gain=most * grid, mean=ones, clump=ones)[:, 0]
+        first = len(grid) - int(np.argmin(rejected[::-1])) if not rejected.all() else 0
+        return float(grid[first]) if first < len(grid) else 1.0
+
+    return 1.0 - upper(counts - errors), upper(errors)
+
+
 def won(
     counts: Floats,
     errors: Floats,
-    target: float,
+    target: float | Floats,
     levels: Floats,
     *,
     loss: Floats,
@@ -212,8 +230,9 @@ def won(
 ) -> Marks:
     """Whether "E[errors] ≥ target·E[counts]" is rejected at each level, (hypotheses, levels).
 
-    `counts` and `errors` (texts, hypotheses) are N and W of each text under each hypothesis, and `levels` (hypotheses,
-    levels) ascend. W - target·N is at most `loss` and at least -`gain`, (hypotheses,) each. `mean` and `clump`
+    `counts` and `errors` (texts, hypotheses) are N and W of each text under each hypothesis; the target is one for all
+    or (hypotheses,), and `levels` (hypotheses, levels) ascend. W - target·N is at most `loss` and at least -`gain`,
+    (hypotheses,) each. `mean` and `clump`
     (hypotheses,) are the E[N | N > 0] and E[W²]/E[W] that are expected; they steer the stakes, no more.
 
     With X = W - target·N the money V, at first the level, becomes V - π·X from text to text, where the stake π ≥ 0
