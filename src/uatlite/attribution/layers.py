@@ -36,12 +36,13 @@ from uatlite.attribution.first_order import (
     Output,
     first_order,
     output_weights,
+    part_index,
     run,
     without_noise,
 )
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_one_answer
-from uatlite.model.intervention import CLASSIFIER, EMBEDDING, EMBEDDINGS, HEAD, Site
+from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 
@@ -49,34 +50,12 @@ BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
 
 
-@dataclass(frozen=True)
-class LayerPart:
-    """Some components of one layer; EMBEDDINGS and HEAD count as layers."""
-
-    layer: int
-    components: tuple[str, ...]
-
-    def holds(self, component: str, layer: int) -> bool:
-        """Whether a site of a component that `layer` calls belongs to this part."""
-        return layer == self.layer and component in self.components
-
-    def contains(self, other: "LayerPart") -> bool:
-        """Whether all of another part belongs to this one."""
-        return other.layer == self.layer and set(other.components) <= set(self.components)
-
-
-def whole_layers(layers: int) -> tuple[LayerPart, ...]:
-    """The embedding block, each layer as a whole, the head: layers + 2 parts in forward order."""
-    return _between([LayerPart(layer, LAYER_COMPONENTS) for layer in range(layers)])
-
-
-def split_layers(layers: int) -> tuple[LayerPart, ...]:
-    """The embedding block, each layer's attention and feed-forward, the head: 2·layers + 2 parts in forward order."""
-    return _between([LayerPart(layer, (component,)) for layer in range(layers) for component in LAYER_COMPONENTS])
-
-
-def _between(middle: list[LayerPart]) -> tuple[LayerPart, ...]:
-    return LayerPart(EMBEDDINGS, (EMBEDDING,)), *middle, LayerPart(HEAD, (CLASSIFIER,))
+def parts_of(layers: int, *, split: bool) -> list[range]:
+    """The embedding block, each layer, or with `split` its attention and feed-forward, and the head, as `part_index`
+    numbers them."""
+    step = 1 if split else 2
+    middle = [range(i, i + step) for i in range(1, 2 * layers + 1, step)]
+    return [range(1), *middle, range(2 * layers + 1, 2 * layers + 2)]
 
 
 def pair_up(components: Tensor) -> Tensor:
@@ -123,46 +102,36 @@ class Sampled:
     """Var(y) with all noise on: (batch,)"""
 
 
-class SharedDropout:
-    """Dropout with the masks of passes A in the shared parts and those of passes B elsewhere."""
+class DropoutInParts:
+    """Dropout with the masks of some passes in a range of parts; elsewhere with those of others, or none at all."""
 
-    def __init__(self, config: UATConfig, texts: Texts, a: range, b: range, shared: Sequence[LayerPart]) -> None:
-        self._a = DropoutNoise(config, texts, a)
-        self._b = DropoutNoise(config, texts, b)
-        self._shared = shared
+    def __init__(self, case: Case, texts: Texts, parts: range, passes: range, others: range | None = None) -> None:
+        self._layers, self._parts = case.view.layers, parts
+        self._inside = DropoutNoise(case.config, texts, passes)
+        self._outside = None if others is None else DropoutNoise(case.config, texts, others)
 
-    def rate(self, site: Site, layer: int) -> float:
-        return self._a.rate(site, layer)
-
-    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
-        is_shared = any(part.holds(call.site.component, call.layer) for part in self._shared)
-        return (self._a if is_shared else self._b).perturb(call, x)
-
-
-class IsolatedDropout:
-    """Dropout in one part alone."""
-
-    def __init__(self, config: UATConfig, texts: Texts, passes: range, part: LayerPart) -> None:
-        self._dropout = DropoutNoise(config, texts, passes)
-        self._part = part
+    def _noise(self, site: Site, layer: int) -> DropoutNoise | None:
+        return self._inside if part_index(layer, site.component, self._layers) in self._parts else self._outside
 
     def rate(self, site: Site, layer: int) -> float:
-        return self._dropout.rate(site, layer) if self._part.holds(site.component, layer) else 0.0
+        noise = self._noise(site, layer)
+        return 0.0 if noise is None else noise.rate(site, layer)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
-        return self._dropout.perturb(call, x)
+        noise = self._noise(call.site, call.layer)
+        return x if noise is None else noise.perturb(call, x)
 
 
-def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[LayerPart], split: bool) -> Sampled:
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> Sampled:
     """Contributions that sum to Var(y), from `samples` pairs of passes for each live part."""
 
-    def sharing(shared: Sequence[LayerPart]) -> MakeNoise:
-        return lambda texts, a: SharedDropout(case.config, texts, a, range(a.start + samples, a.stop + samples), shared)
+    def sharing(shared: range) -> MakeNoise:
+        return lambda texts, a: DropoutInParts(case, texts, shared, a, range(a.start + samples, a.stop + samples))
 
-    parts = split_layers(case.view.layers) if split else whole_layers(case.view.layers)
+    parts = parts_of(case.view.layers, split=split)
     lives = _lives(parts, live)
-    prefixes = [parts[:end] for end, alive in enumerate(lives, start=1) if alive]
-    y = _sample(case, weights, samples, [sharing(()), *(sharing(prefix) for prefix in prefixes)])
+    prefixes = [range(part.stop) for part, alive in zip(parts, lives, strict=True) if alive]
+    y = _sample(case, weights, samples, [sharing(prefix) for prefix in (range(0), *prefixes)])
     # A part without noise has the y_k of the part before it: its contribution is exactly 0, and it needs no passes.
     y = y[[0, *accumulate(lives)]]  # (parts + 1, samples, batch), from y_(-1)
     steps = covariance(y[-1], y[1:] - y[:-1]).map(torch.t)
@@ -174,31 +143,31 @@ def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[L
     return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
 
 
-def isolated(case: Case, weights: Tensor, samples: int, live: Collection[LayerPart], split: bool) -> Sampled:
+def isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> Sampled:
     """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
-    def alone(part: LayerPart) -> MakeNoise:
-        return lambda texts, passes: IsolatedDropout(case.config, texts, passes, part)
+    def alone(part: range) -> MakeNoise:
+        return lambda texts, passes: DropoutInParts(case, texts, part, passes)
 
     layers = case.view.layers
-    parts = [*whole_layers(layers), *(split_layers(layers)[1:-1] if split else ())]
+    parts = [*parts_of(layers, split=False), *(parts_of(layers, split=True)[1:-1] if split else ())]
     lives = _lives(parts, live)
     makers = [alone(part) for part, alive in zip(parts, lives, strict=True) if alive]
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
-    found = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
-    components = found.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
-    return Sampled(found.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
+    every = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
+    components = every.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
+    return Sampled(every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
 
 
-SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[LayerPart], bool], Sampled]] = {
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[int], bool], Sampled]] = {
     "total-variance": total_variance,
     "isolated": isolated,
 }
 
 
-def _lives(parts: Sequence[LayerPart], live: Collection[LayerPart]) -> list[bool]:
-    """Whether each part has a component that drops anything."""
-    return [any(part.contains(other) for other in live) for part in parts]
+def _lives(parts: Sequence[range], live: Collection[int]) -> list[bool]:
+    """Whether each range of parts has one that drops anything."""
+    return [any(i in part for i in live) for part in parts]
 
 
 def covariance(a: Tensor, b: Tensor) -> SampledValue:
@@ -225,9 +194,9 @@ def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Te
 
 def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
     """From values of the live parts (live parts, batch) to (batch, parts), 0 for the others."""
-    whole = values.new_zeros((len(lives), values.shape[-1]))
-    whole[torch.tensor(lives, device=values.device)] = values
-    return whole.T
+    every = values.new_zeros((len(lives), values.shape[-1]))
+    every[torch.tensor(lives, device=values.device)] = values
+    return every.T
 
 
 ESTIMATORS = (*SAMPLED, "delta")
@@ -337,7 +306,7 @@ def attribute(
 
 def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
     quiet = without_noise(case)
-    live = {LayerPart(call.layer, (call.site.component,)) for call in quiet.calls}
+    live = {part_index(call.layer, call.site.component, case.view.layers) for call in quiet.calls}
     sampled = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
     return Attribution(
         estimator=estimator,
