@@ -1,55 +1,126 @@
-"""The folded engine equals Algorithm 1 of the paper, run as a loop over passes, on the same masks."""
+"""The folded engine equals Algorithm 1 of the paper, run as a loop over passes, on the same masks.
+
+It does so however it runs: with the last layer for the first token alone or whole, attention at once or in blocks, for
+texts or for each of their tokens.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, sample
+from uatlite.model.view import view_of
+from uatlite.passes import engine, forward
 
 RATES = DropoutRates(embedding=0.15, attention=0.2, feed_forward=0.3, classifier=0.25)
-WITHOUT_ATTENTION = DropoutRates(embedding=0.15, attention=0.0, feed_forward=0.3, classifier=0.25)
+WITHOUT_ATTENTION = replace(RATES, attention=0.0)
+STATISTICS = ("rms-std", "median-std", "cov-trace", "cv", "norm-cv", "mean-std+ln", "norm-cv+ln")
 
 
-def rates_for(architecture: str, estimate: str) -> DropoutRates:
+def config_of(architecture: str, **settings: Any) -> UATConfig:
     """DeBERTa drops relative positions by one mask a forward, so layerwise U needs its attention rate at 0."""
-    return WITHOUT_ATTENTION if estimate == "layerwise" and architecture.startswith("deberta") else RATES
+    folds = settings.get("estimate") != "layerwise" or not architecture.startswith("deberta")
+    return UATConfig(**{"samples": 4, "penalty": 2.0, "rates": RATES if folds else WITHOUT_ATTENTION, **settings})
+
+
+def assert_equal(found: Any, expected: tuple[torch.Tensor, torch.Tensor], real: Any = slice(None)) -> None:
+    """Logits at what is `real`, and token uncertainty."""
+    logits, uncertainty = expected
+    torch.testing.assert_close(found.logits[:, real], logits[:, real], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.token_uncertainty, uncertainty, rtol=1e-4, atol=1e-5)
+    assert found.logits[:, real].std(dim=0).min() > 1e-3
 
 
 @pytest.mark.parametrize("estimate", ["lagged", "closed-form", "layerwise"])
 def test_folded_passes_equal_the_loop(architecture, model, encoded, estimate, reference):
-    config = UATConfig(samples=5, penalty=2.0, estimate=estimate, rates=rates_for(architecture, estimate), seed=7)
-    logits, uncertainty = reference(model, architecture, encoded, config)
-    out = sample(model, encoded, config)
-    torch.testing.assert_close(out.logits, logits, rtol=0, atol=1e-5)
-    torch.testing.assert_close(out.token_uncertainty, uncertainty, rtol=0, atol=1e-5)
-    assert out.logits.std(dim=0).min() > 1e-3
+    """Every architecture, without padding and with it on either side."""
+    config = config_of(architecture, samples=5, estimate=estimate, seed=7)
+    assert_equal(sample(model, encoded, config), reference(model, architecture, encoded, config))
+
+
+def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "CACHED", 0)
+    monkeypatch.setattr(forward, "BLOCK", 30)
+
+
+def with_whole_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "view_of", lambda model: replace(view_of(model), narrows=False))
+
+
+SWITCHES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "as it is": lambda monkeypatch: None,
+    "in blocks": in_blocks,
+    "whole layers": with_whole_layers,
+    "tokens": lambda monkeypatch: None,
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "lagged": {},
+    "closed form": {"estimate": "closed-form"},
+    "layerwise": {"estimate": "layerwise"},
+    "values": {"gate": "v"},
+    "additive": {"form": "additive", "masks": "stratified"},
+    "no attention dropout": {"rates": WITHOUT_ATTENTION},
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"])
+def test_every_way_to_run_equals_the_loop(architecture, shared, texts, mixed, config, switch, reference, monkeypatch):
+    """Three architectures: attention through the interface, outside of it, and grouped-query attention.
+
+    DeBERTa masks all keys of a padding token: padded on the left it leaves no logits that a gate could be added to.
+    """
+    model, config = shared(architecture, tokens=switch == "tokens"), config_of(architecture, **config)
+    batch = texts((9, 5, 7)) if architecture.startswith("deberta") else mixed
+    expected = reference(model, architecture, batch, config)
+    SWITCHES[switch](monkeypatch)
+    found, real = sample(model, batch, config), batch["attention_mask"].bool()
+    assert_equal(found, expected, real if switch == "tokens" else slice(None))
+    assert switch != "tokens" or not found.logits[:, ~real].any()
+
+
+@pytest.mark.parametrize("switch", ["in blocks", "whole layers"])
+@pytest.mark.parametrize("architecture", ["bert", "albert", "modernbert", "gpt2", "llama", "mpnet"], indirect=True)
+def test_masks_of_each_text_are_the_same_however_it_runs(architecture, model, encoded, switch, monkeypatch):
+    """Algorithm 1 has no masks per text. Also for causal attention, windows and shared layers."""
+    config = config_of(architecture, per_input=True)
+    expected = sample(model, encoded, config)
+    SWITCHES[switch](monkeypatch)
+    found = sample(model, encoded, config)
+    assert_equal(found, (expected.logits, expected.token_uncertainty))
+    assert found.fired == expected.fired
+
+
+@pytest.mark.parametrize("switch", ["as it is", "in blocks"])
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_a_gate_that_is_no_product_of_factors(architecture, shared, mixed, switch, reference, monkeypatch):
+    config = config_of(architecture, gate="qkv", form="linear")
+    expected = reference(shared(architecture), architecture, mixed, config)
+    SWITCHES[switch](monkeypatch)
+    assert_equal(sample(shared(architecture), mixed, config), expected)
 
 
 @pytest.mark.parametrize("masks", ["independent", "stratified"])
-@pytest.mark.parametrize("architecture", ["bert", "albert", "deberta-v2", "llama"], indirect=True)
+@pytest.mark.parametrize("architecture", ["bert", "albert", "deberta-v2", "llama"])
 def test_own_rates_and_either_kind_of_mask(architecture, tiny, mixed, masks, reference):
-    model = tiny(architecture, rate=0.2)
-    rates = DropoutRates(embedding=0.2, attention=None, feed_forward=None, classifier=None)
-    config = UATConfig(samples=4, penalty=2.0, rates=rates, masks=masks)
-    logits, _ = reference(model, architecture, mixed, config)
-    torch.testing.assert_close(sample(model, mixed, config).logits, logits, rtol=0, atol=1e-5)
+    model, rates = tiny(architecture, rate=0.2), DropoutRates(0.2, None, None, None)
+    config = config_of(architecture, rates=rates, masks=masks)
+    assert_equal(sample(model, mixed, config), reference(model, architecture, mixed, config))
 
 
 @pytest.mark.parametrize("estimate", ["lagged", "layerwise"])
-@pytest.mark.parametrize(
-    "uncertainty", ["rms-std", "median-std", "cov-trace", "cv", "norm-cv", "mean-std+ln", "norm-cv+ln"]
-)
-@pytest.mark.parametrize("architecture", ["bert"], indirect=True)
-def test_every_statistic_in_the_loop(architecture, model, mixed, estimate, uncertainty, reference):
-    config = UATConfig(samples=5, gate="qk", uncertainty=uncertainty, estimate=estimate, rates=RATES)
-    logits, u = reference(model, architecture, mixed, config)
-    out = sample(model, mixed, config)
-    torch.testing.assert_close(out.token_uncertainty, u, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(out.logits, logits, rtol=0, atol=1e-5)
+@pytest.mark.parametrize("uncertainty", STATISTICS)
+def test_every_statistic_in_the_loop(shared, mixed, estimate, uncertainty, reference):
+    config = config_of("bert", samples=5, penalty=0.5, gate="qk", uncertainty=uncertainty, estimate=estimate)
+    assert_equal(sample(shared("bert"), mixed, config), reference(shared("bert"), "bert", mixed, config))
 
 
-@pytest.mark.parametrize("architecture", ["bert"], indirect=True)
-def test_the_first_two_lagged_passes_run_unmodulated(model, mixed):
+def test_the_first_two_lagged_passes_run_unmodulated(shared, mixed):
     gated, plain = UATConfig(samples=4, penalty=2.0), UATConfig(samples=4, gate="none")
-    difference = (sample(model, mixed, gated).logits - sample(model, mixed, plain).logits).abs().amax(dim=(1, 2))
+    difference = (sample(shared("bert"), mixed, gated).logits - sample(shared("bert"), mixed, plain).logits).abs()
     assert difference[:2].max() < 1e-6
-    assert difference[2:].min() > 1e-3
+    assert difference[2:].amax(dim=(1, 2)).min() > 1e-3

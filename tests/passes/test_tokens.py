@@ -16,26 +16,6 @@ def tagger(architecture, shared):
     return shared(architecture, tokens=True)
 
 
-@pytest.mark.parametrize("estimate", ["lagged", "closed-form"])
-def test_folded_passes_equal_the_loop(architecture, tagger, encoded, estimate, reference):
-    config = UATConfig(samples=4, penalty=2.0, estimate=estimate, rates=RATES, seed=7)
-    logits, uncertainty = reference(tagger, architecture, encoded, config)
-    out = sample(tagger, encoded, config)
-    real = encoded["attention_mask"].bool()
-    torch.testing.assert_close(out.logits[:, real], logits[:, real], rtol=0, atol=1e-5)
-    torch.testing.assert_close(out.token_uncertainty, uncertainty, rtol=0, atol=1e-5)
-    assert out.logits[:, real].std(dim=0).min() > 1e-3
-    assert not out.logits[:, ~real].any()
-
-
-def test_layerwise_passes_equal_the_loop(shared, mixed, reference):
-    config = UATConfig(samples=4, penalty=2.0, estimate="layerwise", rates=RATES)
-    logits, _ = reference(shared("bert", tokens=True), "bert", mixed, config)
-    real = mixed["attention_mask"].bool()
-    found = sample(shared("bert", tokens=True), mixed, config).logits
-    torch.testing.assert_close(found[:, real], logits[:, real], rtol=0, atol=1e-5)
-
-
 def test_one_text_one_answer(tagger, texts):
     """In another order, alone, with more padding, in other chunks and budgets."""
     batch = texts((9, 4, 12, 6, 9, 17, 5, 8))
@@ -59,11 +39,3 @@ def test_the_plain_pass_gives_every_token_its_logits_and_what_the_encoder_says(t
         states = tagger.base_model(**encoded).last_hidden_state
     torch.testing.assert_close(read, states)
     assert not view_of(tagger).narrows
-
-
-def test_without_rates_the_passes_are_the_plain_one(tagger, encoded):
-    real = encoded["attention_mask"].bool()
-    out = sample(tagger, encoded, UATConfig(samples=2, gate="none", rates=DropoutRates.uniform(0.0)))
-    plain, read = plain_pass(tagger, encoded)
-    torch.testing.assert_close(out.logits[0, real], plain[real], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(out.representation[real], read[real], rtol=1e-4, atol=1e-4)
