@@ -16,6 +16,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite import load
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.text.conll import tags_of_spans
+from uatlite.text.write import write_rows
 from uatlite.trust.menu import RISKS
 from uatlite.values import Choices, Kind, Span, Text, Words
 
@@ -256,6 +257,27 @@ def test_scored_rows_are_reviewed_picked_and_watched(
     assert state["rows"] == ROWS
     (hour,) = state["timeline"]["hours"].values()
     assert hour["labels"] == Counter(row.counted_label for row in rows.values())
+
+
+@FORMATS
+@KINDS
+def test_picked_rows_are_labelled_and_rechecked(
+    kind: Kind, suffix: str, made: Callable[[Kind], Made], run: Any, tmp_path: Path
+) -> None:
+    """Rows that are left empty are left out, also where an empty cell could say that no label applies."""
+    of, picked = made(kind), tmp_path / "picked.jsonl"
+    assert run("predict", of.directory, of.data, "-o", tmp_path / "scored.jsonl", "--keep-text").code == 0
+    assert run("pick", tmp_path / "scored.jsonl", "--budget", 150, "--random-share", 1, "-o", picked).code == 0
+    column = {"labels": "labels", "entities": "tags"}.get(kind, "label")
+    gold = {row["id"]: row[column] for row in rows_of(of.data)}
+    rows = [row | {"label": gold[row["id"]]} for row in rows_of(picked) if row["id"] not in ("r3", "r5")]
+    rows[0]["label"] = "" if suffix != "parquet" or kind in ("one", "choice") else None
+    write_rows(tmp_path / f"labelled.{suffix}", rows)
+    target = ("--target-risk", 0.6) if kind == "choice" else ()
+    done = run("recheck", of.directory, tmp_path / f"labelled.{suffix}", *target)
+    assert done.code == 0, done.err
+    assert done.err.startswith("1 rows left out; the first: line ")
+    assert "The promise holds." in done.err
 
 
 @KINDS

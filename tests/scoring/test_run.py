@@ -243,18 +243,6 @@ def part_lines(parsed: list[object]) -> list[object]:
     return [line for line in parsed if str(line).startswith('["')]
 
 
-def test_rows_of_an_input_that_the_caller_opened(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Standard input can be read only once: looking at its columns must not lose a row."""
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(5))
-    score_file(classifier, Job(str(source), tmp_path / "file.jsonl"))
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(source.read_bytes()))))
-    job = Job("-", tmp_path / "piped.jsonl")
-    score_file(classifier, job, source=Source(job.input))
-    assert (tmp_path / "piped.jsonl").read_bytes() == (tmp_path / "file.jsonl").read_bytes()
-
-
 def test_a_broken_part_is_scored_again(
     classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
 ) -> None:

@@ -1,8 +1,6 @@
 """Files with several answers a text, entities or labels, are scored as others are: streamed, resumed, with rejects."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,19 +18,6 @@ REASONS = {
     "labels": ["no text", "holds a int", "broken JSON"],
 }
 Rows = Callable[..., Path]
-
-
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_a_stream_is_scored_as_its_file_is(
-    kind: str, several: dict[str, Path], several_rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    product, source = load(several[kind]), several_rows(kind, 20)
-    whole, piped = (Job(given, tmp_path / f"{given[-5:]}.jsonl", LAYOUTS[kind]) for given in (str(source), "-"))
-    score_file(product, whole)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(source.read_bytes()))))
-    score_file(product, piped)
-    assert len(whole.output.read_bytes().splitlines()) == 20
-    assert piped.output.read_bytes() == whole.output.read_bytes()
 
 
 @pytest.mark.parametrize("kind", LAYOUTS)

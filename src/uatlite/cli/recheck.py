@@ -84,7 +84,7 @@ def recheck(
     source = Source(labelled, format=format)
     layout = Layout(label=None, codes=classifier.class_names, meta=("inclusion",))
     layout = source.gold_layout(source.layout(layout, asked, classifier.columns), classifier.kind.name)
-    rows = source.labelled(layout, classifier.class_names, strict=strict)
+    rows = source.labelled(layout, classifier.class_names, strict=strict, filled=True)
     with console.status(f"Scoring {len(rows.texts):,} rows …"):
         now = checking.read_now(classifier, rows.texts, rows.gold, inclusion_of(rows.meta))
     calibration = classifier.calibration_

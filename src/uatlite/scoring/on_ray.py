@@ -15,7 +15,7 @@ import secrets
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -220,22 +220,14 @@ class ItemSource(Datasource):  # type: ignore[misc]
 @contextmanager
 def connected(cluster: Cluster) -> Iterator[int]:
     """Connect to the cluster and yield the number of workers to run; an existing connection is used and left open."""
-    if ray.is_initialized():
-        with _prepared(cluster) as workers:
-            yield workers
-        return
-    with _closed_to_others() if cluster.address is None else nullcontext():
-        _connect(cluster)
-        try:
-            with _prepared(cluster) as workers:
-                yield workers
-        finally:
-            ray.shutdown()
-
-
-@contextmanager
-def _prepared(cluster: Cluster) -> Iterator[int]:
-    with DataContext.current(_data_context()), _quiet_log():
+    with ExitStack() as stack:
+        if not ray.is_initialized():
+            if cluster.address is None:
+                stack.enter_context(_closed_to_others())
+            _connect(cluster)
+            stack.callback(ray.shutdown)
+        stack.enter_context(DataContext.current(_data_context()))
+        stack.enter_context(_quiet_log())
         yield _workers(cluster, ray.cluster_resources())
 
 
@@ -246,9 +238,9 @@ def _closed_to_others() -> Iterator[None]:
     Ray turns its token authentication on by itself where RAY_AUTH_MODE is not set. Without the constant it would
     replace 127.0.0.1 by the address of the machine and listen on all interfaces.
     """
-    own = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None}
-    before, cluster = {name: os.environ.get(name) for name in own}, ray_constants.ENABLE_RAY_CLUSTER
-    _set_environment(own)
+    ours = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None}
+    before, cluster = {name: os.environ.get(name) for name in ours}, ray_constants.ENABLE_RAY_CLUSTER
+    _set_environment(ours)
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield

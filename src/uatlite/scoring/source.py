@@ -19,7 +19,7 @@ from typing import Any
 from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
-from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns
+from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
 from uatlite.text.files import STDIN, is_remote, open_bytes, row_files
 from uatlite.text.gold import GOLD
 from uatlite.text.rows import Reject, Row, read_rows
@@ -42,7 +42,7 @@ class Source:
         self.format = format
         rows = read_rows(name, format=format)
         self._first = list(islice(rows, LOOK_AHEAD))
-        self._rows = chain(self._first, rows)
+        self._rows: Iterator[Row | Reject] = chain(self._first, rows)
 
     def __iter__(self) -> Iterator[Row | Reject]:
         return self._rows
@@ -71,10 +71,13 @@ class Source:
         return replace(layout, text=TAGS.text if words else layout.text, gold=TAGS.gold if words else "entities")
 
     def gold_layout(self, layout: Layout, kind: Kind) -> Layout:
-        """The layout of rows with gold of this kind; where that stands in several forms, the first rows tell which."""
+        """The layout of rows with gold of this kind; where that stands in several forms, the first rows tell which.
+
+        Where its column was not named, it is that of the kind, as `labels`, or else `label`, which `pick` writes.
+        """
         gold = GOLD[kind]
         if not gold.in_place:
-            label = layout.label or gold.field
+            label = layout.label or next((name for name in (gold.field, "label") if self._has(name)), gold.field)
             return replace(layout, label=label, gold="class" if gold.field == "label" else gold.field)
         found = find_layout(self._first, replace(layout, label=layout.label or Layout().label))
         if found.kind != kind:
@@ -124,13 +127,18 @@ class Source:
                 )
             yield item
 
-    def labelled(self, layout: Layout, classes: Sequence[str], *, strict: bool = False) -> "LabelledRows":
+    def labelled(
+        self, layout: Layout, classes: Sequence[str], *, strict: bool = False, filled: bool = False
+    ) -> "LabelledRows":
         """Every row with a text and gold of the model's classes; the others are rejects.
 
         `classes` are labels, or types of entities. With `strict` the first reject is an error. An input without any
-        usable row always is.
+        usable row always is. With `filled`, a row whose gold was left empty is a reject, also where that could say that
+        no label applies.
         """
         self.check(layout, with_label=True)
+        if filled:
+            self._rows = (_checked_filled(row, str(layout.label)) for row in self._rows)
         items = list(self.items(layout, classes, strict=strict))
         rejects = [item for item in items if isinstance(item, Reject)]
         examples = [item for item in items if isinstance(item, Example)]
@@ -184,6 +192,11 @@ class LabelledRows:
     meta: list[Mapping[str, object]]
     """the layout's `meta` columns of each row"""
     rejects: list[Reject]
+
+
+def _checked_filled(row: Row | Reject, label: str) -> Row | Reject:
+    empty = isinstance(row, Row) and value_at(row.values, label) in (None, "")
+    return row.rejected(InputError("no label")) if isinstance(row, Row) and empty else row
 
 
 def _file_rows(path: Path, name: str) -> int:

@@ -90,7 +90,7 @@ def find_layout(rows: Iterable[Row | Reject], layout: Layout) -> Layout:
     for values in first:
         value, text = (value_at(values, column) for column in (str(layout.label), layout.text))
         if gold := json_list(value):
-            words = isinstance(text, list | tuple)
+            words = bool(json_list(text))
             return replace(layout, gold="entities" if isinstance(gold[0], Mapping) else "tags" if words else "labels")
     return layout
 
