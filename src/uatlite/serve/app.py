@@ -24,12 +24,12 @@ from uatlite.serve.http import (
     until_disconnect,
 )
 from uatlite.serve.limits import Limits
-from uatlite.serve.schema import ServedModel, Shift, Status, response_of, text_of
+from uatlite.serve.schema import ServedModel, Shift, Status, response_of, sent_text
 from uatlite.serve.service import Service
 from uatlite.serve.traffic import RequestCounter
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
-REFUSED: dict[int | str, dict[str, Any]] = {
+REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": WORDS[status][1]}
     for status in (401, 403, 408, 413, 415, 421, 422, 500, 503, 504)
 }
@@ -59,7 +59,7 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # FastAPI's own pages load scripts from another host
         redoc_url=None,
-        responses=REFUSED,
+        responses=REFUSALS,
     )
     add_handlers(api)
     _add_answers(api, service)
@@ -77,7 +77,7 @@ def _add_answers(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone."""
-        texts = [text_of(text) for text in body.texts]
+        texts = [sent_text(text) for text in body.texts]
         service.limits.check_texts(texts, service.fault)
         rows = await until_disconnect(request.receive, service.predict(texts))
         shift, predictor = await service.traffic.add(rows), service.predictor
@@ -92,7 +92,7 @@ def _add_answers(api: FastAPI, service: Service) -> None:
 
     @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
     async def explain(body: asked, request: Request) -> explained:  # type: ignore[valid-type]
-        text = text_of(body.text)  # type: ignore[attr-defined]
+        text = sent_text(body.text)  # type: ignore[attr-defined]
         service.limits.check_explained(text, service.fault)
         work = partial(kind.explain, service.predictor, text, body)
         return await until_disconnect(request.receive, service.explain(work))

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 _SMOOTHING = 0.8
 """Weight of the previous estimate of the seconds per item when a batch gives a new one."""
@@ -25,18 +25,18 @@ FEW = 8
 
 
 @dataclass(frozen=True, eq=False)
-class _Ticket(Generic[Item, Result]):
-    item: Item
-    result: "asyncio.Future[Result]"
+class _Ticket(Generic[_Item, _Result]):
+    item: _Item
+    result: "asyncio.Future[_Result]"
     entered: float
 
 
-class Batcher(Generic[Item, Result]):
+class Batcher(Generic[_Item, _Result]):
     """A bounded queue before workers that process at most `most` items at a time, first the one that waits longest."""
 
     def __init__(
         self,
-        process: Callable[[list[Item]], Sequence[Result]],
+        process: Callable[[list[_Item]], Sequence[_Result]],
         executor: Executor,
         *,
         most: int,
@@ -44,7 +44,7 @@ class Batcher(Generic[Item, Result]):
         gather: float,
         workers: int = 1,
         on_batch: Callable[[int], None] = lambda size: None,
-        length: Callable[[Item], int] = lambda item: 0,
+        length: Callable[[_Item], int] = lambda item: 0,
     ) -> None:
         self._process = process
         self._executor = executor
@@ -55,7 +55,7 @@ class Batcher(Generic[Item, Result]):
         self._busy = 0
         self._on_batch = on_batch
         self._length = length
-        self._tickets: deque[_Ticket[Item, Result]] = deque()
+        self._tickets: deque[_Ticket[_Item, _Result]] = deque()
         self._changed = asyncio.Event()
         self._closing = False
         self._seconds = 0.0
@@ -70,7 +70,7 @@ class Batcher(Generic[Item, Result]):
         """In about how many seconds the queue will be empty, 1 or more."""
         return max(1, math.ceil(len(self._tickets) * self._seconds / self._workers))
 
-    async def submit(self, items: Sequence[Item], seconds: float | None) -> list[Result]:
+    async def submit(self, items: Sequence[_Item], seconds: float | None) -> list[_Result]:
         """The results in order. Raises asyncio.QueueFull at once, or TimeoutError after `seconds`.
 
         On a timeout or when the caller is cancelled, its items are taken out of the queue.
@@ -78,7 +78,7 @@ class Batcher(Generic[Item, Result]):
         if self._closing or len(self._tickets) + len(items) > self._waiting:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
-        tickets = [_Ticket[Item, Result](item, loop.create_future(), loop.time()) for item in items]
+        tickets = [_Ticket[_Item, _Result](item, loop.create_future(), loop.time()) for item in items]
         idle = not self._tickets
         self._tickets.extend(tickets)
         if idle or self._enough:  # between these a worker would only wake to wait again
@@ -116,13 +116,13 @@ class Batcher(Generic[Item, Result]):
             taken = (asyncio.get_running_loop().time() - begun) / len(batch)
             self._seconds = _SMOOTHING * self._seconds + (1 - _SMOOTHING) * taken if self._seconds else taken
 
-    def _withdraw(self, tickets: Sequence[_Ticket[Item, Result]]) -> None:
+    def _withdraw(self, tickets: Sequence[_Ticket[_Item, _Result]]) -> None:
         for ticket in tickets:
             ticket.result.cancel()  # has no effect on a finished one
         if any(ticket.result.cancelled() for ticket in tickets):
             self._tickets = deque(ticket for ticket in self._tickets if not ticket.result.done())
 
-    async def _next(self) -> list[_Ticket[Item, Result]]:
+    async def _next(self) -> list[_Ticket[_Item, _Result]]:
         """The next batch; empty when closed and nothing waits."""
         while True:
             if not self._tickets:
@@ -135,7 +135,7 @@ class Batcher(Generic[Item, Result]):
                 return self._take()
             await self._wait(left)
 
-    def _take(self) -> list[_Ticket[Item, Result]]:
+    def _take(self) -> list[_Ticket[_Item, _Result]]:
         """The item that waits longest, and those whose length is nearest to its own: similar texts need little padding.
 
         A worker takes its share of what waits. If that is more than a few, part of it stays, to choose from next time.
@@ -156,7 +156,7 @@ class Batcher(Generic[Item, Result]):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
 
-    async def _process_batch(self, batch: list[_Ticket[Item, Result]]) -> None:
+    async def _process_batch(self, batch: list[_Ticket[_Item, _Result]]) -> None:
         """Process a batch; if it fails, its items one by one, so that a bad item fails alone."""
         error = await self._try(batch)
         if error is None:
@@ -166,7 +166,7 @@ class Batcher(Generic[Item, Result]):
             if alone is not None and not ticket.result.done():
                 ticket.result.set_exception(alone)
 
-    async def _try(self, batch: list[_Ticket[Item, Result]]) -> BaseException | None:
+    async def _try(self, batch: list[_Ticket[_Item, _Result]]) -> BaseException | None:
         """Set the result of each item, or return the error."""
         work = asyncio.wrap_future(self._executor.submit(self._process, [ticket.item for ticket in batch]))
         await asyncio.wait([work])

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOG = logging.getLogger("uatlite.serve")
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 class FieldError(BaseModel):
@@ -62,7 +62,7 @@ WORDS: dict[int, tuple[str, str]] = {
 }
 
 # The forms of a text, which pydantic puts into a location; they are not part of the field names that a client knows.
-TEXT, PAIR, QUESTION, AS_WORDS = FORMS = ("text", "pair", "question-with-options", "words")
+TEXT, PAIR, QUESTION, AS_WORDS = TEXT_FORMS = ("text", "pair", "question-with-options", "words")
 
 
 class Refusal(HTTPException):
@@ -139,7 +139,7 @@ def field_of(location: Sequence[int | str]) -> str:
     for part in parts:
         if isinstance(part, int):
             field += f"[{part}]"
-        elif part not in FORMS or not field:
+        elif part not in TEXT_FORMS or not field:
             field += f".{part}" if field else part
     return field or str(source)
 
@@ -203,7 +203,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Result]) -> Result:
+async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
     """The result of `work`, which is cancelled when the client disconnects."""
     asking = asyncio.current_task()
     assert asking is not None
@@ -252,8 +252,8 @@ HEADERS: Mapping[str, str] = {
 }
 
 RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-CACHE = b"cache-control"
-REPLACED = frozenset((CACHE, *(name for name, _ in RAW_HEADERS)))
+_CACHE_CONTROL = b"cache-control"
+REPLACED = frozenset((_CACHE_CONTROL, *(name for name, _ in RAW_HEADERS)))
 """The names of the headers that every response has from here."""
 STATIC = "/static/"
 """The folder of files that a browser may keep, if it asks whether they have changed."""
@@ -269,7 +269,7 @@ class SecureHeaders:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        caching = (CACHE, b"no-cache" if scope["path"].startswith(STATIC) else b"no-store")
+        caching = (_CACHE_CONTROL, b"no-cache" if scope["path"].startswith(STATIC) else b"no-store")
 
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
     from uatlite.classifier.explanation import AnswerExplanation, Explanation
 
-STANDARD = METHODS["analytic"]
+EXPLAINED_BY = METHODS["analytic"]
 """The method that explains a model which is served without dropout."""
 MOST_SAMPLES = 64
 """The most passes that a client may ask for."""
 MOST_PENALTY = 10.0
 MOST_MAPPED = 96
 """Tokens of a text whose attention is sent: the maps grow with their square, and a screen shows no more."""
-DIGITS = 5
+ATTENTION_DIGITS = 5
 """Decimals of an attention weight, which becomes a colour."""
 
 
@@ -191,7 +191,7 @@ class ExplainedEntity(BaseModel):
     origins: Origins | None = Field(description="of the margin of its weakest word; null where no entity is found")
 
 
-def explain_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> ExplainResponse:
+def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> ExplainResponse:
     """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
     method = changed_method(predictor.settings.method, asked.settings)
     explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
@@ -216,7 +216,7 @@ def explain_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
     )
 
 
-def explain_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) -> ExplainedLabel:
+def inspect_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) -> ExplainedLabel:
     """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
     from uatlite.classifier.answer_explanation import explain_label as explain  # needs torch, which others do without
 
@@ -226,7 +226,7 @@ def explain_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) 
     probs = predictions[0].probabilities
     label = min(probs, key=lambda name: abs(probs[name] - EVEN)) if asked.label is None else asked.label
     method = predictor.settings.method
-    explained = with_method(predictor, STANDARD if method.config is None else method)
+    explained = with_method(predictor, EXPLAINED_BY if method.config is None else method)
     return ExplainedLabel(
         answer=LabelsAnswer.model_validate(LabelsAnswer.rows(predictions, predictor.calibrator)[0]),
         label=label,
@@ -234,7 +234,7 @@ def explain_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) 
     )
 
 
-def explain_entity(predictor: Predictor, text: str | Words, asked: ExplainEntityRequest) -> ExplainedEntity:
+def inspect_entity(predictor: Predictor, text: str | Words, asked: ExplainEntityRequest) -> ExplainedEntity:
     """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
     from uatlite.classifier.answer_explanation import explain_entity as explain  # needs torch, as above
 
@@ -250,14 +250,14 @@ def explain_entity(predictor: Predictor, text: str | Words, asked: ExplainEntity
 def changed_method(method: Method, settings: ExplainSettings) -> Method:
     """The method with the given settings; a method without dropout is replaced by the standard one."""
     if method.config is None:
-        return changed_method(STANDARD, settings)
+        return changed_method(EXPLAINED_BY, settings)
     given = settings.model_dump(exclude_none=True, exclude=None if method.stochastic else {"samples"})
     return method.changed(**{name: str(value) for name, value in given.items()})
 
 
 def used_settings(method: Method) -> UsedSettings:
     """The settings of a method that a client can change."""
-    explained = STANDARD if method.config is None else method
+    explained = EXPLAINED_BY if method.config is None else method
     assert explained.config is not None
     return UsedSettings(
         method=method.name,
@@ -281,7 +281,7 @@ def _attention(explanation: "Explanation") -> Attention | None:
 
     def maps(weights: "Tensor") -> Any:
         mean = weights.mean(dim=1).cpu().numpy().astype(np.float64)  # (layers, tokens, tokens)
-        return np.round(mean, DIGITS).tolist()
+        return np.round(mean, ATTENTION_DIGITS).tolist()
 
     tokens = [token.text for token in explanation.chosen_tokens]
     return Attention(tokens=tokens, plain=maps(shift.plain), modulated=maps(shift.modulated))

@@ -48,7 +48,7 @@ TaggedIn = Annotated[
 """A text, or the list of its words."""
 
 
-def text_of(given: str | tuple[str, str] | Question | list[str]) -> Text:
+def sent_text(given: str | tuple[str, str] | Question | list[str]) -> Text:
     """The value that a model takes."""
     if isinstance(given, Question):
         return Choices(given.question, tuple(given.options))
@@ -79,7 +79,7 @@ class TagRequest(BaseModel):
     )
 
 
-Decision = Literal["reported", "withheld", "no"]
+_Decision = Literal["reported", "withheld", "no"]
 Threshold = Annotated[float | None, BeforeValidator(lambda value: value if math.isfinite(value or 0.0) else None)]
 """A threshold; null where it is infinite, so that all or nothing is above it."""
 
@@ -154,7 +154,7 @@ class LabelDecision(BaseModel):
     threshold: Threshold = Field(
         description="the probability above which the label is reported in this text; null where the rule reports none"
     )
-    decision: Decision = Field(
+    decision: _Decision = Field(
         description="reported; withheld: in doubt, not sure enough to report and too likely to rule out; or no"
     )
     log_odds: float = Field(description="that it applies, before calibration")
@@ -203,7 +203,7 @@ class EntityDecision(BaseModel):
     boundaries: float = Field(
         description="the probability that an entity of any type has these boundaries, before calibration"
     )
-    decision: Decision = Field(description="reported, or withheld; without a rule every entity is reported")
+    decision: _Decision = Field(description="reported, or withheld; without a rule every entity is reported")
     log_odds: float = Field(description="that it is right, before calibration")
     variance: float | None = Field(description="of the log-odds under dropout; null where it is not known")
 

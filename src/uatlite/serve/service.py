@@ -17,7 +17,7 @@ from uatlite.passes.config import GATES
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
-from uatlite.serve.inspector import explain_class, explain_entity, explain_label, used_settings
+from uatlite.serve.inspector import inspect_class, inspect_entity, inspect_label, used_settings
 from uatlite.serve.limits import Limits, characters
 from uatlite.serve.schema import (
     Answer,
@@ -33,9 +33,9 @@ from uatlite.serve.schema import (
 from uatlite.serve.traffic import Traffic
 from uatlite.values import Choices, Kind, Text
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Row = dict[str, Any]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class ServedKind:
     """whether texts are questions with options"""
 
 
-CLASSES = ServedKind(PredictRequest, Answer, "Classify texts", explain_class, "Explain one text")
+CLASSES = ServedKind(PredictRequest, Answer, "Classify texts", inspect_class, "Explain one text")
 ANSWERS: dict[Kind, ServedKind] = {
     "one": CLASSES,
     "choice": replace(CLASSES, chooses=True),
-    "labels": ServedKind(PredictRequest, LabelsAnswer, "Label texts", explain_label, "Explain one label of a text"),
+    "labels": ServedKind(PredictRequest, LabelsAnswer, "Label texts", inspect_label, "Explain one label of a text"),
     "entities": ServedKind(
-        TagRequest, EntitiesAnswer, "Find entities in texts", explain_entity, "Explain one entity of a text"
+        TagRequest, EntitiesAnswer, "Find entities in texts", inspect_entity, "Explain one entity of a text"
     ),
 }
 """What a model says about a text -> what the addresses take and answer."""
@@ -79,7 +79,7 @@ class Service:
         self._open = False
         self._workers = self.predictor.runtime.workers
         self._executor = ThreadPoolExecutor(max_workers=self._workers, thread_name_prefix="uatlite-model")
-        self._texts: Batcher[Text, Row] = Batcher(
+        self._texts: Batcher[Text, _Row] = Batcher(
             self._predict_batch,
             self._executor,
             most=self.limits.batch,
@@ -128,14 +128,14 @@ class Service:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
-    async def predict(self, texts: Sequence[Text]) -> list[Row]:
+    async def predict(self, texts: Sequence[Text]) -> list[_Row]:
         """The rows of checked texts, in order, each with the fields of its answer.
 
         Raises a `Refusal` where the service is full or too slow.
         """
         return await self._submit(self._texts, texts)
 
-    async def explain(self, explanation: Callable[[], Result]) -> Result:
+    async def explain(self, explanation: Callable[[], _Result]) -> _Result:
         """What a worker thread explains; raises a `Refusal` where the settings or the text do not allow it."""
         try:
             (explained,) = await self._submit(self._explanations, [explanation])
@@ -169,7 +169,7 @@ class Service:
             **learned,
         )
 
-    async def _submit(self, queue: Batcher[Item, Result], items: Sequence[Item]) -> list[Result]:
+    async def _submit(self, queue: Batcher[_Item, _Result], items: Sequence[_Item]) -> list[_Result]:
         try:
             return await queue.submit(items, self.limits.deadline)
         except asyncio.QueueFull:
@@ -177,12 +177,12 @@ class Service:
         except TimeoutError:
             raise Refusal(504) from None
 
-    def _predict_batch(self, texts: list[Text]) -> list[Row]:
+    def _predict_batch(self, texts: list[Text]) -> list[_Row]:
         """Runs in a worker thread. Questions with different numbers of options cannot share a batch."""
         by_options: dict[int, list[int]] = {}
         for i, text in enumerate(texts):
             by_options.setdefault(len(text.options) if isinstance(text, Choices) else 0, []).append(i)
-        rows: dict[int, Row] = {}
+        rows: dict[int, _Row] = {}
         for numbers in by_options.values():
             predictions = self.predictor.predict([texts[i] for i in numbers])
             answered = self.answers.answer.rows(predictions, self.predictor.calibrator)

@@ -28,7 +28,7 @@ from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 
 COUNTING = 5.0
 """Seconds between two countings of the traffic; a kill loses at most these."""
-PATIENCE = 2.0
+LOCK_PATIENCE = 2.0
 """Seconds to wait for another process that holds the state of the traffic."""
 PENDING = 100_000
 """Texts that may wait to be counted while the state file cannot be written; then the oldest are forgotten."""
@@ -47,7 +47,7 @@ class Traffic:
     """
 
     def __init__(
-        self, calibration: Calibration | None, path: Path | None = None, *, patience: float = PATIENCE
+        self, calibration: Calibration | None, path: Path | None = None, *, patience: float = LOCK_PATIENCE
     ) -> None:
         self.counters = Counters()
         self._shift = None if calibration is None else calibration.shift
