@@ -73,6 +73,19 @@ def test_a_model_that_changed_since_is_not_saved(calibrated: UncertaintyClassifi
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_weights_are_hashed_once_until_they_change(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf, hashed = build(), []
+    monkeypatch.setattr("uatlite.model.load.model_hash", lambda model: f"{len(hashed)}{hashed.append(model)}")
+    assert clf.runtime.hash == clf.runtime.hash
+    assert len(hashed) == 1
+    with torch.no_grad():
+        clf.model.classifier.weight.mul_(2.0)
+    before = clf.runtime.hash
+    clf.rename_classes(["x", "y", "z"])
+    assert clf.runtime.hash != before
+    assert len(hashed) == 3
+
+
 def test_an_existing_classifier_is_written_over_only_if_asked(saved: Path, calibrated: UncertaintyClassifier) -> None:
     before = {path.name: path.read_bytes() for path in saved.iterdir()}
     with pytest.raises(DataError, match=r"is not empty; give another directory, .*overwrite=True"):

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -143,6 +144,10 @@ class Runtime(Protocol):
         ...
 
 
+_HASHES: WeakKeyDictionary[Any, tuple[str, str]] = WeakKeyDictionary()
+"""Model -> what its hash was computed from, in short, and the hash: weights take a second to read."""
+
+
 @dataclass(frozen=True, eq=False)
 class TorchRuntime:
     """A PyTorch model, as transformers loads it."""
@@ -156,9 +161,19 @@ class TorchRuntime:
 
     @property
     def hash(self) -> str:
+        """Computed again where a tensor was written to since, or the configuration changed."""
         from uatlite.model.load import model_hash
+        from uatlite.model.weights import attached
 
-        return model_hash(self.model)
+        model = unwrap(self.model)
+        tensors = [*model.parameters(), *model.buffers()]
+        if any(tensor.is_inference() for tensor in tensors):  # these do not say when they were written to
+            return model_hash(model)
+        written = [(tensor.data_ptr(), tensor._version) for tensor in tensors]
+        state = repr((written, model.config.to_dict(), id(attached(model))))
+        if _HASHES.get(model, ("", ""))[0] != state:
+            _HASHES[model] = state, model_hash(model)
+        return _HASHES[model][1]
 
     @property
     def class_names(self) -> tuple[str, ...]:
