@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from uatlite.attribution.first_order import Candidates
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.lab.report.figures import SERIES, figure_of, render
-from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, markdown
+from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, table_markdown
 from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
@@ -265,7 +265,7 @@ class BenchResults:
             values = (f"{timed.ratio:.2f}", f"{self.texts / timed.seconds:,.1f}", peak)
             rows.append(Row(name, tuple(map(Entry, values))))
         columns = tuple(map(Column, ("cost", "texts/s", "peak memory")))
-        return [about, "", *markdown(Table("", columns, tuple(rows)))]
+        return [about, "", *table_markdown(Table("", columns, tuple(rows)))]
 
     def records(self) -> Iterator[Record]:
         for curve in self.curves:

@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from uatlite.lab.report.curves import Intervals, SetFigures, figures_of
+from uatlite.lab.report.curves import Intervals, SetFigures, set_figures
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name, inline_svg, render, strokes
 
@@ -16,7 +16,7 @@ from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name, inline_
 @pytest.fixture(scope="module")
 def drawn(opened: Evaluation) -> SetFigures:
     before = dict(matplotlib.rcParams)
-    found = figures_of(opened, opened.results.sets[0])
+    found = set_figures(opened, opened.results.sets[0])
     assert dict(matplotlib.rcParams) == before
     return found
 

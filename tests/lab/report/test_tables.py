@@ -1,38 +1,91 @@
-"""Tables of results as text: cells, headings, and how to read them."""
+"""A table in each format, and numbers as text."""
 
-from dataclasses import replace
+import pytest
+from rich.console import Console
 
-from uatlite.lab.evaluate.comparison import Score
-from uatlite.lab.evaluate.results import Results
-from uatlite.lab.report.result_tables import heading, legend, score_entry, tables_of
+from uatlite.lab.report.tables import (
+    Column,
+    Entry,
+    Row,
+    Table,
+    finite,
+    interval,
+    latex,
+    listed,
+    number,
+    records_csv,
+    signed,
+    table_markdown,
+    terminal,
+)
 
-
-def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results: Results) -> None:
-    assert "± standard deviation over 3 seeds" in legend(results)
-    assert "* beats every other method of its column" in legend(results)
-    unmarked = {name: {"nll": replace(of["nll"], best=False)} for name, of in results.sets[0].scores.items()}
-    dull = replace(results, sets=(replace(results.sets[0], scores=unmarked),))
-    assert legend(dull, metrics=["nll"]).endswith("from 1,000 resamples of the rows.")
-
-
-def test_headings_point_towards_better() -> None:
-    found = {name: heading(name) for name in ("nll", "accuracy", "risk@0.8", "count@0.9", "fpr95", "auroc", "mce")}
-    assert found == {
-        "nll": "NLL ↓",
-        "accuracy": "Accuracy ↑",
-        "risk@0.8": "Risk@0.8 ↓",
-        "count@0.9": "N@0.9",
-        "fpr95": "FPR95 ↓",
-        "auroc": "AUROC ↑",
-        "mce": "MCE ↓",
-    }
-
-
-def test_numbers_near_zero_have_no_sign() -> None:
-    assert score_entry(Score((-0.0001,), -0.0002, 0.0001), "delta_ece").text == "0.000"
-    assert score_entry(Score((-0.5,), -0.6, -0.4), "delta_ece").text == "−0.500"
-    assert score_entry(Score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
+BEST = Entry("0.25", spread="0.010", interval="0.20–0.30", beside="0.5", difference="−0.25", tone="best")
+TABLE = Table(
+    title="A & B",
+    corner="method",
+    columns=(Column("NLL ↓"), Column("used", number=False)),
+    rows=(Row("base", (BEST, Entry("50%")), note="1 pass"), Row("uat_1", (Entry(), Entry("–")))),
+    notes=("of 3 rows",),
+    mark="*",
+)
+BESIDE = Table("", (Column("NLL"),), (Row("base", (BEST,)), Row("uat", (Entry("1"),))), beside="paper")
 
 
-def test_tables_can_be_narrowed(results: Results) -> None:
-    assert [len(table.columns) for table in tables_of(results, ("nll", "never scored"))] == [1, 1, 2]
+def test_markdown() -> None:
+    assert list(table_markdown(TABLE)) == [
+        "**A & B**",
+        "| method | NLL ↓ | used |\n|---|---:|---|\n| base | **0.25** ± 0.010 (0.20–0.30) | 50% |\n| uat_1 | – | – |",
+        "- of 3 rows",
+    ]
+    (text,) = table_markdown(BESIDE)
+    assert text.splitlines()[2:] == [
+        "| base | here | **0.25** ± 0.010 (0.20–0.30) |", "|  | paper | 0.5 |", "|  | difference | −0.25 |",
+        "| uat | here | 1 |",
+    ]  # fmt: skip
+
+
+def test_latex() -> None:
+    text = latex([TABLE], "All")
+    assert r"\begin{tabular}{lrl}" in text
+    assert r"method & NLL $\downarrow$ & used \\" in text
+    assert r"base & 0.25 $\pm$ 0.010 (0.20--0.30) & 50\% \\" in text
+    assert r"uat\_1 & -- & -- \\" in text
+    assert r"\caption{All. A \& B.}" in text
+    assert r"\begin{tabular}{llr}" in latex([BESIDE])
+    assert r" & difference & $-$0.25 \\" in latex([BESIDE])
+
+
+def test_a_terminal_has_two_lines_for_a_row_with_intervals() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(terminal(TABLE))
+    lines = captured.get().splitlines()
+    assert lines[2].split() == ["base", "0.25", "±.010*", "50%"]
+    assert lines[3].split() == ["1", "pass", "0.20–0.30"]
+
+
+def test_records() -> None:
+    rows = [{"a": 1.5, "b": None}, {"a": float("nan"), "b": True}]
+    assert records_csv(rows) == "a,b\n1.5,\n,True\n"
+    assert finite({"a": float("inf"), "b": float("nan"), "c": 1.0}) == {"a": None, "b": None, "c": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (number(-0.0001, 3), "0.000"),
+        (number(-0.5, 1), "−0.5"),
+        (number(float("inf"), 1), "–"),
+        (signed(0.5, 1), "+0.5"),
+        (signed(-0.5, 1), "−0.5"),
+        (signed(None, 1), "–"),
+        (interval(0.1, 0.2, 1), "0.1–0.2"),
+        (interval(-0.1, 0.2, 1), "−0.1 to 0.2"),
+        (interval(float("nan"), 0.2, 1), "–"),
+        (listed(()), "–"),
+        (listed(("a",)), "a"),
+        (listed(("a", "b", "c")), "a, b and c"),
+    ],
+)
+def test_numbers_and_names(text: str, expected: str) -> None:
+    assert text == expected

@@ -42,14 +42,6 @@ TITLE = "The paper, table by table"
 
 
 @dataclass(frozen=True)
-class Written:
-    """A table and its figures."""
-
-    table: Reproduction
-    figures: Sequence[RenderedFigure]
-
-
-@dataclass(frozen=True)
 class PaperReport:
     """The tables of a reproduction, and the page that shows them."""
 
@@ -66,26 +58,26 @@ def write_reproduction(
 ) -> PaperReport:
     """Reproduce tables and write everything. `remote` may compute predictions on other machines."""
     runs = Runs(FineTunedModels(directory, settings), Store(directory / "store"), remote)
-    done: list[Written] = []
+    done: list[tuple[Reproduction, Sequence[RenderedFigure]]] = []
     for table in reproduce(names, runs, progress, remote):
         for name in ("tables", "figures"):
             make_directory(directory / name)
-        done.append(Written(table, figures_of(table, runs)))
+        done.append((table, figures_of(table, runs)))
         for ending, text_of in FORMATS.items():
             write_text(directory / "tables" / f"{table.declaration.name}.{ending}", text_of(table))
-        for figure in done[-1].figures:
+        for figure in done[-1][1]:
             figure.write(directory / "figures")
-    tables = tuple(written.table for written in done)
+    tables = tuple(table for table, _ in done)
     findings = findings_of(tables)
     trained = settings.describe({model.task for model in findings.models})
     lead = findings_section(findings)
-    texts = [f"# {TITLE}", lead.markdown(), "\n".join(trained), *(as_markdown(table).rstrip("\n") for table in tables)]
+    texts = [f"# {TITLE}", lead.markdown(), "\n".join(trained), *(_as_markdown(table).rstrip("\n") for table in tables)]
     write_text(directory / "report.md", "\n\n".join(texts) + "\n")
     page = Page(
         title=TITLE,
         kicker="UAT-Lite, reproduced",
         lead=tuple(Plain(sentence, "note") for sentence in trained),
-        sections=(lead, _overview(tables), *map(_section, done)),
+        sections=(lead, _overview(tables), *(_section(table, figures) for table, figures in done)),
     )
     return PaperReport(tables, page.write(directory / "report.html"))
 
@@ -93,7 +85,7 @@ def write_reproduction(
 # ── tables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table_of(grid: Grid) -> Table:
+def _table(grid: Grid) -> Table:
     """A panel: its numbers with intervals over rows and seeds, and the paper's beside them."""
     panel = grid.panel
     return Table(
@@ -150,18 +142,18 @@ def _heading(table: Reproduction) -> str:
     return f"{table.declaration.name}: {table.declaration.title}"
 
 
-def as_markdown(table: Reproduction) -> str:
+def _as_markdown(table: Reproduction) -> str:
     """A section with the tables, the verdicts and the notes."""
-    section = Section(_heading(table), (f"{table.declaration.where}.", *map(table_of, table.shown)))
+    section = Section(_heading(table), (f"{table.declaration.where}.", *map(_table, table.shown)))
     return "\n\n".join([f"{section.markdown()}\n", *blocks(tuple(_told(table)))]) + "\n"
 
 
-def as_latex(table: Reproduction) -> str:
+def _as_latex(table: Reproduction) -> str:
     """A booktabs table for each panel."""
-    return latex(map(table_of, table.shown), table.declaration.title)
+    return latex(map(_table, table.shown), table.declaration.title)
 
 
-def records(table: Reproduction) -> Iterator[Record]:
+def _records(table: Reproduction) -> Iterator[Record]:
     """One flat record for each cell; undefined numbers are None."""
     for grid in table.grids:
         for row in grid.panel.rows:
@@ -186,7 +178,7 @@ def records(table: Reproduction) -> Iterator[Record]:
                 yield finite(record)
 
 
-def as_json(table: Reproduction) -> str:
+def _as_json(table: Reproduction) -> str:
     """Cells, verdicts and notes; undefined numbers are null."""
     verdicts: list[Record] = [
         {
@@ -208,7 +200,7 @@ def as_json(table: Reproduction) -> str:
         "name": table.declaration.name,
         "title": table.declaration.title,
         "where": table.declaration.where,
-        "cells": list(records(table)),
+        "cells": list(_records(table)),
         "verdicts": list(map(finite, verdicts)),
         "missing": table.reasons,
         "notes": list(table.notes),
@@ -217,7 +209,7 @@ def as_json(table: Reproduction) -> str:
 
 
 FORMATS: dict[str, Callable[[Reproduction], str]] = {
-    "md": as_markdown, "tex": as_latex, "csv": lambda table: records_csv(records(table)), "json": as_json,
+    "md": _as_markdown, "tex": _as_latex, "csv": lambda table: records_csv(_records(table)), "json": _as_json,
 }  # fmt: skip
 """ending of a file -> a table as its text"""
 
@@ -308,9 +300,8 @@ def _overview(tables: Sequence[Reproduction]) -> Section:
     return Section("Table by table", (claims, Plain(cells, "note")))
 
 
-def _section(written: Written) -> Section:
-    table = written.table
-    tables = [] if table.skipped else map(table_of, table.shown)
-    figures = [Drawn(figure, figure.alt) for figure in written.figures]
-    parts: tuple[Part, ...] = (Plain(table.declaration.where, "note"), *tables, *figures, *_told(table))
+def _section(table: Reproduction, figures: Sequence[RenderedFigure]) -> Section:
+    tables = [] if table.skipped else map(_table, table.shown)
+    drawn = [Drawn(figure, figure.alt) for figure in figures]
+    parts: tuple[Part, ...] = (Plain(table.declaration.where, "note"), *tables, *drawn, *_told(table))
     return Section(_heading(table), parts, name=table.declaration.name)

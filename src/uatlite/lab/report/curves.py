@@ -278,7 +278,7 @@ class SetFigures:
     reliability: tuple[RenderedFigure, ...]
 
 
-def figures_of(evaluation: Evaluation | StoredAnswers, scores: SetScores) -> SetFigures:
+def set_figures(evaluation: Evaluation | StoredAnswers, scores: SetScores) -> SetFigures:
     """Every figure of a set."""
     results, name = evaluation.results, scores.name
     outcomes: Mapping[str, AnyOutcome] = evaluation.outcomes(name)

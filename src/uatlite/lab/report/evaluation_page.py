@@ -10,7 +10,7 @@ from pathlib import Path
 from uatlite.errors import ConfigurationError
 from uatlite.lab.evaluate.results import Results, SetScores
 from uatlite.lab.report.abstention import TARGET_RISK, AbstainedRow, Abstention, RuleOutcome, abstain
-from uatlite.lab.report.curves import SetFigures, figures_of, menu_figure
+from uatlite.lab.report.curves import SetFigures, menu_figure, set_figures
 from uatlite.lab.report.evaluation import (
     RESULTS,
     Evaluation,
@@ -100,7 +100,7 @@ def _page(evaluation: Evaluation | StoredAnswers, title: str, told: list[str], s
     first = [Section("What was found", ("\n".join(f"{i}. {text}" for i, text in enumerate(told, 1)),))] if told else []
     if verdict := verdict_parts(results):
         first.append(Section(VERDICT, verdict))
-    sets = [_set_section(results, scores, figures_of(evaluation, scores)) for scores in results.sets]
+    sets = [_set_section(results, scores, set_figures(evaluation, scores)) for scores in results.sets]
     return Page(
         title=title,
         tab=f"{title} · {results.model}",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from uatlite import __version__
 from uatlite.errors import MissingDependency
 from uatlite.lab.report.figures import RenderedFigure, file_name
-from uatlite.lab.report.tables import Table, Tone, markdown
+from uatlite.lab.report.tables import Table, Tone, table_markdown
 from uatlite.text.write import make_directory, write_text
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -122,7 +122,7 @@ def blocks(parts: Sequence[Part]) -> Iterator[str]:
         if isinstance(part, str):
             yield part
         elif isinstance(part, Table):
-            yield from markdown(part)
+            yield from table_markdown(part)
         elif isinstance(part, Together) and part.title:
             yield from (f"### {part.title}", *blocks(part.parts))
 
@@ -153,19 +153,19 @@ class Page:
         if figures is not None:
             make_directory(figures)
             for section in self.sections:
-                for figure in figures_of(section.parts):
+                for figure in _figures(section.parts):
                     figure.write(figures)
         write_text(path, self.html())
         return path
 
 
-def figures_of(parts: Sequence[Part]) -> Iterator[RenderedFigure]:
+def _figures(parts: Sequence[Part]) -> Iterator[RenderedFigure]:
     """The figures among parts."""
     for part in parts:
         if isinstance(part, Drawn):
             yield part.figure
         elif isinstance(part, Together):
-            yield from figures_of(part.parts)
+            yield from _figures(part.parts)
 
 
 @cache

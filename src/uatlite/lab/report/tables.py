@@ -132,7 +132,7 @@ class Table:
         return [self.corner] if self.beside is None else [self.corner, ""]
 
 
-def markdown(table: Table) -> Iterator[str]:
+def table_markdown(table: Table) -> Iterator[str]:
     """The title, the table and the notes, each a block of Markdown."""
     if table.title:
         yield f"**{table.title}**"

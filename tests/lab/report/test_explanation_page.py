@@ -30,30 +30,6 @@ def page(explanation: Explanation, tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_opens_without_an_error_a_request_or_a_script(browser: Any, page: Path, scheme: str) -> None:
-    tab = browser.new_page(color_scheme=scheme)
-    said: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda message: said.append(message.text))  # breaches of its own policy are told here
-    tab.on("dialog", lambda dialog: said.append(dialog.message))
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.goto(page.as_uri(), wait_until="load")
-    assert said == []
-    assert [address for address in asked if not address.startswith("data:")] == [page.as_uri()]
-    assert tab.locator("script, b").count() == 0  # what a user typed, and what a class is called, is text
-    assert tab.locator("svg.figure").count() == 2
-    tab.close()
-
-
-@pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_page_is_no_wider_than_the_screen(browser: Any, page: Path, width: int) -> None:
-    tab = browser.new_page(viewport={"width": width, "height": 800})
-    tab.goto(page.as_uri())
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    tab.close()
-
-
 def test_the_values_behind_the_figures_are_in_the_page(browser: Any, page: Path, explanation: Explanation) -> None:
     tab = browser.new_page()
     tab.goto(page.as_uri())

@@ -1,8 +1,7 @@
-"""The page as text: whole in itself, escaped, and with everything behind it on the disk."""
+"""What the report of an evaluation shows, and everything behind it on the disk."""
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 from uatlite.lab.report import evaluation_page as build
@@ -15,56 +14,16 @@ from uatlite.text.examples import content_key
 from uatlite.values import Choices, Example
 
 
-class Elements(HTMLParser):
-    """Every element with its attributes, and which were left open."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def elements(page: Path) -> list[tuple[str, dict[str, str | None]]]:
-    parser = Elements()
-    parser.feed(page.read_text(encoding="utf-8"))
-    return parser.found
-
-
-def test_nothing_is_loaded_from_elsewhere(page: Path) -> None:
-    for tag, attributes in elements(page):
-        assert tag not in ("script", "iframe", "img", "object", "embed")
-        for name in ("src", "href", "xlink:href", "data", "action"):
-            address = attributes.get(name)
-            assert address is None or address.startswith(("#", "data:")), f"{tag} {name}={address}"
-    css = page.read_text(encoding="utf-8").split("</style>")[0]
-    assert "@import" not in css
-    assert "url(" not in css
-
-
-def test_texts_are_escaped(page: Path) -> None:
+def test_every_table_and_figure_is_there(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     assert "A &amp; B &lt;report&gt;" in html
     assert "&lt;b&gt;bad&lt;/b&gt;" in html
-    assert "<b>" not in html
-
-
-def test_tables_have_captions_figures_have_words_and_ids_are_unique(page: Path) -> None:
-    found = elements(page)
-    count = {tag: sum(1 for name, _ in found if name == tag) for tag in ("table", "caption", "svg", "desc", "h1")}
     # the verdict and its differences, two sets, the shift, the rule, the menu, how it was made
-    assert (count["table"], count["caption"]) == (8, 6)
-    regions = [attributes for _, attributes in found if attributes.get("class") == "scroll"]
-    assert len(regions) == count["table"]
-    assert all(region["aria-label"] for region in regions)
-    assert count["desc"] == 2 * (3 + 2 + 5) + 1
-    assert count["svg"] == count["desc"] + 1  # the band of an explained text has a label instead
-    assert count["h1"] == 1
-    ids = [attributes["id"] for _, attributes in found if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    labels = {attributes["aria-labelledby"] for _, attributes in found if "aria-labelledby" in attributes}
-    assert {name for label in labels if label for name in label.split()} <= set(ids)
+    assert html.count("<table>") == 8
+    figures = 2 * (3 + 2 + 5) + 1
+    assert html.count('<svg class="figure"') == html.count("<desc") == figures
+    files = [path.suffix for path in (page.parent / "figures").iterdir()]
+    assert files.count(".svg") == files.count(".png") == files.count(".csv") == figures
 
 
 def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Evaluation) -> None:
@@ -100,17 +59,11 @@ def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Ev
 
 
 def test_an_explained_text_has_its_band(page: Path) -> None:
-    rings = [attributes for _, attributes in elements(page) if attributes.get("class") == "ring"]
-    assert [(ring["x"], ring["width"]) for ring in rings] == [
+    html = page.read_text(encoding="utf-8")
+    assert re.findall(r'class="ring" x="([\d.]+)" width="([\d.]+)"', html) == [
         ("46.000", "28.000"), ("51.000", "19.000"), ("56.000", "10.000")
     ]  # fmt: skip
-    said = "Margin 0.45 ± 0.30 logits: for 95% of its Gaussian between 46.0% and 74.0% sure of positive."
-    assert said in page.read_text(encoding="utf-8")
-
-
-def test_every_figure_is_on_the_disk(page: Path) -> None:
-    files = [path.suffix for path in (page.parent / "figures").iterdir()]
-    assert files.count(".svg") == files.count(".png") == files.count(".csv") == 2 * (3 + 2 + 5) + 1
+    assert "Margin 0.45 ± 0.30 logits: for 95% of its Gaussian between 46.0% and 74.0% sure of positive." in html
 
 
 def test_texts_are_shown_where_they_are_known_and_ids_elsewhere(page: Path) -> None:

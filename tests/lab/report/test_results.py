@@ -1,0 +1,182 @@
+"""Results as tables, in a terminal, as files, and the verdict in words."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from uatlite.errors import StoreError
+from uatlite.lab.evaluate.comparison import Score
+from uatlite.lab.evaluate.results import Results
+from uatlite.lab.report.evaluation import read_results
+from uatlite.lab.report.page import Part
+from uatlite.lab.report.result_files import as_csv, markdown, render, write_results
+from uatlite.lab.report.result_tables import heading, legend, score_entry, tables_of
+from uatlite.lab.report.tables import Entry, Table
+from uatlite.lab.report.verdict import verdict_parts, verdict_sentences
+from uatlite.metrics.intervals import Interval
+
+
+def printed(results: Results, width: int) -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(render(results))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_terminal_of_eighty_columns_shows_names_means_spreads_and_intervals(results: Results) -> None:
+    text = printed(results, 80)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "sst2/test · 436 rows" in text
+    rows = text.splitlines()
+    place = next(number for number, line in enumerate(rows) if line.startswith("uat:gate=k+"))
+    assert rows[place].split()[1:] != []
+    assert "0.250 ±.010*" in rows[place]  # NLL is the one that is marked
+    assert rows[place].count("*") == 1
+    assert "0.200–0.300" in rows[place + 1]
+    assert "12 texts were cut to fit the model, 3,400 tokens in all" in text
+    assert "3 rows have no label that the model knows" in text
+    assert "columns reordered" in text
+    assert "−0.030 to 0.070" in text  # an interval below 0 keeps apart from its dash
+
+
+def test_a_terminal_ends_in_the_verdict(results: Results) -> None:
+    text = printed(results, 80)
+    costs = [line.split() for line in text.splitlines() if line.startswith("up to")]
+    assert costs == [
+        ["up", "to", "1", "pass", "base", "–", "–"],
+        ["up", "to", "2", "passes", "base", "–", "–"],
+        ["up", "to", "5", "passes", "base", "–", "–"],
+        ["up", "to", "10", "passes", "uat:gate=k+ts", "–", "base"],
+    ]
+    last = " ".join(text.split())
+    assert last.endswith(
+        "Use, by NLL on sst2/test, base for up to 1 pass a text; uat:gate=k+ts for up to 10 passes (−0.2500, −0.3000 "
+        "to −0.2000, against base). Under shift, on imdb/test, uat:gate=k+ts beats base."
+    )
+
+
+def test_markdown_has_every_metric_and_marks_the_best(results: Results) -> None:
+    page = markdown(results)
+    assert "| method | Accuracy ↑ | ECE ↓ | NLL ↓ | Brier ↓ | AURC ↓ | Cov@0.9 | Acc@0.9 |" in page
+    assert "| **0.250** ± 0.010 (0.200–0.300) |" in page
+    assert "| – (–) |" in page
+    assert "sst2/test → imdb/test: calibration under shift" in page
+    assert "| up to 10 passes | uat:gate=k+ts | – | base |" in page
+    assert "| uat:gate=k+ts | **−0.2500 better** (−0.3000 to −0.2000) |  |" in page
+    assert "| base |  | +0.2500 worse (0.2000 to 0.3000) |" in page
+
+
+def test_csv_has_a_line_for_each_score(results: Results) -> None:
+    lines = list(csv.DictReader(io.StringIO(as_csv(results))))
+    assert len(lines) == 2 * 2 * 7 + 2 * 2
+    nll = next(line for line in lines if line["method"] != "base" and line["metric"] == "nll")
+    assert (nll["mean"], nll["best"], nll["seeds"], nll["difference_low"]) == ("0.25", "True", "3", "-0.3")
+    undefined = next(line for line in lines if line["metric"] == "accuracy@0.9")
+    assert undefined["mean"] == undefined["deviation"] == ""
+
+
+def test_files_are_written_and_read_back(results: Results, tmp_path: Path) -> None:
+    written = write_results(results, tmp_path)
+    assert [path.name for path in written] == ["results.json", "results.csv", "results.md"]
+    assert json.loads(written[0].read_text())["verdict"]["recommended"] == "uat:gate=k+ts"
+    assert json.loads(written[0].read_text())["sets"][0]["scores"]["base"]["accuracy@0.9"]["mean"] is None
+    again = read_results(written[0])
+    assert json.dumps(again.to_dict()) == json.dumps(results.to_dict())
+    written[0].write_text("{}")
+    with pytest.raises(StoreError, match="is not a results file"):
+        read_results(written[0])
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_results(tmp_path / "absent.json")
+
+
+def test_the_legend_says_what_the_mark_means_and_only_where_there_is_one(results: Results) -> None:
+    assert "± standard deviation over 3 seeds" in legend(results)
+    assert "* beats every other method of its column" in legend(results)
+    unmarked = {name: {"nll": replace(of["nll"], best=False)} for name, of in results.sets[0].scores.items()}
+    dull = replace(results, sets=(replace(results.sets[0], scores=unmarked),))
+    assert legend(dull, metrics=["nll"]).endswith("from 1,000 resamples of the rows.")
+
+
+def test_headings_point_towards_better() -> None:
+    found = {name: heading(name) for name in ("nll", "accuracy", "risk@0.8", "count@0.9", "fpr95", "auroc", "mce")}
+    assert found == {
+        "nll": "NLL ↓",
+        "accuracy": "Accuracy ↑",
+        "risk@0.8": "Risk@0.8 ↓",
+        "count@0.9": "N@0.9",
+        "fpr95": "FPR95 ↓",
+        "auroc": "AUROC ↑",
+        "mce": "MCE ↓",
+    }
+
+
+def test_a_score_has_the_decimals_of_its_metric() -> None:
+    assert score_entry(Score((-0.0001,), -0.0002, 0.0001), "delta_ece").text == "0.000"
+    assert score_entry(Score((-0.5,), -0.6, -0.4), "delta_ece").text == "−0.500"
+    assert score_entry(Score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
+
+
+def test_tables_can_be_narrowed(results: Results) -> None:
+    assert [len(table.columns) for table in tables_of(results, ("nll", "never scored"))] == [1, 1, 2]
+
+
+def entries(table: Part) -> list[tuple[Entry, ...]]:
+    assert isinstance(table, Table)
+    return [row.entries for row in table.rows]
+
+
+def texts(table: Part) -> list[list[str]]:
+    assert isinstance(table, Table)
+    return list(table.lines())
+
+
+def level(results: Results) -> Results:
+    """The same results where no difference is beyond chance."""
+    apart = Interval(-0.01, -0.02, 0.01)
+    sets = []
+    for one in results.sets:
+        scores = {
+            name: {
+                metric: replace(score, differences=dict.fromkeys(score.differences, apart))
+                for metric, score in of.items()
+            }
+            for name, of in one.scores.items()
+        }
+        sets.append(replace(one, scores=scores))
+    return replace(results, sets=tuple(sets))
+
+
+def test_where_all_are_level_the_cheap_one_is_used(results: Results) -> None:
+    sentences, costs, _, differences, _ = verdict_parts(level(results))
+    assert sentences == (
+        "Use base: by NLL on sst2/test no method here beats it, and none that is level with it is cheaper. "
+        "Under shift, on imdb/test, no method beats base."
+    )
+    assert texts(costs)[-1] == ["up to 10 passes", "base", "uat:gate=k+ts", "–"]
+    assert not any(entry.tone for row in entries(differences) for entry in row)
+
+
+def test_what_was_left_out_is_named(results: Results) -> None:
+    assert results.verdict is not None
+    last = verdict_sentences(replace(results, suggested=("base+ts",)), results.verdict)[-1]
+    assert last == "Not compared: base+ts, a method with its own calibrator; add to --methods."
+
+
+def test_in_brief_the_columns_are_those_to_use(results: Results) -> None:
+    brief, every = (verdict_parts(level(results), brief=brief)[3] for brief in (True, False))
+    assert isinstance(brief, Table)
+    assert isinstance(every, Table)
+    assert [column.heading for column in brief.columns] == ["base"]
+    assert [column.heading for column in every.columns] == ["base", "uat:gate=k+ts"]
+    assert [first for first, _ in entries(every)] == [first for (first,) in entries(brief)]
+    assert entries(brief)[1][0].text == "−0.0100 level"
+
+
+def test_one_contender_has_no_verdict(results: Results) -> None:
+    alone = replace(results, contenders=("base",), methods={"base": results.methods["base"]})
+    assert verdict_parts(alone) == ()
