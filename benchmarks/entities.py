@@ -22,10 +22,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from harness import Columns, best_share, change, head, kept, line, numbers, parser_of_models, seconds, trained
+from harness import (
+    Columns,
+    best_share,
+    change,
+    head,
+    kept,
+    line,
+    numbers,
+    over_seeds,
+    parser_of_models,
+    seconds,
+    trained,
+)
 from uatlite.classifier.classifiers import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
-from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
 from uatlite.trust.menu import searched
 from uatlite.trust.promise import Labelled, Wanted, texts_planner
@@ -34,7 +45,6 @@ from uatlite.trust.search import TextScores
 from uatlite.values import Example, Floats, Integers, Span
 
 LENGTH = 96
-BOOTSTRAPS = 1000
 TARGETS = (0.1, 0.2, 0.3)
 USUAL, WHOLE, OURS = "mean token probability", "the entity as a whole", "ours: calibrated, with its variance"
 METRICS = {"answer_ece": "entity ECE", "answer_aurc": "entity AURC", "answer_nll": "NLL", "wrong_auroc": "AUROC, wrong"}
@@ -114,30 +124,14 @@ def measure(setting: Setting, directory: Path, options: Namespace) -> tuple[Said
     return before, after
 
 
-def over_seeds(seeds: list[Said], arm: str, less: str | None = None) -> dict[str, Interval]:
-    """The mean over seeds of each metric, or of its difference from another arm, with its interval over texts."""
-
-    def mean(name: str) -> Estimate:
-        ones = [seed.rows(arm).estimates()[name].statistic for seed in seeds]
-        others = [] if less is None else [seed.rows(less).estimates()[name].statistic for seed in seeds]
-
-        def statistic(counts: Floats) -> Floats:
-            values = sum(one(counts) for one in ones) - sum(other(counts) for other in others)
-            return np.asarray(values / len(ones))
-
-        return Estimate(statistic)
-
-    texts = len(seeds[0].gold)
-    return intervals(Estimates({name: mean(name) for name in METRICS}, (texts,)), Resampling(BOOTSTRAPS))
-
-
 def print_figures(found: dict[Setting, list[tuple[Said, Said]]]) -> None:
     columns = [heading for name in METRICS.values() for heading in (name, "less the usual")]
     head("", "seeds", "F1", "confidence", *columns)
     for setting, pairs in found.items():
         tests = [after for _, after in pairs]
         for arm in (USUAL, WHOLE, OURS):
-            values, gaps, cells = over_seeds(tests, arm), over_seeds(tests, arm, USUAL), []
+            ours, usual = ([one.rows(name).estimates().chosen(*METRICS) for one in tests] for name in (arm, USUAL))
+            values, gaps, cells = over_seeds(ours), over_seeds(ours, usual), []
             for name in METRICS:
                 gap = gaps[name]
                 cells += [f"{values[name].point:.4f}", "" if arm == USUAL else change(gap.point, gap.low, gap.high)]

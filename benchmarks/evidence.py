@@ -19,14 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import change, head, kept, line, numbers, parser_of_models, quantiles, trained
+from harness import change, head, kept, line, numbers, over_seeds, parser_of_models, trained
 from uatlite.classifier.runtime import run_tokens
 from uatlite.methods.distilled import DISTILLED
 from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import METHODS
 from uatlite.metrics.accuracy import auroc
-from uatlite.metrics.calibration import ece
-from uatlite.metrics.selective import aurc
+from uatlite.metrics.intervals import Estimates, metric_estimates
+from uatlite.metrics.rows import Rows
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.tokens import tokenize
 from uatlite.predictive import PassLogits, predict
@@ -43,7 +43,6 @@ from uatlite.values import Dataset
 LENGTH = 128
 REFERENCE = 2000
 """Training texts that fit the scope."""
-RESAMPLES = 1000
 TARGETS = (0.05, 0.10)
 
 
@@ -230,8 +229,8 @@ class Scored:
     outside: tuple[float, float]
     """AUROC of the maximum probability, and of the scope, between test texts and texts out of scope"""
 
-    def score(self, metric: str, which: str, rows: np.ndarray | slice = slice(None)) -> float:
-        return METRICS[metric](self.probabilities[which][rows], self.labels[which][rows])
+    def estimates(self, which: str, *metrics: str) -> Estimates:
+        return metric_estimates(Rows.of(self.probabilities[which], self.labels[which]), metrics)
 
 
 def scored(bench: Bench, setting: Setting, seed: int, contender: str) -> Scored:
@@ -263,23 +262,14 @@ def scored(bench: Bench, setting: Setting, seed: int, contender: str) -> Scored:
     )
 
 
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "NLL": lambda p, y: float(-np.log(np.maximum(p[np.arange(len(y)), y], 1e-300)).mean()),
-    "ECE": lambda p, y: float(ece(p, y)),
-    "AURC": lambda p, y: float(aurc(p, y)),
-}
-
-
 def difference(ours: list[Scored], plain: list[Scored], which: str, metric: str) -> str:
     """The mean difference over seeds, and a 95 % interval that resamples rows, the same for all seeds."""
-    rng, size = np.random.default_rng(0), len(ours[0].labels[which])
+    gap = over_seeds(*([one.estimates(which, metric) for one in contenders] for contenders in (ours, plain)))[metric]
+    return change(gap.point, gap.low, gap.high)
 
-    def gap(rows: np.ndarray) -> float:
-        pairs = zip(ours, plain, strict=True)
-        return float(np.mean([a.score(metric, which, rows) - b.score(metric, which, rows) for a, b in pairs]))
 
-    drawn = np.array([gap(rng.integers(0, size, size)) for _ in range(RESAMPLES)])
-    return change(gap(np.arange(size)), *quantiles(drawn))
+def scores(one: Scored) -> list[float]:
+    return list(one.estimates("test", "nll", "ece", "aurc").points().values())
 
 
 def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whole: bool) -> Iterator[list[str]]:
@@ -299,10 +289,10 @@ def lines(bench: Bench, name: str, seeds: list[int], methods: list[str], *, whol
             str(len(there)),
             f"{bench.cost(setting, there, contender):.3g}",
             f"{np.mean([one.accuracy for one in ours]):.3f}",
-            *(f"{np.mean([one.score(metric, 'test') for one in ours]):.4f}" for metric in METRICS),
-            *(difference(ours, plain, "test", metric) if others else "" for metric in ("NLL", "AURC")),
+            *(f"{mean:.4f}" for mean in np.mean([scores(one) for one in ours], axis=0)),
+            *(difference(ours, plain, "test", metric) if others else "" for metric in ("nll", "aurc")),
             *(f"{mean:.3f}" for mean in np.mean([one.coverages for one in ours], axis=0)),
-            difference(ours, plain, "shift", "NLL") if others and setting.shift is not None else "",
+            difference(ours, plain, "shift", "nll") if others and setting.shift is not None else "",
             *(f"{mean:.3f}" for mean in np.mean([one.outside for one in ours], axis=0)),
         ]
 

@@ -4,7 +4,7 @@ import argparse
 import random
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from uatlite.lab.bench import take_turns
+from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.text.tasks import load
 
 CALIBRATION = {"clinc150": ("calibration",), "sst2": ("calibration", "test"), "mnli": ("calibration",)}
@@ -130,6 +131,23 @@ def title(text: str) -> None:
 def slashed(values: Iterable[float]) -> str:
     """Several numbers in one cell."""
     return " / ".join(f"{value:.3f}" for value in values)
+
+
+def over_seeds(seeds: Sequence[Estimates], less: Sequence[Estimates] = ()) -> dict[str, Interval]:
+    """The mean over seeds of each metric, or of its difference from another's, with its interval over the rows.
+
+    The same rows are drawn for every seed and for both.
+    """
+
+    def mean(name: str) -> Estimate:
+        ours, others = ([one[name].statistic for one in estimates] for estimates in (seeds, less))
+
+        def statistic(counts: np.ndarray) -> np.ndarray:
+            return np.asarray((sum(one(counts) for one in ours) - sum(one(counts) for one in others)) / len(ours))
+
+        return Estimate(statistic)
+
+    return intervals(Estimates({name: mean(name) for name in seeds[0]}, seeds[0].strata), Resampling())
 
 
 def change(point: float, low: float, high: float, digits: int = 4) -> str:

@@ -11,9 +11,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from evidence import METRICS, SETTINGS, Bench, Said
+from evidence import SETTINGS, Bench, Said
 from harness import head, line, numbers, parser_of_models
 from uatlite.errors import CalibrationError
+from uatlite.metrics.accuracy import nll
 from uatlite.predictive import PassLogits
 from uatlite.trust import calibrators
 from uatlite.trust.calibrators import SHARES, InputTemperature, Temperature
@@ -36,7 +37,7 @@ def gap(ours: InputTemperature, plain: Temperature, said: Said) -> float:
     """The NLL of an input temperature less that of temperature scaling."""
     passes = said.passes
     losses = [
-        METRICS["NLL"](calibrator.probabilities(passes.mean_logits, passes.margin_variance), said.labels)
+        nll(calibrator.probabilities(passes.mean_logits, passes.margin_variance), said.labels)
         for calibrator in (ours, plain)
     ]
     return losses[0] - losses[1]

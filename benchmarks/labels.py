@@ -19,12 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entities import options_of_seeds, promise_cells
-from harness import change, head, kept, line, numbers, quantiles, trained
-from uatlite.classifier.classifiers import LEAST, UncertaintyLabeler, label_answers
+from harness import change, head, kept, line, numbers, over_seeds, trained
+from uatlite.classifier.classifiers import UncertaintyLabeler
+from uatlite.classifier.many_labels import LEAST, label_answers
 from uatlite.classifier.predictions import LOG_ODDS
 from uatlite.classifier.runtime import run
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.registry import parse_method
+from uatlite.metrics.answers import LabelRows
 from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load
@@ -32,8 +34,7 @@ from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.promise import Labelled, Wanted, decide
 from uatlite.values import Floats, Text
 
-TASK, LENGTH, BINS = "goemotions", 64, 15
-BOOTSTRAPS = 1000
+TASK, LENGTH = "goemotions", 64
 DRAWN = 2000
 """Labelled texts of which a promise is made."""
 PRECISIONS = (0.6, 0.7, 0.8)
@@ -108,85 +109,21 @@ def calibrated(before: PassLogits, gold: Gold, after: PassLogits) -> Floats:
     return calibrator.confidence(label_answers(after.mean_logits, after.label_variance)).reshape(after.logits.shape[1:])
 
 
-def nll_by_text(chances: Floats, gold: Gold) -> Floats:
-    """The mean over labels of -log p of what is true, (texts,)."""
-    right = np.where(gold, chances, 1 - chances)
-    return np.asarray(-np.log(np.maximum(right, 1e-12)).mean(axis=1))
-
-
-def gaps(chances: Floats, gold: Gold) -> Floats:
-    """Probability minus truth of each text in the column of its label and bin, (texts, labels · bins).
-
-    Summed over texts, a column is the gap of a bin: the ECE of a label is the mean absolute gap of its bins.
-    """
-    texts, labels = gold.shape
-    bins = np.clip(np.ceil(chances * BINS).astype(int) - 1, 0, BINS - 1)
-    found = np.zeros((texts, labels * BINS))
-    columns = bins + BINS * np.arange(labels)
-    np.put_along_axis(found, columns, chances - gold, axis=1)
-    return found
-
-
-def label_ece(sums: Floats, texts: int, labels: int) -> Floats:
-    """The mean over labels of the ECE, from summed gaps (resamples, labels · bins): (resamples,)."""
-    return np.asarray(np.abs(sums).reshape(len(sums), labels, BINS).sum(axis=2).mean(axis=1) / texts)
-
-
-def resampled(seeds: list[Seed], arm: str) -> dict[str, tuple[Floats, Floats]]:
-    """Metric -> its values for all texts, of each seed, and under resampling, the mean over seeds: (resamples,)."""
-    texts, labels = seeds[0].gold.shape
-    rng = np.random.default_rng(0)
-    weights = rng.multinomial(texts, np.full(texts, 1 / texts), size=BOOTSTRAPS).astype(np.float64)
-    ones = np.ones((1, texts))
-    eces, nlls = [], []
-    for seed in seeds:
-        table, loss = gaps(seed.arms[arm], seed.gold), nll_by_text(seed.arms[arm], seed.gold)
-        eces.append([label_ece(w @ table, texts, labels) for w in (ones, weights)])
-        nlls.append([w @ loss / texts for w in (ones, weights)])
-    return {
-        name: (np.concatenate([point for point, _ in found]), np.mean([spread for _, spread in found], axis=0))
-        for name, found in (("label-wise ECE", eces), ("NLL", nlls))
-    }
-
-
-def f1(chances: Floats, gold: Gold) -> tuple[float, float]:
-    """Micro and macro F1 of the labels above one half."""
-    said = chances > 0.5
-    hits, both = (said & gold).sum(axis=0), said.sum(axis=0) + gold.sum(axis=0)
-    return float(2 * hits.sum() / both.sum()), float(np.mean(2 * hits / np.maximum(both, 1)))
-
-
-def pair_aurc(chances: Floats, gold: Gold) -> float:
-    """The mean risk over all coverages of (text, label) pairs, ranked by max(p, 1 - p)."""
-    sure, wrong = np.maximum(chances, 1 - chances).ravel(), ((chances > 0.5) != gold).ravel()
-    order = np.argsort(-sure, kind="stable")
-    return float((np.cumsum(wrong[order]) / np.arange(1, len(order) + 1)).mean())
-
-
-def average_precision(chances: Floats, gold: Gold) -> float:
-    """Macro: the mean over labels that occur."""
-    from sklearn.metrics import average_precision_score
-
-    present = gold.any(axis=0)
-    return float(average_precision_score(gold[:, present], chances[:, present], average="macro"))
-
-
 def print_figures(seeds: list[Seed]) -> None:
-    arms = list(seeds[0].arms)
-    base = resampled(seeds, arms[0])
     scores = ["micro F1", "macro F1", "AURC ×100, pairs", "macro AP"]
     head("", "label-wise ECE", "less base", "NLL", "less base", *scores)
+    base, *_ = arms = list(seeds[0].arms)
+    estimates = {arm: [LabelRows.of(seed.arms[arm], seed.gold).estimates() for seed in seeds] for arm in arms}
+    resampled = {arm: [one.chosen("label_ece", "label_nll") for one in estimates[arm]] for arm in arms}
     for arm in arms:
-        cells = []
-        for name, (points, spread) in resampled(seeds, arm).items():
-            gap = float((points - base[name][0]).mean())
-            less = change(gap, *quantiles(spread - base[name][1]))
-            cells += [f"{points.mean():.4f}", less if arm != arms[0] else ""]
-        micro, macro, area = np.mean(
-            [[*f1(s.arms[arm], s.gold), pair_aurc(s.arms[arm], s.gold)] for s in seeds], axis=0
-        )
-        precision = np.mean([average_precision(s.arms[arm], s.gold) for s in seeds])
-        line(arm, *cells, f"{micro:.3f}", f"{macro:.3f}", f"{100 * area:.3f}", f"{precision:.3f}")
+        cells, gaps = [], over_seeds(resampled[arm], resampled[base])
+        for name, value in over_seeds(resampled[arm]).items():
+            gap = gaps[name]
+            cells += [f"{value.point:.4f}", "" if arm == base else change(gap.point, gap.low, gap.high)]
+        means = {name: np.mean([one.points()[name] for one in estimates[arm]]) for name in estimates[arm][0]}
+        area = f"{100 * means['pair_aurc']:.3f}"
+        micro, macro, precision = (f"{means[name]:.3f}" for name in ("micro_f1", "macro_f1", "macro_average_precision"))
+        line(arm, *cells, micro, macro, area, precision)
 
 
 def reported(logits: Floats, gold: Gold, threshold: float, most: int) -> tuple[float, float]:

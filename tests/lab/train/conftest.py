@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.values import Dataset, Example
+from uatlite.lab.train.recipe import Report, Step
+from uatlite.values import Dataset, Example, Span, Words
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "good", "bad"]
 
@@ -38,3 +41,59 @@ def train() -> Dataset:
 @pytest.fixture(scope="session")
 def validation() -> Dataset:
     return rows("validation", 20)
+
+
+@pytest.fixture(scope="session")
+def tagged() -> Dataset:
+    """'good b' and 'bad' are entities of two types, wherever they stand."""
+    examples = []
+    for index in range(48):
+        tokens, spans, place = [], [], 0
+        for step in range(2 + index % 5):
+            for word in (["good", "b"], ["bad"], ["cde"[step % 3]])[(index + step) % 3]:
+                tokens.append(word)
+            written = {0: "good b", 1: "bad"}.get((index + step) % 3, tokens[-1])
+            if (index + step) % 3 < 2:
+                spans.append(Span(place, place + len(written), ("G", "B")[(index + step) % 3]))
+            place += len(written) + 1
+        examples.append(Example(str(index), Words(tuple(tokens)), entities=tuple(spans)))
+    return Dataset("toy", "train", ("B", "G"), tuple(examples), "toy rows")
+
+
+@pytest.fixture(scope="session")
+def labelled() -> Dataset:
+    """A text has the label 'good' if the word is in it, and likewise 'bad'; some have both, some none."""
+    examples = []
+    for index in range(48):
+        words = ["good"] * (index % 2) + ["bad"] * (index // 2 % 2) + list("abcde")[: 1 + index % 4]
+        labels = tuple(place for place, word in enumerate(("bad", "good")) if word in words)
+        examples.append(Example(str(index), " ".join(words), labels=labels))
+    return Dataset("toy", "train", ("bad", "good"), tuple(examples), "toy rows")
+
+
+@pytest.fixture(scope="session")
+def stop_after() -> Callable[[int], Report]:
+    """A report that ends a run, as Ctrl-C does, after so many steps."""
+
+    def stopping(steps: int) -> Report:
+        def report(step: Step) -> None:
+            if step.done >= steps:
+                raise KeyboardInterrupt
+
+        return report
+
+    return stopping
+
+
+@pytest.fixture(scope="session")
+def same_weights() -> Callable[[Path, Path], bool]:
+    """Whether two directories hold the same tensors, those of a method too."""
+
+    def same(first: Path, second: Path) -> bool:
+        a, b = ({file.name: load_file(file) for file in path.glob("*.safetensors")} for path in (first, second))
+        return a.keys() == b.keys() and all(
+            a[file].keys() == b[file].keys() and all(torch.equal(a[file][name], b[file][name]) for name in a[file])
+            for file in a
+        )
+
+    return same

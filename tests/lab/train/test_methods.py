@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from uatlite.errors import ConfigurationError
+from uatlite.lab.train.last_layer import SngpTraining, VariationalTraining
 from uatlite.lab.train.methods import (
     METHOD_TRAININGS,
     SnapshotTraining,
@@ -17,12 +18,14 @@ from uatlite.lab.train.methods import (
     steps,
     train_method,
 )
-from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, Recipe, Step
+from uatlite.lab.train.recipe import CHECKPOINTS, PLAIN, RECORD, Recipe, Report, Step
 from uatlite.lab.train.recipe import TrainingJob as Job
 from uatlite.model.load import load_checkpoint
 from uatlite.model.weights import FILE, flat_parameters
 from uatlite.values import Dataset
 
+Stop = Callable[[int], Report]
+Same = Callable[[Path, Path], bool]
 QUICK = Recipe(learning_rate=3e-3, warmup_steps=2, batch_size=8, epochs=2)  # 12 steps of the 48 rows
 ENSEMBLE, SWAG, SNAPSHOT = map(
     parse_training, ("ensemble:members=3", "swag:rank=2,collections=3", "snapshot:members=3")
@@ -34,43 +37,47 @@ def job(backbone: Path, train: Dataset) -> Job:
     return Job(backbone, train, recipe=QUICK)
 
 
-class Stopped(Exception):
-    """What ends a run in these tests."""
-
-
-def stop_after(done: int) -> Callable[[Step], None]:
-    def report(step: Step) -> None:
-        if step.done >= done:
-            raise Stopped
-
-    return report
-
-
 def tensors(directory: Path) -> dict[str, torch.Tensor]:
     return load_file(directory / "model.safetensors") | load_file(directory / FILE)
 
 
-def same(first: Path, second: Path) -> bool:
-    a, b = tensors(first), tensors(second)
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+RESUMED = {
+    "base": ("train", PLAIN),
+    "by length": ("train", PLAIN),
+    "entities": ("tagged", PLAIN),
+    "labels": ("labelled", PLAIN),
+    "swag": ("train", SWAG),
+    "snapshot": ("train", SNAPSHOT),
+    "sngp": ("train", SngpTraining(features=32)),
+    "vi-last-layer": ("train", VariationalTraining()),
+}
 
 
-@pytest.mark.parametrize("training", [SWAG, SNAPSHOT], ids=lambda training: training.key)
-def test_a_resumed_training_collects_the_same_weights(
-    training: SwagTraining | SnapshotTraining, job: Job, tmp_path: Path
+@pytest.mark.parametrize("case", RESUMED)
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
+    case: str, job: Job, tmp_path: Path, request: pytest.FixtureRequest, stop_after: Stop, same_weights: Same
 ) -> None:
-    job = replace(job, checkpoint_steps=4)
-    train_method(training, job, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train_method(training, job, tmp_path / "broken", report=stop_after(10))
-    train_method(training, job, tmp_path / "broken", resume=True)
-    assert same(tmp_path / "whole", tmp_path / "broken")
+    rows, training = RESUMED[case]
+    recipe = replace(QUICK, group_by_length=case == "by length")
+    job = replace(job, train=request.getfixturevalue(rows), recipe=recipe, checkpoint_steps=4)
+    train_method(training, replace(job, checkpoint_steps=None), tmp_path / "whole")
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        train_method(training, job, broken, report=stop_after(9))
+    assert not (broken / RECORD).exists()
+    assert not (broken / "model.safetensors").exists()
+    seen: list[Step] = []
+    train_method(training, job, broken, resume=True, report=seen.append)
+    assert [step.done for step in seen] == [9, 10, 11, 12]
+    assert same_weights(broken, tmp_path / "whole")
 
 
-def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job: Job, tmp_path: Path) -> None:
+def test_finished_members_are_not_trained_again_and_the_base_is_the_first(
+    job: Job, tmp_path: Path, stop_after: Stop, same_weights: Same
+) -> None:
     train_method(PLAIN, job, tmp_path / "base")
     train_method(ENSEMBLE, job, tmp_path / "whole")
-    with pytest.raises(Stopped):
+    with pytest.raises(KeyboardInterrupt):
         train_method(ENSEMBLE, job, tmp_path / "broken", report=stop_after(27))  # in the third member
     seen: list[Step] = []
     record = train_method(ENSEMBLE, job, tmp_path / "broken", resume=True, report=seen.append)
@@ -78,8 +85,8 @@ def test_finished_members_are_not_trained_again_and_the_base_is_the_first(job: J
     assert (seen[-1].total, record.steps) == (36, 36)
     assert not (tmp_path / "broken" / CHECKPOINTS).exists()
     train_method(ENSEMBLE, job, tmp_path / "based", bases=[tmp_path / "base"])
-    assert same(tmp_path / "whole", tmp_path / "broken")
-    assert same(tmp_path / "whole", tmp_path / "based")
+    assert same_weights(tmp_path / "whole", tmp_path / "broken")
+    assert same_weights(tmp_path / "whole", tmp_path / "based")
     first, base = (load_checkpoint(tmp_path / name, device="cpu").model for name in ("whole", "base"))
     assert torch.equal(flat_parameters(first), flat_parameters(base))
     again: list[Step] = []
@@ -107,7 +114,7 @@ def test_an_ensemble_of_given_fine_tunings_trains_only_the_others(job: Job, tmp_
         train_method(ENSEMBLE, job, tmp_path / "d", bases=[homes[0], homes[1], homes[1]])
 
 
-def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path) -> None:
+def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path, same_weights: Same) -> None:
     pytest.importorskip("laplace")
     train_method(PLAIN, job, tmp_path / "base")
     seen: list[Step] = []
@@ -116,7 +123,7 @@ def test_laplace_takes_the_base_or_trains_it(job: Job, tmp_path: Path) -> None:
     assert not seen
     assert steps(laplace, job, 1) == 0
     train_method(laplace, job, tmp_path / "own")
-    assert same(tmp_path / "given", tmp_path / "own")
+    assert same_weights(tmp_path / "given", tmp_path / "own")
 
 
 def test_a_base_of_another_run_or_for_another_method_is_refused(job: Job, tmp_path: Path) -> None:

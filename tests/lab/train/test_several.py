@@ -12,40 +12,12 @@ from uatlite.errors import ConfigurationError, DataError
 from uatlite.lab.train.dataset import NO_TAG, collate, training_rows
 from uatlite.lab.train.fine_tune import fine_tune, start_at_base_rates, with_new_head
 from uatlite.lab.train.methods import METHOD_TRAININGS, parse_training, train_method
-from uatlite.lab.train.recipe import Recipe, Step, TrainingJob
+from uatlite.lab.train.recipe import Recipe, TrainingJob
 from uatlite.model.load import load_checkpoint
 from uatlite.text.conll import tags_of_spans
 from uatlite.values import Dataset, Example, Span, Words
 
 QUICK = Recipe(learning_rate=5e-3, warmup_steps=2, batch_size=8, epochs=2, group_by_length=True)
-
-
-@pytest.fixture(scope="module")
-def tagged() -> Dataset:
-    """'good b' and 'bad' are entities of two types, wherever they stand."""
-    examples = []
-    for index in range(48):
-        tokens, spans, place = [], [], 0
-        for step in range(2 + index % 5):
-            for word in (["good", "b"], ["bad"], ["cde"[step % 3]])[(index + step) % 3]:
-                tokens.append(word)
-            written = {0: "good b", 1: "bad"}.get((index + step) % 3, tokens[-1])
-            if (index + step) % 3 < 2:
-                spans.append(Span(place, place + len(written), ("G", "B")[(index + step) % 3]))
-            place += len(written) + 1
-        examples.append(Example(str(index), Words(tuple(tokens)), entities=tuple(spans)))
-    return Dataset("toy", "train", ("B", "G"), tuple(examples), "toy rows")
-
-
-@pytest.fixture(scope="module")
-def labelled() -> Dataset:
-    """A text has the label 'good' if the word is in it, and likewise 'bad'; some have both, some none."""
-    examples = []
-    for index in range(48):
-        words = ["good"] * (index % 2) + ["bad"] * (index // 2 % 2) + list("abcde")[: 1 + index % 4]
-        labels = tuple(place for place, word in enumerate(("bad", "good")) if word in words)
-        examples.append(Example(str(index), " ".join(words), labels=labels))
-    return Dataset("toy", "train", ("bad", "good"), tuple(examples), "toy rows")
 
 
 def test_tags_are_at_the_first_token_of_each_word_of_the_tokenizer(tmp_path: Path, tiny: object) -> None:
@@ -98,24 +70,6 @@ def test_several_labels_are_learned(backbone: Path, labelled: Dataset, tmp_path:
     assert torch.equal((logits > 0).float(), gold)
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, gold)
     assert record.validation_nll == pytest.approx(float(loss), rel=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["tagged", "labelled"])
-def test_a_resumed_run_ends_with_the_same_weights(
-    kind: str, backbone: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    rows: Dataset = request.getfixturevalue(kind)
-
-    def stop(step: Step) -> None:
-        if step.done == 8:
-            raise KeyboardInterrupt
-
-    fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1), tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1, checkpoint_steps=5), tmp_path / "cut", report=stop)
-    fine_tune(TrainingJob(backbone, rows, recipe=QUICK, seed=1, checkpoint_steps=5), tmp_path / "cut", resume=True)
-    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("kind", ["tagged", "labelled"])
