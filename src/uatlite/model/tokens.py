@@ -104,7 +104,7 @@ class Tokens:
 
     def by_length(self) -> list[int]:
         """The indices of all texts, sorted by number of choices, then by length; equals keep their order."""
-        return sorted(range(len(self.rows)), key=lambda place: (len(self.rows[place]), self.lengths[place]))
+        return sorted(range(len(self.rows)), key=lambda i: (len(self.rows[i]), self.lengths[i]))
 
     def batches(
         self,
@@ -119,24 +119,24 @@ class Tokens:
         A single text that is longer than `most_tokens` is a batch of its own.
         """
         wanted = None if rows is None else set(rows)
-        order = [place for place in self.by_length() if wanted is None or place in wanted]
-        for _, same_choices in groupby(order, key=lambda place: len(self.rows[place])):
-            for part in self._cut(list(same_choices), most_tokens, most_texts, most_padding):
-                yield Batch(tuple(part), self.padded(part))
+        order = [i for i in self.by_length() if wanted is None or i in wanted]
+        for _, same_choices in groupby(order, key=lambda i: len(self.rows[i])):
+            for batch in self._cut(list(same_choices), most_tokens, most_texts, most_padding):
+                yield Batch(tuple(batch), self.padded(batch))
 
     def _cut(self, order: list[int], most_tokens: int, most_texts: int, most_padding: int) -> Iterator[list[int]]:
-        part: list[int] = []
+        batch: list[int] = []
         filled = 0
-        for place in order:  # sorted by length, so the latest is the width of the padded batch
-            own = len(self.rows[place]) * self.lengths[place]
-            padded = (len(part) + 1) * own
-            if part and (padded > most_tokens or len(part) == most_texts or padded - own - filled > most_padding):
-                yield part
-                part, filled = [], 0
-            part.append(place)
-            filled += own
-        if part:
-            yield part
+        for i in order:  # sorted by length, so the latest is the width of the padded batch
+            size = len(self.rows[i]) * self.lengths[i]
+            padded = (len(batch) + 1) * size
+            if batch and (padded > most_tokens or len(batch) == most_texts or padded - size - filled > most_padding):
+                yield batch
+                batch, filled = [], 0
+            batch.append(i)
+            filled += size
+        if batch:
+            yield batch
 
     def pad(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """The texts at these indices as one padded batch of tensors."""
@@ -172,38 +172,38 @@ def most_tokens(positions: int | None, tokenizer: Tokenizer, limit: int | None =
     if limit is not None and limit < 1 + tokenizer.num_special_tokens_to_add(pair=True):
         raise ConfigurationError(f"max_length={limit} leaves no room for a token of the text; 128 is usual.")
     limits = (positions, limit, tokenizer.model_max_length)  # a tokenizer without a limit says 1e30
-    return int(min(found for found in limits if found is not None))
+    return int(min(limit for limit in limits if limit is not None))
 
 
 def tokenize(tokenizer: Tokenizer, texts: Sequence[Text], max_length: int | None) -> Tokens:
     """Tokens of each text; a sequence over `max_length` is cut, the longer part of a pair first. None cuts nothing."""
     if isinstance(texts, str):
         raise InputError("texts is one string; give a list of texts, even of one.")
-    pairs = [sequences(text, place) for place, text in enumerate(texts)]
+    pairs = [sequences(text, i) for i, text in enumerate(texts)]
     flat = [pair for row in pairs for pair in row]
-    whole = _encode(tokenizer, flat, None)
-    lengths = [len(features["input_ids"]) for features in whole]
-    too_long = [place for place, length in enumerate(lengths) if max_length is not None and length > max_length]
-    cut = dict(zip(too_long, _encode(tokenizer, [flat[place] for place in too_long], max_length), strict=True))
-    fitting = iter([cut.get(place, features) for place, features in enumerate(whole)])
+    uncut = _encode(tokenizer, flat, None)
+    lengths = [len(features["input_ids"]) for features in uncut]
+    too_long = [i for i, length in enumerate(lengths) if max_length is not None and length > max_length]
+    cut = dict(zip(too_long, _encode(tokenizer, [flat[i] for i in too_long], max_length), strict=True))
+    fitting = iter([cut.get(i, features) for i, features in enumerate(uncut)])
     rows = tuple(tuple(next(fitting) for _ in row) for row in pairs)
-    owner = [place for place, row in enumerate(pairs) for _ in row]
+    owner = [i for i, row in enumerate(pairs) for _ in row]
     lost = [0] * len(pairs)
-    for place in too_long:
-        lost[owner[place]] += len(whole[place]["input_ids"]) - len(cut[place]["input_ids"])
+    for i in too_long:
+        lost[owner[i]] += len(uncut[i]["input_ids"]) - len(cut[i]["input_ids"])
     return Tokens(tokenizer, rows, tuple(lost))
 
 
-def sequences(text: Text, place: int = 0) -> list[Pair]:
+def sequences(text: Text, i: int = 0) -> list[Pair]:
     """The sequences of a text: the text, the pair, or the question with each option."""
     if isinstance(text, Choices):
         return [(text.question, option) for option in text.options]
     if isinstance(text, str | Words):
         return [(strings(text)[0], None)]
-    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(part, str) for part in text):
+    if isinstance(text, tuple | list) and len(text) == 2 and all(isinstance(string, str) for string in text):
         return [(text[0], text[1])]
     raise InputError(
-        f"texts[{place}] is {text!r:.80}; allowed are a string, a pair of strings, or Choices(question, options)."
+        f"texts[{i}] is {text!r:.80}; allowed are a string, a pair of strings, or Choices(question, options)."
     )
 
 
@@ -211,14 +211,14 @@ def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int | None)
     """Token features of each sequence, in order; single texts and pairs may be mixed."""
     encoded: list[Features] = [{} for _ in pairs]
     for is_pair in (False, True):
-        places = [place for place, (_, second) in enumerate(pairs) if (second is not None) == is_pair]
-        if not places:
+        indices = [i for i, (_, second) in enumerate(pairs) if (second is not None) == is_pair]
+        if not indices:
             continue
-        first = [pairs[place][0] for place in places]
-        second = [pairs[place][1] or "" for place in places] if is_pair else None
+        first = [pairs[i][0] for i in indices]
+        second = [pairs[i][1] or "" for i in indices] if is_pair else None
         features: Mapping[str, list[list[int]]] = tokenizer(
             first, second, truncation=max_length is not None, max_length=max_length, verbose=False
         )
-        for index, place in enumerate(places):
-            encoded[place] = {name: values[index] for name, values in features.items()}
+        for index, i in enumerate(indices):
+            encoded[i] = {name: values[index] for name, values in features.items()}
     return encoded

@@ -156,58 +156,58 @@ def _string(values: Mapping[str, object], column: str, layout: Layout) -> str:
 
 
 def _words_or_string(value: object, layout: Layout) -> Words | str:
-    place = f"column {layout.text!r}"
+    where = f"column {layout.text!r}"
     if isinstance(value, list | tuple) or layout.gold == "tags":
-        return _words(value, place)
-    _clean(value, place, replace(layout, replace=()))
+        return _words(value, where)
+    _clean(value, where, replace(layout, replace=()))
     return str(value)
 
 
-def _words(value: object, place: str) -> Words:
-    tokens = list_of_strings(value, place)
+def _words(value: object, where: str) -> Words:
+    tokens = list_of_strings(value, where)
     for number, token in enumerate(tokens, start=1):
         if not token.strip():
-            raise InputError(f"word {number} of {len(tokens)} in {place} is empty")
+            raise InputError(f"word {number} of {len(tokens)} in {where} is empty")
     if not tokens:
-        raise InputError(f"no words in {place}")
-    _check_unicode("".join(tokens), place)
+        raise InputError(f"no words in {where}")
+    _check_unicode("".join(tokens), where)
     return Words(tuple(tokens))
 
 
-def _clean(value: object, place: str, layout: Layout) -> str:
+def _clean(value: object, where: str, layout: Layout) -> str:
     if value is None:
-        raise InputError(f"no text in {place}")
+        raise InputError(f"no text in {where}")
     if not isinstance(value, str):
-        raise InputError(f"{place} holds a {type(value).__name__}, not text")
+        raise InputError(f"{where} holds a {type(value).__name__}, not text")
     for markup, instead in layout.replace:
         value = value.replace(markup, instead)
     value = value.strip()
     if not value:
-        raise InputError(f"no text in {place}")
-    _check_unicode(value, place)
+        raise InputError(f"no text in {where}")
+    _check_unicode(value, where)
     return value
 
 
-def _check_unicode(value: str, place: str) -> None:
+def _check_unicode(value: str, where: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{place} holds half a surrogate pair, which is not text") from error
+        raise InputError(f"{where} holds half a surrogate pair, which is not text") from error
 
 
 def _options(value: object, layout: Layout) -> tuple[str, ...]:
     """A list, or an object in the order of its keys; CSV and TSV write either as JSON."""
-    place = f"column {layout.options!r}"
+    where = f"column {layout.options!r}"
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError as error:
-            raise InputError(f"{place} is not a list or an object in JSON") from error
+            raise InputError(f"{where} is not a list or an object in JSON") from error
     if isinstance(value, Mapping):
         value = [value[key] for key in sorted(value) if value[key] is not None]
     if not isinstance(value, list | tuple) or len(value) < 2:
-        raise InputError(f"{place} does not hold two or more options")
-    return tuple(_clean(option, f"an option in {place}", layout) for option in value)
+        raise InputError(f"{where} does not hold two or more options")
+    return tuple(_clean(option, f"an option in {where}", layout) for option in value)
 
 
 def id_of(values: Mapping[str, object], layout: Layout) -> str | None:

@@ -70,13 +70,13 @@ def _parse_labels(value: object, text: Text, layout: Layout, index: LabelIndex) 
 
 def _label_names(value: object, layout: Layout) -> list[str]:
     """The names of a label set: a list, or a string as JSON or with commas or semicolons; None is no set."""
-    place = f"column {layout.label!r}"
+    where = f"column {layout.label!r}"
     if value is None:
-        raise InputError(f"no list of labels in {place}; an empty list means that no label applies")
-    names = as_list(value, place, cut=_at_commas, of=" of labels")
+        raise InputError(f"no list of labels in {where}; an empty list means that no label applies")
+    names = as_list(value, where, cut=_at_commas, of=" of labels")
     for name in names:
         if isinstance(name, bool) or not isinstance(name, str | int) or not str(name).strip():
-            raise InputError(f"{place} holds a list with {name!r:.40} in it, which is not the name of a label")
+            raise InputError(f"{where} holds a list with {name!r:.40} in it, which is not the name of a label")
     return [str(name).strip() for name in names]
 
 
@@ -99,32 +99,32 @@ def _spans_of_tags(value: object, text: Text, layout: Layout) -> tuple[Span, ...
 
 def _spans_of_entities(value: object, text: Text, layout: Layout) -> tuple[Span, ...]:
     """Entities given as objects with start, end and label, in any order."""
-    place = f"column {layout.label!r}"
-    entities = as_list(value, place, of=" of entities")
+    where = f"column {layout.label!r}"
+    entities = as_list(value, where, of=" of entities")
     if not isinstance(text, str | Words):
         raise InputError("entities of a pair or a question; they need one text")
-    spans = sorted(_span(entity, strings(text)[0], place) for entity in entities)
+    spans = sorted(_span(entity, strings(text)[0], where) for entity in entities)
     for span, after in pairwise(spans):
         if after.start < span.end:
             raise InputError(
-                f"entities overlap in {place}: {span.label} {span.start}–{span.end} and {after.label} "
+                f"entities overlap in {where}: {span.label} {span.start}–{span.end} and {after.label} "
                 f"{after.start}–{after.end}"
             )
     return tuple(spans)
 
 
-def _span(entity: object, text: str, place: str) -> Span:
+def _span(entity: object, text: str, where: str) -> Span:
     if not isinstance(entity, Mapping) or not {"start", "end", "label"} <= set(entity):
-        raise InputError(f"an entity in {place} is {entity!r:.60}; it needs start, end and label")
+        raise InputError(f"an entity in {where} is {entity!r:.60}; it needs start, end and label")
     start, end, label = entity["start"], entity["end"], entity["label"]
     if not all(isinstance(edge, int) and not isinstance(edge, bool) for edge in (start, end)):
-        raise InputError(f"an entity in {place} has start={start!r:.20} and end={end!r:.20}; they are whole numbers")
+        raise InputError(f"an entity in {where} has start={start!r:.20} and end={end!r:.20}; they are whole numbers")
     if not isinstance(label, str) or not label.strip():
-        raise InputError(f"the entity {start}–{end} in {place} has no label")
+        raise InputError(f"the entity {start}–{end} in {where} has no label")
     if not 0 <= start < end <= len(text):
-        raise InputError(f"the entity {start}–{end} in {place} lies outside its text of {len(text)} characters")
+        raise InputError(f"the entity {start}–{end} in {where} lies outside its text of {len(text)} characters")
     if not text[start:end].strip():
-        raise InputError(f"the entity {start}–{end} in {place} covers only space")
+        raise InputError(f"the entity {start}–{end} in {where} covers only space")
     return Span(start, end, label.strip())
 
 
@@ -166,14 +166,14 @@ GOLD: Mapping[Kind, GoldFormat] = {
 }
 
 
-def as_list(value: object, place: str, *, cut: Callable[[str], list[str]] | None = None, of: str = "") -> list[Any]:
+def as_list(value: object, where: str, *, cut: Callable[[str], list[str]] | None = None, of: str = "") -> list[Any]:
     """The list in a cell. A string is read as JSON; with `cut`, one that does not begin with '[' is cut by it."""
     if cut is not None and isinstance(value, str) and not value.lstrip().startswith("["):
         return cut(value)
     listed = json_list(value)
     if listed is None:
         fault = "is not a list in JSON" if isinstance(value, str) else f"holds {_type_of(value)}, not a list{of}"
-        raise InputError(f"{place} {fault}")
+        raise InputError(f"{where} {fault}")
     return listed
 
 
@@ -187,12 +187,12 @@ def json_list(value: object) -> list[Any] | None:
     return list(value) if isinstance(value, list | tuple) else None
 
 
-def list_of_strings(value: object, place: str) -> list[str]:
+def list_of_strings(value: object, where: str) -> list[str]:
     """The strings in a cell; a string that is not JSON is cut at its spaces."""
-    words = as_list(value, place, cut=str.split)
+    words = as_list(value, where, cut=str.split)
     for word in words:
         if not isinstance(word, str):
-            raise InputError(f"{place} holds a list with {_type_of(word)} in it ({word!r:.40}), not strings alone")
+            raise InputError(f"{where} holds a list with {_type_of(word)} in it ({word!r:.40}), not strings alone")
     return words
 
 

@@ -52,18 +52,18 @@ def swap_characters(text: Text, seed: int = 0, *, rate: float = SWAP_RATE) -> Te
 
 def _swapped(string: str, seed: int, rate: float) -> str:
     neighbours = enumerate(pairwise(string))
-    places = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
+    swaps = [i for i, (one, two) in neighbours if one.isalpha() and two.isalpha() and one != two]
     digest = hashlib.sha256(f"{seed}\n{string}".encode("utf-8", "surrogatepass")).digest()
     rng = random.Random(int.from_bytes(digest))
-    places.sort(key=lambda place: rng.random())  # only random() gives the same numbers in all versions of Python
+    swaps.sort(key=lambda i: rng.random())  # only random() gives the same numbers in all versions of Python
     letters = list(string)
     moved: set[int] = set()
-    for place in places:
+    for i in swaps:
         if len(moved) >= 2 * int(rate * len(string) + 0.5):
             break
-        if moved.isdisjoint((place, place + 1)):
-            moved |= {place, place + 1}
-            letters[place], letters[place + 1] = letters[place + 1], letters[place]
+        if moved.isdisjoint((i, i + 1)):
+            moved |= {i, i + 1}
+            letters[i], letters[i + 1] = letters[i + 1], letters[i]
     return "".join(letters)
 
 
