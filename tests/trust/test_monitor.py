@@ -153,6 +153,6 @@ def test_what_is_usual_is_kept_with_the_calibration_rows() -> None:
     usual = Usual.of(np.array([0.5, 0.7]), np.array([1, 1]), np.array([True, False]), ("a", "b"))
     assert usual == Usual(pytest.approx(0.6), {"a": 0.0, "b": 1.0}, 0.5)
     kept = summarise(np.arange(60.0), usual=usual)
-    again = ShiftReference.from_arrays(json.loads(json.dumps(kept.to_dict())), kept.to_arrays())
+    arrays: dict[str, np.ndarray] = {}
+    again = load(ShiftReference, json.loads(json.dumps(dump(kept, arrays))), arrays, advice="calibrate again.")
     assert again.usual == kept.usual
-    assert ShiftReference.from_arrays({"score": "confidence", "false_alarm": 0.01}, kept.to_arrays()).usual is None

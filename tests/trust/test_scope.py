@@ -8,7 +8,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import softmax
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.codec import dump, load
+from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.scope import Scope, benjamini_hochberg, chance_in_scope, energy, fit_scope
 
@@ -169,14 +170,15 @@ def test_the_energy_of_two_classes_orders_rows_as_the_largest_probability_does()
 def test_a_scope_comes_back_whole(form):
     rng = np.random.default_rng(8)
     scope = scope_of(form, 120, rng, false_alarm=0.02)
-    state = json.loads(json.dumps(scope.to_dict()))
-    again = Scope.from_arrays(state, scope.to_arrays() | {"scores": np.ones(3), "mean": np.ones(2)})
+    arrays = {}
+    state = json.loads(json.dumps(dump(scope, arrays)))
+    again = load(Scope, state, arrays, advice="calibrate again.")
     x, logits = draw(50, rng)
     np.testing.assert_array_equal(again.p_values(x, logits), scope.p_values(x, logits))
     assert again.describe() == scope.describe()
-    assert all(name.startswith("scope.") and array.dtype == np.float64 for name, array in scope.to_arrays().items())
-    with pytest.raises(CalibrationError, match="calibrate again"):
-        Scope.from_arrays(state, {"scope.means": np.ones((2, 2))})
+    assert all(array.dtype == np.float64 for array in arrays.values())
+    with pytest.raises(StoreError, match="calibrate again"):
+        load(Scope, state, {"means": np.ones((2, 2))}, advice="calibrate again.")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ ITERATIONS, TOLERANCE = 100, 1e-9
 STRENGTHS = (0.0, 0.1, 0.25, 0.6, 1.5)
 """Standard deviations of the parameters of a kind around the shared ones, among which cross-validation chooses."""
 
-WIDENINGS = (0.0, *np.geomspace(0.03, 30.0, 11).tolist())
+ANSWER_WIDENINGS = (0.0, *np.geomspace(0.03, 30.0, 11).tolist())
 """The grid of w·π/8·mean(variance)."""
 
 FOLDS = 5
@@ -134,7 +134,7 @@ class AnswerCalibrator:
         y = check_marks("right", right, len(answers))
         kinds = int(answers.kind.max(initial=-1)) + 1
         centre, scale = feature_scale(answers)
-        widening = best_widening(answers, y)
+        widening = answer_widening(answers, y)
         rows, spread = scaled_rows(answers, y, widening, centre, scale)
 
         def fitted(part: RegressionRows, strength: float) -> Shrunk:
@@ -150,11 +150,11 @@ class AnswerCalibrator:
         chosen = choices(np.stack([losses(answers.log_odds, y), held_out[0], held_out[best]]), answers.kind, kinds)
         shared, own = fitted(rows, 0.0), fitted(rows, STRENGTHS[best])
         slopes = np.stack(
-            [np.ones(kinds + 1), np.full(kinds + 1, shared.slope / spread), own_last(own.slopes / spread)]
+            [np.ones(kinds + 1), np.full(kinds + 1, shared.slope / spread), np.append(own.slopes / spread, 0.0)]
         )
         moved = shared.weights @ (centre / scale), own.weights @ (centre / scale)
         biases = np.stack(
-            [np.zeros(kinds + 1), np.full(kinds + 1, shared.bias - moved[0]), own_last(own.biases - moved[1])]
+            [np.zeros(kinds + 1), np.full(kinds + 1, shared.bias - moved[0]), np.append(own.biases - moved[1], 0.0)]
         )
         weights = np.stack([np.zeros(len(scale)), shared.weights / scale, own.weights / scale])
         every = np.arange(kinds + 1)
@@ -183,11 +183,6 @@ class AnswerCalibrator:
             z = z * widened(answers.variance, self.widenings[kind])
         logits = self.slopes[kind] * z + self.biases[kind] + (features * self.weights[kind]).sum(axis=1)
         return sigmoid(logits)
-
-
-def own_last(values: Floats) -> Floats:
-    """The parameters of kinds with an entry for unseen kinds, which never use it."""
-    return np.append(values, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,17 +322,17 @@ def scaled_rows(
     return RegressionRows(z / spread, (columns_of(answers) - centre) / scale, answers.kind, right), spread
 
 
-def best_widening(answers: Answers, right: Marks) -> float:
-    """The w of `WIDENINGS` with the least NLL + log(1 + w·π/8·mean(variance)), without kinds; 0 without a variance."""
+def answer_widening(answers: Answers, right: Marks) -> float:
+    """The w with the least NLL + log(1 + w·π/8·mean(variance)), without kinds; 0 without a variance."""
     if answers.variance is None or not answers.variance.any():
         return 0.0
     mean = PROBIT * float(answers.variance.mean())
     found = []
-    for step in WIDENINGS:
+    for step in ANSWER_WIDENINGS:
         rows, spread = scaled_rows(answers, right, step / mean, *feature_scale(answers))
         model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=PRIOR, identity=spread)
         found.append(float(model.losses(replace(rows, kind=rows.kind * 0)).sum()) + math.log1p(step))
-    return float(WIDENINGS[int(np.argmin(found))]) / mean
+    return float(ANSWER_WIDENINGS[int(np.argmin(found))]) / mean
 
 
 def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:

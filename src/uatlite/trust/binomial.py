@@ -84,14 +84,7 @@ def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[floa
 
 
 def rule_at(
-    threshold: float,
-    scores: Floats,
-    wrong: Marks,
-    *,
-    kind: RuleKind,
-    score: str,
-    target: float | None,
-    confidence: float,
+    threshold: float, scores: Floats, wrong: Marks, kind: RuleKind, target: float | None, score: str, confidence: float
 ) -> Rule:
     """The rule at a threshold, with its coverage and risk on the calibration rows (rows,)."""
     answered = scores > threshold

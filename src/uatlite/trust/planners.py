@@ -72,15 +72,7 @@ class RowsPlanner:
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
         threshold = math.inf if place is None else float(plan.thresholds[place])
-        return binomial.rule_at(
-            threshold,
-            self.scores,
-            self.wrong,
-            kind="risk",
-            score=self.score,
-            target=target,
-            confidence=self.confidence,
-        )
+        return binomial.rule_at(threshold, self.scores, self.wrong, "risk", target, self.score, self.confidence)
 
     def needed(self, target: float) -> int | None:
         """The fewest rows with which a search passes its start with probability 0.8, if the risk there is the observed.

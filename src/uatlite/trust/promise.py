@@ -230,14 +230,7 @@ def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
 
 def _fixed_threshold(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
     """The threshold given beforehand, with its coverage and an exact bound of its risk."""
-    return rule_at(
-        wanted.target,
-        *_checked(rows, wanted),
-        kind="threshold",
-        score=wanted.score,
-        target=None,
-        confidence=wanted.confidence,
-    )
+    return rule_at(wanted.target, *_checked(rows, wanted), "threshold", None, wanted.score, wanted.confidence)
 
 
 def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -250,15 +243,7 @@ def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None)
     rank = conformal_rank(wanted.target, len(scores))
     # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
     threshold = -math.inf if rank > len(scores) else float(np.nextafter(np.sort(scores)[-rank], -math.inf))
-    return rule_at(
-        threshold,
-        scores,
-        wrong,
-        kind="coverage",
-        score=wanted.score,
-        target=wanted.target,
-        confidence=wanted.confidence,
-    )
+    return rule_at(threshold, scores, wrong, "coverage", wanted.target, wanted.score, wanted.confidence)
 
 
 def _target_risk(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -315,26 +300,22 @@ def _columns(rows: Labelled, classes: int) -> Integers:
 
 
 def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, reference: Labelled) -> KindPromise:
-    scores, wrong = rows.scores[wanted.score], rows.errors
-    threshold, reason = -math.inf, ""
-    if asked and not len(scores):
-        threshold, reason = math.inf, f"no labelled row is predicted {name}."
-    elif asked:
-        unit = f"rows predicted {name}"
-        others = reference.scores[wanted.score]
-        rule = promise(RowsPlanner(scores, wrong, others, wanted.score, wanted.confidence, unit), wanted.target)
-        threshold, reason = rule.threshold, rule.reason
-    answered = scores > threshold
-    return KindPromise(
-        name=name,
-        asked=asked,
-        threshold=threshold,
-        answers=len(scores),
-        reported=int(answered.sum()),
-        errors=int((answered & wrong).sum()),
-        promised=asked and threshold < math.inf,
-        reason=reason,
-    )
+    size, wrong = rows.size, int(rows.errors.sum())
+    if not asked:  # always reported
+        return KindPromise(
+            name=name, asked=False, threshold=-math.inf, answers=size, reported=size, errors=wrong, promised=False
+        )
+    if not size:
+        none, reason = math.inf, f"no labelled row is predicted {name}."
+        return KindPromise(
+            name=name, asked=True, threshold=none, answers=0, reported=0, errors=0, promised=False, reason=reason
+        )
+    scores, others = rows.scores[wanted.score], reference.scores[wanted.score]
+    unit = f"rows predicted {name}"
+    planner = RowsPlanner(scores, rows.errors, others, wanted.score, wanted.confidence, unit)
+    rule = promise(planner, wanted.target)
+    shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
+    return KindPromise(name=name, asked=True, **{field: getattr(rule, field) for field in shared})
 
 
 def _joined(kinds: tuple[KindPromise, ...], rows: int, wanted: Wanted) -> Rule:

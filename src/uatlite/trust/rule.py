@@ -6,39 +6,19 @@ They are the values that a calibration keeps. `decide` in promise.py makes them 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import ConfigurationError, InputError, check_choice
+from uatlite.predictive import Predictive
 from uatlite.values import Floats, Integers, Marks, check_labels, check_scores
-
-
-class Uncertainties(Protocol):
-    """The figures of each row, (rows,) each, that a score may use; `Predictive` has them all.
-
-    `variance` is that of the method: over passes, or the analytic one.
-    """
-
-    @property
-    def confidence(self) -> Floats: ...
-    @property
-    def entropy(self) -> Floats: ...
-    @property
-    def mutual_information(self) -> Floats: ...
-    @property
-    def margin(self) -> Floats: ...
-    @property
-    def logit_margin(self) -> Floats: ...
-    @property
-    def variance(self) -> Floats: ...
-
 
 RAW_SCORE = "logit-margin"
 """The score that no labelled row has fitted, so that all of them may decide a rule."""
 
-SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
+SCORES: dict[str, Callable[[Predictive], Floats]] = {
     "confidence": lambda row: row.confidence,
     RAW_SCORE: lambda row: row.logit_margin,
     "entropy": lambda row: -row.entropy,
@@ -49,10 +29,10 @@ SCORES: dict[str, Callable[[Uncertainties], Floats]] = {
 """The scores of one class a text to abstain by; of each, higher is more trustworthy."""
 
 
-def trust(name: str, uncertainties: Uncertainties) -> Floats:
+def trust(name: str, predictive: Predictive) -> Floats:
     """The score `name` of each row, (rows,); higher is more trustworthy."""
     check_choice("score", name, SCORES)
-    values = SCORES[name](uncertainties)
+    values = SCORES[name](predictive)
     if np.isnan(values).any():
         raise ConfigurationError(
             f"the score {name!r} is not known for {int(np.isnan(values).sum()):,} of {len(values):,} rows: "

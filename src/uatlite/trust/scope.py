@@ -58,10 +58,6 @@ class Scope:
         return len(self.nonconformities)
 
     @property
-    def needs_representations(self) -> bool:
-        return self.gaussians is not None
-
-    @property
     def by_class(self) -> bool:
         """Whether each class has a Gaussian of its own."""
         return self.gaussians is not None and self.scales is None
@@ -101,7 +97,7 @@ class Scope:
             if self.by_class:
                 return f"Scope by {self.reference_rows:,} reference texts, {alarms}."
             return f"Scope by {self.reference_rows:,} reference texts, few for each class; {alarms}."
-        if not self.needs_representations:
+        if self.gaussians is None:
             return f"Scope by the logits alone, for want of representations; {alarms}."
         return (
             f"Scope by the calibration rows alone, {alarms}. Reference texts (unlabelled texts of the task, best those "

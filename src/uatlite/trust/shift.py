@@ -6,8 +6,8 @@ their p-values of being in scope, which without a shift are uniform.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,10 +63,6 @@ class ShiftReport:
         if self.score_p_value is None or self.median_scope is None:
             return False
         return self.median_scope > 0.5 and 2.0 * self.score_p_value >= self.false_alarm
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
