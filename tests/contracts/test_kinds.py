@@ -264,6 +264,7 @@ def test_the_promise_is_rechecked_and_renewed(made: Made) -> None:
         assert risk.errors <= rule.errors + 0.2 * risk.rows  # the calibration texts themselves
         assert recheck(now, rule, target=0.99).verdict == "holds"
         assert found.describe()[0].startswith("Promised: at most")
+        assert ("are missed" in found.describe()[1]) == (rule.kind == "recall")
     product.calibration_ = new = update(calibration, now)
     assert [rule.kind for rule in new.rules] == [rule.kind for rule in calibration.rules]
     assert new.rows == ROWS

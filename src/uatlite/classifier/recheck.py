@@ -130,7 +130,8 @@ class Recheck:
         promised = PROMISED.get(rule.kind, PROMISED["risk"])
         lines = [f"Promised: at most {target} {promised} (at calibration {before})."]
         covered = "" if self.coverage is None else f"; {self.coverage:.1%} of rows are answered"
-        lines += [f"Now{name}: {interval.describe()}{covered}." for name, interval in self.now]
+        said = [(name, interval.describe().replace("are wrong", f"are {wrong}")) for name, interval in self.now]
+        lines += [f"Now{name}: {found}{covered}." for name, found in said]
         if self.verdict == "holds":
             lines.append("The promise holds.")
         elif self.verdict == "broken":
