@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.special import softmax
 
+from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured, scores_of
 from uatlite.trust.promise import Labelled, Wanted, decide
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -24,3 +25,13 @@ def rule_of(scores, wrong, target, kind="risk", *, text=None, texts=None, predic
     text = None if text is None else np.asarray(text)
     rows = Labelled({name: np.asarray(scores, dtype=float)}, np.asarray(wrong), text, texts, predicted)
     return decide(rows, Wanted(kind=kind, target=target, **wanted), reference=reference).rule
+
+
+def compare(estimates, better, strata, how, tick=lambda share: None):
+    """Scores by contender and metric, from the estimates of each contender and seed; `better` by metric."""
+    metrics = list(next(iter(estimates.values()))[0])
+    cells = [(name, metric) for name in estimates for metric in metrics]
+    sampled = {(c, m): Sampled([seed[m] for seed in estimates[c]], (ResampledRows(strata),)) for c, m in cells}
+    numbers = measured(sampled, how, tick)
+    of_metric = {m: scores_of({name: numbers[name, m] for name in estimates}, better[m]) for m in metrics}
+    return {name: {metric: of_metric[metric][name] for metric in metrics} for name in estimates}

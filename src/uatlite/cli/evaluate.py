@@ -15,8 +15,6 @@ from uatlite.errors import ConfigurationError
 if TYPE_CHECKING:
     from uatlite.lab.evaluate.answer_runs import SeveralProduct
     from uatlite.lab.evaluate.plan import Contender, SetChoice
-    from uatlite.lab.evaluate.runs import Remote
-    from uatlite.scoring.on_ray import Cluster
 
 
 METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
@@ -150,7 +148,7 @@ def evaluate(
         given = source or [load_checkpoint(name, kind=kind) for name in models]
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
     with shared.resumable(console, stopped), StageBar(console) as bar:
-        results = run(given, plan, store, bar, _remote(cluster))
+        results = run(given, plan, store, bar, cluster)
     Console().print(render(results))
     written = write_results(results, output)
     if source is not None:
@@ -182,15 +180,6 @@ def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple
         return parse_answer_contenders(methods)
     usual, calibrated = parse_answer_contenders(f"base,{type(product).default_method}+{ANSWERS}")
     return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
-
-
-def _remote(cluster: "Cluster | None") -> "Remote | None":
-    """The workers of a cluster, where one is asked for."""
-    if cluster is None:
-        return None
-    from uatlite.lab.evaluate.on_ray import OnCluster
-
-    return OnCluster(cluster)
 
 
 def report(

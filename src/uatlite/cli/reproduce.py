@@ -106,16 +106,13 @@ def _run(names: list[str], output: Path, settings: "ReproductionSettings", clust
 
     stopped = f"Stopped. What is done is kept in {output}; the same command goes on from there."
     with shared.resumable(console, stopped), ExitStack() as stack:
-        remote = None
         if cluster is not None:
-            from uatlite.lab.evaluate.on_ray import OnCluster
             from uatlite.scoring.on_ray import connected
 
             stack.enter_context(connected(cluster))  # once, not for every model
-            remote = OnCluster(cluster)
         bar = stack.enter_context(ReproductionBar(console))
         tables = list(NAMES) if ALL in names else names
-        report = write_reproduction(tables, output, settings, bar, remote)
+        report = write_reproduction(tables, output, settings, bar, cluster)
     empty: dict[str, list[str]] = {}
     for reproduction in report.tables:
         state = "skipped" if reproduction.skipped else "in part"

@@ -14,7 +14,7 @@ import pickle
 import secrets
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,6 +76,14 @@ class Cluster:
         if self.gpus_per_worker < 0:
             raise ConfigurationError(f"gpus_per_worker={self.gpus_per_worker} is not 0 or more.")
 
+    def run(self, tasks: Sequence[Callable[[], float]], advance: Callable[[float], None]) -> None:
+        """Run tasks on the workers; `advance` gets what each returns. Without tasks the cluster is not asked."""
+        if tasks:
+            with connected(self) as workers:
+                size, items = min(workers, len(tasks)), partial(iter, tasks)
+                for work in worker_results(items, TaskWorker, (), cluster=self, workers=size):
+                    advance(work)
+
 
 def score_file(
     load: Load,
@@ -119,6 +127,14 @@ class Worker(ABC):
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         return pa.table({RESULT: [pickle.dumps(self.work(pickle.loads(item.as_py()))) for item in batch[ITEM]]})
+
+
+class TaskWorker(Worker):
+    """Runs tasks that bring all that they need: pieces of an experiment, or the training of a model."""
+
+    def work(self, item: Callable[[], float]) -> float:
+        """Run a task."""
+        return item()
 
 
 class Scorer(Worker):

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from reference import compare
 from uatlite.lab.evaluate.comparison import (
     Measurement,
     ResampledRows,
     Sampled,
     Score,
     combine,
-    compare,
     counts_of,
     difference,
     mean,

@@ -1,6 +1,7 @@
 """A store that workers fill piece by piece holds what one process would have put there."""
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -8,15 +9,12 @@ import numpy as np
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.lab.evaluate.evaluate import jobs_of, sets_of
-from uatlite.lab.evaluate.models import load_models
+from uatlite.lab.evaluate.evaluate import jobs_of
+from uatlite.lab.evaluate.models import GivenModels, load_models, sets_of
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
-from uatlite.lab.evaluate.predict import StoreJob, predict
-from uatlite.lab.evaluate.runs import Runs, remote_jobs
+from uatlite.lab.evaluate.predict import recipe_of
+from uatlite.lab.evaluate.runs import NoProgress, Runs, compute_piece
 from uatlite.lab.evaluate.store import Store
-
-REASON = "ray is not installed, so computing on a cluster is NOT tested: pip install 'uatlite[ray]'"
-on_ray = pytest.importorskip("uatlite.lab.evaluate.on_ray", reason=REASON)
 
 
 @pytest.fixture
@@ -29,43 +27,49 @@ def plan(tmp_path: Path, made_texts) -> Plan:  # type: ignore[no-untyped-def]
     return Plan(parse_contenders("base,uat:samples=2+ts"), chosen, seeds=2)
 
 
-@pytest.fixture
-def jobs(saved: Path, plan: Plan, tmp_path: Path) -> list[StoreJob]:
-    return make_jobs(saved, plan, tmp_path)()
+def source_of(saved: Path, plan: Plan) -> Callable[[], GivenModels]:
+    return partial(load_models, [str(saved)], [str(saved)], plan)
 
 
-def make_jobs(saved: Path, plan: Plan, tmp_path: Path) -> Callable[[], list[StoreJob]]:
-    """What a worker gets, to make the jobs of the evaluation."""
-    source = partial(load_models, [str(saved)], [str(saved)], plan)
-    jobs = jobs_of(plan, sets_of(plan), Runs(source(), Store(tmp_path / "store")))
-    return partial(remote_jobs, source, tmp_path / "store", jobs)
+class Workers:
+    """Runs tasks one after the other, each from its pickle, and counts their work."""
+
+    def __init__(self) -> None:
+        self.done = 0.0
+
+    def run(self, tasks: Sequence[Callable[[], float]], advance: Callable[[float], None]) -> None:
+        for task in reversed(tasks):
+            self.done += pickle.loads(pickle.dumps(task))()
 
 
-def test_workers_fill_a_store_as_one_process_does(
-    saved: Path, plan: Plan, jobs: list[StoreJob], tmp_path: Path
-) -> None:
-    assert [(method.name, one.set_name.split("/")[1], seed) for one, method, seed in jobs] == [
+def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_path: Path) -> None:
+    workers, source = Workers(), source_of(saved, plan)
+    shared, alone = (
+        Runs(source(), Store(tmp_path / name), remote) for name, remote in (("shared", workers), ("alone", None))
+    )
+    jobs = jobs_of(plan, sets_of(plan), shared)
+    assert [(job.method.name, job.on.split("/")[1], job.seed) for job in jobs] == [
         ("base", "test", 0),
         ("base", "calibration", 0),
         *(("uat:samples=2", split, seed) for split in ("test", "calibration") for seed in (0, 1)),
     ]
-    shared, own = Store(tmp_path / "shared"), Store(tmp_path / "own")
-    units = [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
-    workers = [on_ray.PieceWorker(make_jobs(saved, plan, tmp_path)) for _ in range(2)]
-    done = sum(workers[place % 2].work(unit) for place, unit in enumerate(reversed(units)))
-    assert done == sum(len(one.dataset) * method.passes for one, method, _ in jobs)
+    for runs in (shared, alone):
+        runs.compute(jobs, NoProgress())
+    assert workers.done == sum(map(shared.work, jobs))  # this process computed nothing
     for job in jobs:
-        filled = predict(shared, *job, advance=lambda rows: pytest.fail("rows were computed again")).read()
-        expected = predict(own, *job).read()
+        filled, expected = shared.predictions(job), alone.predictions(job)
         assert filled.ids == expected.ids
         np.testing.assert_array_equal(filled.logits, expected.logits)
-    assert not [unit for job in jobs for unit in on_ray.missing_pieces(shared, job)]
+    Runs(source(), Store(tmp_path / "shared"), workers).compute(jobs, NoProgress())
+    assert workers.done == sum(map(shared.work, jobs))  # nor did the workers again
 
 
-def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, jobs: list[StoreJob], tmp_path: Path) -> None:
-    (run, number, rows), *_ = on_ray.missing_pieces(Store(tmp_path / "store"), jobs[0])
-    source = tmp_path / "rows.csv"
-    source.write_text(source.read_text().replace("a1", "a2"))
-    worker = on_ray.PieceWorker(make_jobs(saved, plan, tmp_path))
+def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, tmp_path: Path) -> None:
+    source = source_of(saved, plan)
+    job = jobs_of(plan, sets_of(plan), runs := Runs(source(), Store(tmp_path / "store")))[0]
+    prepared, method, seed = runs.store_job(job)
+    key = recipe_of(prepared, method, seed).key
+    rows = tmp_path / "rows.csv"
+    rows.write_text(rows.read_text().replace("a1", "a2"))
     with pytest.raises(DataError, match="the models or the data are not those of the driver: there is no base on"):
-        worker.work((run, number, rows))
+        compute_piece(pickle.dumps(source), tmp_path / "store", job, key, 0)

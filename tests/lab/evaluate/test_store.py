@@ -11,6 +11,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from uatlite.codec import dump, load
 from uatlite.errors import DataError, StoreError
 from uatlite.lab.evaluate.parquet import NO_LABEL, Piece, read_piece, write_piece
 from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun
@@ -113,7 +114,7 @@ def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None
     keys = {make_provenance(**{name: value}).recipe.key for name, value in others.items()}
     assert set(others) == set(RunRecipe.__dataclass_fields__)
     assert len(keys | {standard.recipe.key}) == len(others) + 1
-    assert Provenance.from_json(json.dumps(standard.to_dict()), "here").recipe.key == standard.recipe.key
+    assert load(Provenance, json.loads(json.dumps(dump(standard))), advice="").recipe.key == standard.recipe.key
 
 
 def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) -> None:
@@ -190,7 +191,7 @@ def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path: Pat
     with pytest.raises(StoreError, match="another version"):
         Store(tmp_path).runs()
     note.write_text("{")
-    with pytest.raises(StoreError, match=r"_run\.json is broken .*delete its directory"):
+    with pytest.raises(StoreError, match=r"stored Provenance is broken .*delete the directory .*run="):
         Store(tmp_path).runs()
 
 

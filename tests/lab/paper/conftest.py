@@ -12,8 +12,8 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.lab.evaluate.cells import Cell
+from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.declaration import NAMES
-from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.settings import ReproductionSettings as Settings
 from uatlite.lab.paper.write import PaperReport, write_reproduction
 from uatlite.lab.train.recipe import Recipe

@@ -8,9 +8,8 @@ import pytest
 from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel
 from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured
 from uatlite.lab.evaluate.plan import parse_contender
-from uatlite.lab.paper.claims import Findings, findings_of, judge
+from uatlite.lab.paper.claims import Findings, Reproduction, findings_of, judge
 from uatlite.lab.paper.declaration import Claim, Declaration
-from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.paper.write import findings_section
 from uatlite.metrics.intervals import Estimate, Resampling
 from uatlite.metrics.rows import mean_of

@@ -16,25 +16,22 @@ pytest.importorskip("ray", reason="ray is not installed, so reproducing on a clu
 def test_tables_made_on_workers_are_those_made_here(
     settings: Settings, whole: Any, recorder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from uatlite.lab.evaluate.on_ray import OnCluster
     from uatlite.scoring.on_ray import Cluster, connected
 
-    cluster, display, computed, trained = Cluster(workers=1), recorder(), [], []
+    display, computed, trained = recorder(), [], []
 
-    class Counted(OnCluster):
-        def predict(self, *args: Any, **kwargs: Any) -> None:
-            super().predict(args[0], args[1], computed.append, **kwargs)
-
-        def run(self, tasks: Any) -> None:
-            super().run(tasks)
+    class Counted(Cluster):
+        def run(self, tasks: Any, advance: Any) -> None:
+            super().run(tasks, computed.append)
             trained.extend(list((tmp_path / "models").glob("*/uatlite-training.json")))  # before this process trains
 
     monkeypatch.setenv("RAY_worker_niceness", "0")
     others = shutil.ignore_patterns("sst2-*")  # one model is enough to train there
     shutil.copytree(whole.directory / "models", tmp_path / "models", ignore=others)
     names = ["characters", "rescaling"]  # the second has embeddings that are scaled here
+    cluster = Counted(workers=1)
     with connected(cluster):
-        write_reproduction(names, tmp_path, settings, display, Counted(cluster))
+        write_reproduction(names, tmp_path, settings, display, cluster)
     assert "sst2" in {path.parent.name.split("-")[0] for path in trained}
     assert sum(computed) > 0
     assert display.done == pytest.approx(display.work)

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
+from reference import compare
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.comparison import Score, compare
+from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders

@@ -29,7 +29,8 @@ from uatlite.lab.evaluate.models import Sets, absolute, sets_of
 from uatlite.lab.evaluate.outcomes import AnswerScores, answer_scores
 from uatlite.lab.evaluate.plan import Contender, Plan
 from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
-from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs, SetFacts, nothing
+from uatlite.lab.evaluate.results import SetFacts
+from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
@@ -100,7 +101,8 @@ class AnswerRuns(Runs):
         jobs = list(dict.fromkeys(jobs))
         if self._remote is not None:
             here = self.source.elsewhere, self.store.directory.absolute()
-            self._remote.run([partial(compute_elsewhere, *here, job) for job in jobs if not self._pieces(job).finished])
+            missing = [job for job in jobs if not self._pieces(job).finished]
+            self._remote.run([partial(compute_elsewhere, *here, job) for job in missing], nothing)
         for job in jobs:
             progress.step(self.source.describe(job))
             self.run(job, partial(_advance, progress, job.method.passes))
@@ -240,9 +242,10 @@ def _advance(progress: Progress, passes: int, rows: int) -> None:
     progress.advance(rows * passes)
 
 
-def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> None:
+def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> float:
     """Compute a run on another machine that sees the directory of the store."""
     AnswerRuns(source(), Store(store)).run(job)
+    return 0.0
 
 
 def _read_piece(path: Path) -> tuple[SaidAnswers, float]:

@@ -170,26 +170,6 @@ def _measurement(sampled: Sampled, drawn: Floats, how: Resampling) -> Measuremen
     )
 
 
-def compare(
-    estimates: Mapping[str, Sequence[Mapping[str, Estimate]]],
-    better: Mapping[str, Better | None],
-    strata: tuple[int, ...],
-    how: Resampling,
-    tick: Tick = lambda share: None,
-) -> "Scores":
-    """Scores from the estimates of each contender and seed. `better` is the better direction of each metric."""
-    rows = (ResampledRows(strata),)
-    metrics = list(next(iter(estimates.values()))[0])
-    sampled = {
-        (name, metric): Sampled([seed[metric] for seed in seeds], rows)
-        for name, seeds in estimates.items()
-        for metric in metrics
-    }
-    numbers = measured(sampled, how, tick)
-    of_metric = {m: scores_of({name: numbers[name, m] for name in estimates}, better[m]) for m in metrics}
-    return {name: {metric: of_metric[metric][name] for metric in metrics} for name in estimates}
-
-
 # ── numbers made of numbers ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -59,6 +59,11 @@ def cell_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
     return [*runs.calibrator_jobs(cell), *runs.jobs(cell)]
 
 
+def with_cell(other: Callable[[CellSpec], CellSpec]) -> Callable[[CellSpec, Runs], list[Job]]:
+    """The jobs of a cell and of another one that it is compared with."""
+    return lambda cell, runs: [*cell_jobs(other(cell), runs), *cell_jobs(cell, runs)]
+
+
 def no_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
     """For a measure that runs the model itself."""
     return []
@@ -141,11 +146,6 @@ def shift(cell: CellSpec, runs: Runs) -> Sampled:
     return Sampled([shift_estimates(before.rows, after.rows)[cell.measure] for before, after in pairs], rows)
 
 
-def shift_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
-    """The jobs of both sets."""
-    return [*cell_jobs(in_domain(cell), runs), *cell_jobs(cell, runs)]
-
-
 def in_domain(cell: CellSpec) -> CellSpec:
     """The same contender on the test set of its own task."""
     return replace(cell, on=cell.home, perturbation=None)
@@ -165,11 +165,6 @@ def change(cell: CellSpec, runs: Runs) -> Sampled:
     value = CHANGES[cell.measure]
     pairs = zip(runs.outcomes(original(cell)), runs.outcomes(cell), strict=True)
     return mean_over_rows(cell, (value(after.rows) - value(before.rows) for before, after in pairs))
-
-
-def change_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
-    """The jobs of the original and the perturbed rows."""
-    return [*cell_jobs(original(cell), runs), *cell_jobs(cell, runs)]
 
 
 def original(cell: CellSpec) -> CellSpec:
@@ -346,8 +341,8 @@ def _all(rows: StoredPredictions) -> Marks:
 MEASURES: dict[str, Measure] = {
     **{name: Measure(metric, decimals=0 if name.startswith("count@") else 3) for name in METRICS},
     **{name: Measure(metric) for name in (*LABEL_METRICS, *OUTCOMES["entities"].every)},
-    **{name: Measure(shift, shift_jobs) for name in SHIFT},
-    **{name: Measure(change, change_jobs) for name in CHANGES},
+    **{name: Measure(shift, with_cell(in_domain)) for name in SHIFT},
+    **{name: Measure(change, with_cell(original)) for name in CHANGES},
     **{f"{kind}@{target}": Measure(selected, selected_jobs) for kind in THRESHOLD_METRICS for target in SELECTED},
     **{f"{kind}@{target}": Measure(promised, selected_jobs) for kind in PROMISES for target in RISKS},
     **{name: Measure(detection) for name in DETECTION},

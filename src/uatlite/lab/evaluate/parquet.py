@@ -5,8 +5,7 @@
 | row | int32 | index in the data set |
 | id | string | |
 | label | int32 or null | index of the gold label |
-| logits | list of lists of float | (passes, classes); the valid passes of the row |
-| passes | int32 or null | passes that were run, where the method decides row by row |
+| logits | list of lists of float | (passes, classes) |
 | margin_variance | float or null | from methods that compute it without sampling |
 | representation | list of float | what the head reads; only of methods with one pass |
 """
@@ -64,7 +63,9 @@ def write_piece(file: IO[bytes], piece: Piece) -> None:
             "id": pa.array(piece.ids, pa.string()),
             "label": pa.array(piece.labels, pa.int32(), mask=piece.labels == NO_LABEL),
             "logits": _nested(pa, piece.logits.transpose(1, 0, 2)),
-            "margin_variance": _column(pa, piece.margin_variance, len(piece.ids), pa.float32()),
+            "margin_variance": pa.nulls(len(piece.ids), pa.float32())
+            if piece.margin_variance is None
+            else pa.array(piece.margin_variance, pa.float32()),
         }
     )
     if piece.representations is not None:
@@ -98,7 +99,7 @@ def _piece(table: Any) -> Piece:
         ids=tuple(table["id"].to_pylist()),
         labels=table["label"].fill_null(NO_LABEL).to_numpy(),
         logits=_array(table["logits"]).transpose(1, 0, 2),
-        margin_variance=_values(table, "margin_variance"),
+        margin_variance=None if table["margin_variance"].null_count else table["margin_variance"].to_numpy(),
         seconds=float(table.schema.metadata[b"uatlite.seconds"]),
         representations=_representations(table),
     )
@@ -128,18 +129,6 @@ def _array(column: Any) -> NDArray[np.float32]:
     if any(len(size) != 1 for size in sizes):
         raise ValueError(f"rows of {sorted(sizes[0])} passes of {sorted(sizes[1])} classes")
     return np.asarray(inner.flatten().to_numpy()).reshape(len(outer), sizes[0].pop(), sizes[1].pop())
-
-
-def _column(pa: Any, values: NDArray[Any] | None, rows: int, kind: Any) -> Any:
-    return pa.nulls(rows, kind) if values is None else pa.array(values, kind)
-
-
-def _values(table: Any, name: str) -> NDArray[Any] | None:
-    """A column; None where the method gave no values or an older piece does not have the column."""
-    if name not in table.column_names or table[name].null_count:
-        return None
-    values: NDArray[Any] = table[name].to_numpy()
-    return values
 
 
 def _first_line(error: Exception) -> str:

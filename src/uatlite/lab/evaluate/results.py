@@ -14,8 +14,8 @@ from uatlite.values import Example
 
 
 @dataclass(frozen=True)
-class SetScores:
-    """The scores of every contender on one set."""
+class SetFacts:
+    """A set, for a reader of its numbers."""
 
     name: str
     source: str
@@ -26,6 +26,12 @@ class SetScores:
     """rows without a gold label that the model knows"""
     truncated_texts: int
     truncated_tokens: int
+
+
+@dataclass(frozen=True)
+class SetScores(SetFacts):
+    """The scores of every contender on one set."""
+
     scores: Scores
     shift: Scores = field(default_factory=dict)
     """delta_ece and robustness_score against the first set; empty for the first set"""

@@ -4,6 +4,8 @@ Everything that numbers rest on goes through the store: test rows and calibratio
 learns from, and the plain pass that a scope or a read-out needs. So a killed experiment goes on where it stopped.
 """
 
+import pickle
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -13,11 +15,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from uatlite.errors import DataError
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender
-from uatlite.lab.evaluate.predict import Known, Prepared, StoreJob, predict, prepare, rescaled_embeddings
+from uatlite.lab.evaluate.predict import (
+    Known,
+    Prepared,
+    StoreJob,
+    compute,
+    missing,
+    predict,
+    prepare,
+    provenance_of,
+    recipe_of,
+    rescaled_embeddings,
+)
 from uatlite.lab.evaluate.promise_check import PromiseCheck
+from uatlite.lab.evaluate.results import SetFacts
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
 from uatlite.methods.method import CalibrationRows, Method
 from uatlite.methods.sampling import BASE
@@ -156,33 +171,11 @@ class Source(Protocol):
 class Remote(Protocol):
     """Other machines that see the directory of an experiment."""
 
-    def predict(
-        self,
-        jobs: Sequence[StoreJob],
-        store: Store,
-        advance: Callable[[float], None],
-        *,
-        make_jobs: Callable[[], Sequence[StoreJob]],
-    ) -> None:
-        """Compute the missing predictions of some jobs; `make_jobs` builds the same jobs on another machine."""
+    def run(self, tasks: Sequence[Callable[[], float]], advance: Callable[[float], None]) -> None:
+        """Run tasks of no order, each as a whole on one machine; `advance` gets what each returns.
 
-    def run(self, tasks: Sequence[Callable[[], None]]) -> None:
-        """Run tasks of no order, each as a whole on one machine; they are pickled."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetFacts:
-    """A set, for a reader of its numbers."""
-
-    name: str
-    source: str
-    alignment: str
-    rows: int
-    """scored rows"""
-    left_out: int
-    """rows without a gold label that the model knows"""
-    truncated_texts: int
-    truncated_tokens: int
+        Tasks are pickled, so they are a `partial` and not a closure.
+        """
 
 
 @dataclass(frozen=True)
@@ -275,12 +268,18 @@ class Runs:
         """
         if self._remote is None:
             return
+        here = pickle.dumps(self.source.elsewhere), self.store.directory.absolute()
         for _, group in groupby((job for job in jobs if job.scale == 1), key=lambda job: job.model):
             of_model = [job for job in group if job not in self._stored]
             self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], nothing)
-            ready = [self.store_job(job) for job in of_model]
-            make_jobs = partial(remote_jobs, self.source.elsewhere, self.store.directory.absolute(), of_model)
-            self._remote.predict(ready, self.store, advance, make_jobs=make_jobs)
+            tasks: dict[tuple[str, int], Callable[[], float]] = {}
+            for job in of_model:
+                prepared, method, seed = self.store_job(job)
+                run = self.store.begin(provenance_of(prepared, method, seed))
+                key = run.provenance.recipe.key
+                for number, _ in missing(run, prepared):
+                    tasks.setdefault((key, number), partial(compute_piece, *here, job, key, number))
+            self._remote.run(list(tasks.values()), advance)
 
     def store_job(self, job: Job) -> StoreJob:
         """The job in the form that fills a store; a method that learns from calibration texts has learned."""
@@ -407,7 +406,23 @@ def nothing(amount: float) -> None:
     """Progress that nobody follows."""
 
 
-def remote_jobs(source: Callable[[], Source], store: Path, jobs: Sequence[Job]) -> list[StoreJob]:
-    """The store's jobs of an experiment, built on another machine that sees its directory."""
-    runs = Runs(source(), Store(store))
-    return [runs.store_job(job) for job in jobs]
+@lru_cache(maxsize=1)
+def _runs_here(source: bytes, store: Path) -> Runs:
+    """The runs of an experiment in a worker process, which keeps its models and tokens from task to task."""
+    return Runs(pickle.loads(source)(), Store(store))
+
+
+def compute_piece(source: bytes, store: Path, job: Job, key: str, number: int) -> float:
+    """Compute and write a piece of a run on another machine; returns the work done, in passes over a row."""
+    runs = _runs_here(source, store)
+    prepared, method, seed = runs.store_job(job)
+    recipe = recipe_of(prepared, method.seeded(seed), seed)
+    if recipe.key != key:
+        raise DataError(
+            f"On {socket.gethostname()} the models or the data are not those of the driver: there is no "
+            f"{method.name} on {job.set_name} with these. Give every machine the same files."
+        )
+    run = runs.store.begin(provenance_of(prepared, method, seed))
+    rows = run.plan(prepared.tokens.by_length())[number].tolist()
+    run.write(number, compute(prepared, method.seeded(seed), rows))
+    return float(len(rows) * method.passes)

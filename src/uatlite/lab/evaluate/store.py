@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from uatlite.codec import dump, load
 from uatlite.errors import StoreError
 from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
-from uatlite.text.pieces import Pieces
+from uatlite.text.pieces import Pieces, read_record
 
 PIECES = 32
 """Files of a run, about: a killed run loses at most one of these parts."""
@@ -99,21 +100,15 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": FORMAT, **dump(self)}
 
     @classmethod
-    def from_json(cls, text: str, place: str) -> "Provenance":
-        """The inverse of `to_dict`, from its JSON text; `place` is named in errors."""
-        try:
-            values = json.loads(text)
-            if values.pop("format") != FORMAT:
-                raise StoreError(f"{place} is of another version of uatlite's store; evaluate into a new directory.")
-            recipe = values.pop("recipe")
-            columns = tuple(tuple(group) for group in recipe.pop("columns"))
-            values |= {name: tuple(values[name]) for name in ("labels", "model_labels", "classes")}
-            return cls(recipe=RunRecipe(**recipe, columns=columns), **values)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"{place} is broken ({error!r}); delete its directory and run again.") from error
+    def read(cls, path: Path) -> "Provenance":
+        """What `to_dict` wrote to a file."""
+        values = read_record(path) or {}
+        if values.pop("format", FORMAT) != FORMAT:
+            raise StoreError(f"{path} is of another version of uatlite's store; evaluate into a new directory.")
+        return load(cls, values, advice=f"delete the directory {path.parent} and run again.")
 
 
 def set_name(task: str, split: str, perturbation: str | None = None) -> str:
@@ -260,8 +255,7 @@ class Store:
         return self.directory / f"run={recipe.key}"
 
     def _open(self, directory: Path) -> StoredRun:
-        record = _work(directory).path(_RUN)
-        return StoredRun(directory, Provenance.from_json(record.read_text(encoding="utf-8"), str(record)))
+        return StoredRun(directory, Provenance.read(_work(directory).path(_RUN)))
 
 
 _RUN, _COMPLETE = "_run.json", "_complete.json"

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
 
 from uatlite.lab.evaluate.cells import Grid, Learning, Line, most_seeds
 from uatlite.lab.evaluate.comparison import Measurement, Relation, relation
@@ -195,15 +194,34 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 # ── findings ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class FilledTable(Protocol):
-    """A declaration, its filled panels, and the verdicts on its claims."""
+@dataclass(frozen=True)
+class Reproduction:
+    """One table or figure with its cells and verdicts."""
+
+    declaration: Declaration
+    grids: tuple[Grid, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
 
     @property
-    def declaration(self) -> Declaration: ...
+    def reasons(self) -> list[str]:
+        """Why cells are empty."""
+        return list(dict.fromkeys(reason for grid in self.grids for reason in grid.reasons))
+
     @property
-    def grids(self) -> Sequence[Grid]: ...
+    def skipped(self) -> bool:
+        """Whether all cells are empty."""
+        return not any(grid.filled for grid in self.grids)
+
     @property
-    def verdicts(self) -> Sequence[Verdict]: ...
+    def shown(self) -> list[Grid]:
+        """The panels that have something to show."""
+        return [grid for grid in self.grids if not grid.blank]
+
+    @property
+    def answered(self) -> list[Verdict]:
+        """What the paper claims, and those questions of ours that were run."""
+        return [verdict for verdict in self.verdicts if not (verdict.ours and verdict.outcome == UNKNOWN)]
 
 
 @dataclass(frozen=True)
@@ -258,7 +276,7 @@ class Findings:
             yield method, rival, {name: outcomes.count(name) for name in ("better", "level", "worse")}
 
 
-def findings_of(tables: Sequence[FilledTable]) -> Findings:
+def findings_of(tables: Sequence[Reproduction]) -> Findings:
     """The findings of filled tables."""
     cells = [cell for table in tables for grid in table.grids for cell in grid.cells.values()]
     models = most_seeds(learning for cell in cells for learning in cell.learning)
@@ -272,13 +290,13 @@ def findings_of(tables: Sequence[FilledTable]) -> Findings:
     )
 
 
-def _claims(table: FilledTable, outcomes: Sequence[str]) -> Iterator[Finding]:
+def _claims(table: Reproduction, outcomes: Sequence[str]) -> Iterator[Finding]:
     chosen = [verdict for verdict in table.verdicts if not verdict.ours and verdict.outcome in outcomes]
     for says, verdicts in groupby(chosen, key=lambda verdict: verdict.says):
         yield Finding(table.declaration.name, says, tuple(verdicts))
 
 
-def _own(table: FilledTable, grid: Grid) -> Iterator[OwnResult]:
+def _own(table: Reproduction, grid: Grid) -> Iterator[OwnResult]:
     """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
     rows = [row for row in grid.panel.rows if row.derive is None]
     ours = [row for row in rows if row.ours and _method(row) in OWN_METHODS]

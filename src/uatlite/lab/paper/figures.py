@@ -4,8 +4,8 @@ import numpy as np
 
 from uatlite.lab.evaluate.cells import Cell, Grid
 from uatlite.lab.evaluate.runs import Runs
+from uatlite.lab.paper.claims import Reproduction
 from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
-from uatlite.lab.paper.reproduction import Reproduction
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells, attention_figure, bars_figure, cells_figure
 

@@ -160,7 +160,7 @@ class FineTunedModels:
         missing = [fit for fit in fits if not self.finished(fit)]
         for wave in ([fit for fit in missing if not members_of(fit)], [fit for fit in missing if members_of(fit)]):
             if wave:
-                remote.run([partial(fine_tune_here, self.elsewhere, fit) for fit in wave])
+                remote.run([partial(fine_tune_here, self.elsewhere, fit) for fit in wave], lambda work: None)
 
     def load(self, fit: Model) -> Checkpoint:
         """A trained model; the last one stays in memory."""
@@ -181,10 +181,11 @@ def sequences(task: Task) -> int:
     return len(task.labels) if task.kind == "choice" else 1
 
 
-def fine_tune_here(source: Callable[[], FineTunedModels], fit: Model) -> None:
+def fine_tune_here(source: Callable[[], FineTunedModels], fit: Model) -> float:
     """Train a model of a reproduction on another machine that sees its directory."""
     with suppress(*UNAVAILABLE):
         source().fine_tune(fit, lambda work: None)
+    return 0.0
 
 
 def _read_arrays(path: Path) -> Arrays:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +13,7 @@ from uatlite.lab.evaluate.comparison import Measurement
 from uatlite.lab.evaluate.measures import UNAVAILABLE, learning_cell, learning_of, measure
 from uatlite.lab.evaluate.plan import inventory, parse_set
 from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs
-from uatlite.lab.paper.claims import UNKNOWN, Verdict, judge
+from uatlite.lab.paper.claims import Reproduction, judge
 from uatlite.lab.paper.declaration import Declaration, find_declaration, substitute_backbones
 from uatlite.lab.paper.models import FineTunedModels, members_of, title_of
 from uatlite.lab.paper.probes import paper_measure, source_of
@@ -34,36 +35,6 @@ class ReproductionProgress(Progress, Protocol):
 
     def begin_all(self, total: float) -> None:
         """Set how many units of work all tables have together."""
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """One table or figure with its cells and verdicts."""
-
-    declaration: Declaration
-    grids: tuple[Grid, ...]
-    verdicts: tuple[Verdict, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why cells are empty."""
-        return list(dict.fromkeys(reason for grid in self.grids for reason in grid.reasons))
-
-    @property
-    def skipped(self) -> bool:
-        """Whether all cells are empty."""
-        return not any(grid.filled for grid in self.grids)
-
-    @property
-    def shown(self) -> list[Grid]:
-        """The panels that have something to show."""
-        return [grid for grid in self.grids if not grid.blank]
-
-    @property
-    def answered(self) -> list[Verdict]:
-        """What the paper claims, and those questions of ours that were run."""
-        return [verdict for verdict in self.verdicts if not (verdict.ours and verdict.outcome == UNKNOWN)]
 
 
 def reproduce(
@@ -134,29 +105,23 @@ class _Reproducer:
 
     def _missing(self, declarations: Sequence[Declaration]) -> dict[CellSpec, str]:
         """The cells that cannot be computed, and why; each set is read once."""
-        reasons: dict[CellSpec, str] = {}
-        known: dict[tuple[str, str | None, bool], str | None] = {}
-        for cell in (cell for declaration in declarations for cell in declaration.specs()):
-            key = (cell.task, cell.on, cell.contender.fitted)
-            if key not in known:
-                known[key] = self._reason(cell)
-            reason = known[key]
-            if reason is not None:
-                reasons[cell] = reason
-        return reasons
+        reason_of = cache(self._reason)
+        cells = (cell for declaration in declarations for cell in declaration.specs())
+        found = {cell: reason_of(cell.task, cell.set_name, cell.contender.fitted) for cell in cells}
+        return {cell: reason for cell, reason in found.items() if reason is not None}
 
-    def _reason(self, cell: CellSpec) -> str | None:
-        """Why a cell cannot be computed, found by reading its rows; None where it can."""
+    def _reason(self, name: str, on: str, fitted: bool) -> str | None:
+        """Why cells of a task's models on a set cannot be computed, found by reading the rows; None where they can."""
         asked, datasets = self.source.settings.tasks, self.source.datasets
-        if asked and cell.task not in asked:
-            return f"models of {cell.task} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
+        if asked and name not in asked:
+            return f"models of {name} are left out: only those of {', '.join(asked)} are asked for (--tasks)"
         try:
-            datasets.find(cell.set_name)
-            datasets.find(cell.task)  # whether the model has learned its task is measured on these rows
-            task = datasets.task(cell.task)
-            _ = task.train, task.calibration if cell.contender.fitted else None
+            datasets.find(on)
+            datasets.find(name)  # whether the model has learned its task is measured on these rows
+            task = datasets.task(name)
+            _ = task.train, task.calibration if fitted else None
         except UNAVAILABLE as error:
-            return f"needs {cell.set_name}: {error}"
+            return f"needs {on}: {error}"
         return None
 
     def _rows_at_hand(self, declarations: Sequence[Declaration]) -> Iterator[str]:

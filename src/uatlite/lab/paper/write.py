@@ -16,10 +16,10 @@ from typing import Literal
 from uatlite.lab.evaluate.cells import Cell, Grid
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.paper.claims import Findings, OwnResult, findings_of, summary
+from uatlite.lab.paper.claims import Findings, OwnResult, Reproduction, findings_of, summary
 from uatlite.lab.paper.figures import figures_of
 from uatlite.lab.paper.models import FineTunedModels
-from uatlite.lab.paper.reproduction import Reproduction, ReproductionProgress, reproduce
+from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
 from uatlite.lab.report.page import Drawn, Page, Part, Plain, Section, Together, blocks
