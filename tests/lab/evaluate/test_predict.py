@@ -16,7 +16,7 @@ from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.lab.evaluate.models import MethodModels
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare, remaining
+from uatlite.lab.evaluate.predict import Prepared, predict, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.method import Passes
 from uatlite.methods.registry import METHODS, parse_method
@@ -79,7 +79,6 @@ def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypat
     with pytest.raises(KeyboardInterrupt):
         predict(store, prepared, base, seed=0, advance=advanced.append)
     assert advanced == [16, 16]
-    assert remaining(store, prepared, base, 0) == 80 - 32
     counting.left, counting.texts = -1, 0
     run = predict(store, prepared, base, seed=0, advance=advanced.append)
     assert counting.texts == 80 - 32
@@ -88,8 +87,6 @@ def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypat
     assert predict(store, prepared, base, seed=1, advance=advanced.append) == run
     assert counting.texts == 80 - 32
     assert len(advanced) == 5
-    assert remaining(store, prepared, base, 1) == 0
-    assert remaining(store, prepared, METHODS["uat"], 0) == 80
 
 
 def test_a_broken_piece_alone_is_computed_anew(

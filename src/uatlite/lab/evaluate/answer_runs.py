@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
@@ -30,7 +30,7 @@ from uatlite.lab.evaluate.outcomes import AnswerScores, answer_scores
 from uatlite.lab.evaluate.plan import Contender, Plan
 from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
 from uatlite.lab.evaluate.results import SetFacts
-from uatlite.lab.evaluate.runs import Job, Model, Progress, Remote, Runs, nothing
+from uatlite.lab.evaluate.runs import Job, Model, Remote, Runs, nothing
 from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
@@ -96,16 +96,14 @@ class AnswerRuns(Runs):
         """A cell's contender on its rows, for each seed."""
         return [replace(job, contender=cell.contender) for job in super().jobs(cell)]
 
-    def compute(self, jobs: Iterable[Job], progress: Progress) -> None:
-        """Compute what the store does not have; progress advances by the work of all jobs, stored rows included."""
-        jobs = list(dict.fromkeys(jobs))
+    def fill(self, job: Job, advance: Callable[[int], None]) -> None:
+        self.run(job, advance)
+
+    def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
         if self._remote is not None:
             here = self.source.elsewhere, self.store.directory.absolute()
             missing = [job for job in jobs if not self._pieces(job).finished]
-            self._remote.run([partial(compute_elsewhere, *here, job) for job in missing], nothing)
-        for job in jobs:
-            progress.step(self.source.describe(job))
-            self.run(job, partial(_advance, progress, job.method.passes))
+            self._remote.run([partial(compute_elsewhere, *here, job) for job in missing], advance)
 
     def run(self, job: Job, advance: Callable[[int], None] = nothing) -> AnswerRun:
         """The finished run of a job; only pieces that the store does not have are computed."""
@@ -238,14 +236,11 @@ def answers_of(source: GivenProduct, store: Store) -> dict[str, dict[str, Answer
     return found
 
 
-def _advance(progress: Progress, passes: int, rows: int) -> None:
-    progress.advance(rows * passes)
-
-
 def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job) -> float:
-    """Compute a run on another machine that sees the directory of the store."""
-    AnswerRuns(source(), Store(store)).run(job)
-    return 0.0
+    """Compute a run on another machine that sees the directory of the store; returns the work done, in passes."""
+    runs = AnswerRuns(source(), Store(store))
+    runs.run(job)
+    return runs.work(job)
 
 
 def _read_piece(path: Path) -> tuple[SaidAnswers, float]:

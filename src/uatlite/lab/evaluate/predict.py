@@ -112,11 +112,6 @@ def missing(run: StoredRun, prepared: Prepared) -> Iterator[tuple[int, NDArray[n
     return ((number, rows) for number, rows in planned if not run.has(number, rows))
 
 
-def remaining(store: Store, prepared: Prepared, method: Method, seed: int) -> int:
-    """The number of rows of a run without a piece in the store; a broken piece counts as present."""
-    return store.remaining(recipe_of(prepared, method, seed), len(prepared.dataset))
-
-
 def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
     """What determines the numbers of a run."""
     return RunRecipe(

@@ -236,12 +236,16 @@ class Runs:
         self._compute_remotely(jobs, partial(advance, 1))
         for job in jobs:
             progress.step(self.source.describe(job))
-            self._compute(job, nothing if self._remote is not None else partial(advance, job.method.passes))
+            self.fill(job, nothing if self._remote is not None else partial(advance, job.method.passes))
         progress.advance(left)
 
     def work(self, job: Job) -> float:
         """The work of a whole job, in passes over a text."""
         return float(len(self.dataset(job)) * job.method.passes)
+
+    def fill(self, job: Job, advance: Callable[[int], None]) -> None:
+        """Compute what the store does not have of a job; `advance` gets all of its rows, stored ones included."""
+        self._compute(job, advance)
 
     def _compute(self, job: Job, advance: Callable[[int], None]) -> StoredRun:
         if job in self._stored:

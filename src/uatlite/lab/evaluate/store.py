@@ -235,15 +235,6 @@ class Store:
             _work(directory).begin(provenance.to_dict())
         return self._open(directory)
 
-    def remaining(self, recipe: RunRecipe, rows: int) -> int:
-        """The number of rows of a run that have no piece yet."""
-        directory = self._home(recipe)
-        if not _work(directory).begun:
-            return rows
-        run = self._open(directory)
-        sizes = [len(piece) for piece in run.plan(range(rows))]
-        return sum(size for number, size in enumerate(sizes) if not run.piece_path(number).is_file())
-
     def runs(self) -> list[StoredRun]:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():
