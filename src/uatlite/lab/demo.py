@@ -14,14 +14,13 @@ from pathlib import Path
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab.evaluate.evaluate import evaluate
-from uatlite.lab.evaluate.plan import CALIBRATION, TEST, Plan, SetChoice, parse_contender, parse_contenders
+from uatlite.lab.evaluate.plan import CALIBRATION, Plan, SetChoice, parse_contender, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.runs import Progress
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.evaluation_page import build_report
-from uatlite.lab.report.explained_texts import FILE, explain_least_sure
 from uatlite.lab.report.result_files import write_results
 from uatlite.lab.report.verdict import findings
 from uatlite.lab.train.fine_tune import fine_tune
@@ -98,13 +97,14 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     assert saved is not None
     chosen = abstain(evaluation, contender, target=settings.target_risk, scope=saved.scope)
     assert chosen is not None  # the plan calibrates, so the store has calibration rows
-    display.begin("explaining", 1)
-    test = load(settings.task, TEST)
-    examples = {example.id: example for example in test.examples}
-    explain_least_sure(checkpoint, chosen, examples, test.labels, directory / FILE)
     display.begin("drawing the report", 1)
     report = build_report(
-        directory, directory, contender=contender, target_risk=settings.target_risk, scope=saved.scope
+        directory,
+        directory,
+        contender=contender,
+        target_risk=settings.target_risk,
+        model=directory / "model",
+        scope=saved.scope,
     )
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
 

@@ -1,7 +1,7 @@
 """A few texts of an evaluation explained word by word, as JSON beside its results. Only explaining runs the model."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,12 +57,13 @@ def read_explanations(path: Path) -> tuple[ExplainedText, ...]:
 def explain_stored(
     evaluation: Evaluation, abstention: Abstention, model: str | Path, file: Path, data_dir: str | Path | None = None
 ) -> None:
-    """Explain the least confident texts of an evaluation with the evaluated model, and write them to `file`."""
-    first = evaluation.results.sets[0]
-    about = evaluation.predictions(next(iter(first.runs)), first.name).provenance
-    examples = evaluation.examples(data_dir)
+    """Explain the least confident texts that are not answered with the evaluated model, unless `file` has them."""
+    first, examples = evaluation.results.sets[0], evaluation.examples(data_dir)
     if not examples:
         raise DataError(f"the texts of {first.name} were not found, so none can be explained; give --data-dir DIR.")
+    wanted = [row.id for row in abstention.abstained if row.id in examples][:EXPLAINED]
+    if file.is_file() and [text.id for text in read_explanations(file)] == wanted:
+        return
     from uatlite.model.load import load_checkpoint  # imports torch, which the rest of a report does not need
 
     checkpoint = load_checkpoint(model)
@@ -71,20 +72,8 @@ def explain_stored(
             f"{model} is not the model that was evaluated (hash {checkpoint.hash[:12]}, evaluated "
             f"{evaluation.results.model_hash[:12]}); give that one, or evaluate this one."
         )
-    explain_least_sure(checkpoint, abstention, examples, about.labels, file)
-
-
-def explain_least_sure(
-    checkpoint: "Checkpoint",
-    abstention: Abstention,
-    examples: Mapping[str, Example],
-    labels: Sequence[str],
-    file: Path,
-) -> None:
-    """Write explanations of the least confident texts that the rule does not answer, unless `file` has them."""
-    wanted = [row.id for row in abstention.abstained if row.id in examples][:EXPLAINED]
-    if not file.is_file() or [one.id for one in read_explanations(file)] != wanted:
-        write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
+    labels = evaluation.predictions(next(iter(first.runs)), first.name).provenance.labels
+    write_explanations(explain(checkpoint, [examples[name] for name in wanted], labels), file)
 
 
 def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Sequence[str]) -> tuple[ExplainedText, ...]:
@@ -97,10 +86,9 @@ def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Seque
 
     limit = longest(checkpoint.model, checkpoint.tokenizer, LONGEST)
     classifier = UncertaintyClassifier(checkpoint.model, checkpoint.tokenizer, METHOD, max_length=limit)
-    found = []
-    for example in (example for example in examples if not isinstance(example.text, Choices)):
-        explanation = classifier.explain(example.text, attention=False)
-        text = ExplainedText(
+    texts = [example for example in examples if not isinstance(example.text, Choices)]
+    return tuple(
+        ExplainedText(
             id=example.id,
             predicted=explanation.label,
             gold=None if example.label is None else labels[example.label],
@@ -108,5 +96,6 @@ def explain(checkpoint: "Checkpoint", examples: Sequence[Example], labels: Seque
             words=explanation.words,
             band=explanation.band,
         )
-        found.append(text)
-    return tuple(found)
+        for example in texts
+        for explanation in [classifier.explain(example.text, attention=False)]
+    )
