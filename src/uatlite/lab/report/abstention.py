@@ -112,12 +112,12 @@ def abstain(
     Without a name the contender is the one that the verdict recommends: the test rows chose it, so the calibration rows
     decide the promise alone. `scope` is that of a calibrated classifier; without it the calibration rows give one.
     """
-    names = [one.name for one in evaluation.contenders]
+    names = [each.name for each in evaluation.contenders]
     if contender is not None:
         check_choice("contender", contender, names)
     verdict = evaluation.results.verdict
     chosen = contender or (names[0] if verdict is None else verdict.recommended)
-    asked = next(one for one in evaluation.contenders if one.name == chosen)
+    asked = evaluation.contenders[names.index(chosen)]
     stored = evaluation.calibration_rows(asked.method.name)
     if stored is None:
         return None
@@ -131,8 +131,10 @@ def abstain(
         calibrator = fit_calibrator(asked.calibrator, stored.take(np.flatnonzero(fitting)))
     rows = _Seen(stored, outcome_of(stored, calibrator), _margins(stored), inside)
     on = {
-        one.name: _seen(_known(evaluation, evaluation.predictions(asked.method.name, one.name)), calibrator, scope)
-        for one in evaluation.results.sets
+        scores.name: _seen(
+            _known(evaluation, evaluation.predictions(asked.method.name, scores.name)), calibrator, scope
+        )
+        for scores in evaluation.results.sets
     }
     decision = decide(
         Labelled({RAW_SCORE: rows.margins}, rows.wrong),
@@ -188,13 +190,13 @@ def _rule_outcome(name: str, rows: _Seen, rule: Rule) -> RuleOutcome:
 
 
 def _abstained(rows: _Seen, rule: Rule) -> tuple[AbstainedRow, ...]:
-    found, classes, answers = rows.outcome.rows, rows.stored.provenance.classes, rows.answers(rule)
+    scored, classes, answers = rows.outcome.rows, rows.stored.provenance.classes, rows.answers(rule)
     return tuple(
         AbstainedRow(
             id=rows.stored.ids[row],
-            predicted=classes[found.predicted[row]],
-            gold=classes[found.labels[row]],
-            confidence=float(found.confidence[row]),
+            predicted=classes[scored.predicted[row]],
+            gold=classes[scored.labels[row]],
+            confidence=float(scored.confidence[row]),
             out_of_scope=not rows.inside[row],
         )
         for row in np.argsort(rows.margins, kind="stable")

@@ -68,14 +68,16 @@ class Evaluation:
 
     def predictions(self, method: str, set_name: str) -> StoredPredictions:
         """The stored predictions of a method on a scored set."""
-        one = next(one for one in self.results.sets if one.name == set_name)
-        return self._read(one.runs[method][0])
+        scores = next(scores for scores in self.results.sets if scores.name == set_name)
+        return self._read(scores.runs[method][0])
 
     def outcomes(self, set_name: str) -> dict[str, Outcome]:
         """Probabilities and labels of every contender on a scored set."""
         return {
-            one.name: outcome_of(self.predictions(one.method.name, set_name), self.calibrators[one.name])
-            for one in self.contenders
+            contender.name: outcome_of(
+                self.predictions(contender.method.name, set_name), self.calibrators[contender.name]
+            )
+            for contender in self.contenders
         }
 
     def calibration_rows(self, method: str) -> StoredPredictions | None:
@@ -181,7 +183,7 @@ class StoredAnswers:
     """Results of several answers a text, and the answers of the first seed."""
 
     results: Results
-    found: Mapping[tuple[str, str], AnswerOutcome]
+    answers: Mapping[tuple[str, str], AnswerOutcome]
     """(set, contender) -> its answers"""
 
     @property
@@ -190,7 +192,7 @@ class StoredAnswers:
 
     def outcomes(self, set_name: str) -> dict[str, AnswerOutcome]:
         """The answers of every contender on a scored set."""
-        return {name: self.found[set_name, name] for name in self.results.contenders}
+        return {name: self.answers[set_name, name] for name in self.results.contenders}
 
 
 def write_answers(outcomes: Mapping[str, Mapping[str, AnswerOutcome]], directory: Path) -> Path:
@@ -210,17 +212,17 @@ def read_answers(directory: Path, results: Results) -> StoredAnswers:
     """The answers that `write_answers` wrote beside results."""
     try:
         arrays = load_file(directory / ANSWERS)
-        found = {
-            (one.name, contender): AnswerOutcome(
-                confidence=arrays[JOINT.join((one.name, contender, "confidence"))],
-                right=arrays[JOINT.join((one.name, contender, "right"))],
-                text=arrays[JOINT.join((one.name, contender, "text"))],
-                texts=one.rows,
+        answers = {
+            (scores.name, contender): AnswerOutcome(
+                confidence=arrays[JOINT.join((scores.name, contender, "confidence"))],
+                right=arrays[JOINT.join((scores.name, contender, "right"))],
+                text=arrays[JOINT.join((scores.name, contender, "text"))],
+                texts=scores.rows,
                 pairs=results.kind == "labels",
             )
-            for one in results.sets
+            for scores in results.sets
             for contender in results.contenders
         }
     except (OSError, KeyError, SafetensorError) as error:
         raise StoreError(f"{directory / ANSWERS} cannot be read ({error}); run `uatlite evaluate` again.") from error
-    return StoredAnswers(results, found)
+    return StoredAnswers(results, answers)

@@ -46,7 +46,7 @@ ROLES = {
     GRID: "--grid",
     RIGHT: "--right",
     WRONG: "--wrong",
-    **{colour: f"--series-{place}" for place, colour in enumerate(SERIES, 1)},
+    **{colour: f"--series-{i}" for i, colour in enumerate(SERIES, 1)},
 }
 
 RC = {
@@ -88,12 +88,12 @@ class Stroke:
 def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
     """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
     methods = list(dict.fromkeys(contender.method.name for contender in contenders))
-    found: dict[str, Stroke] = {}
+    drawn: dict[str, Stroke] = {}
     for contender in contenders:
         colour = SERIES[methods.index(contender.method.name) % len(SERIES)]
         dash: Dash = (0, (4.0, 1.6)) if contender.calibrated else "solid"
-        found[contender.name] = Stroke(colour, dash, "D" if contender.calibrated else "o")
-    return found
+        drawn[contender.name] = Stroke(colour, dash, "D" if contender.calibrated else "o")
+    return drawn
 
 
 class Display(Protocol):
@@ -126,8 +126,8 @@ def figure_of(width: float, height: float, **layout: Any) -> tuple["Figure", Any
     figure = Figure(figsize=(width, height), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.subplots(**layout)
-    for one in np.atleast_1d(axes).flat:
-        one.patch.set_alpha(0)
+    for panel in np.atleast_1d(axes).flat:
+        panel.patch.set_alpha(0)
     return figure, axes
 
 

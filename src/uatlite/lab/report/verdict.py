@@ -165,7 +165,7 @@ def _calibrating(results: Results) -> str:
 
 
 def _promise(results: Results) -> str:
-    first = next((one for one in results.promises if one.set == results.sets[0].name), None)
+    first = next((check for check in results.promises if check.set == results.sets[0].name), None)
     if first is None:
         return ""
     if not first.promised or first.risk is None:

@@ -104,9 +104,9 @@ class TimelineDisplay:
         return [(hour, tally.log_martingale / math.log(10), shares_of(tally, self.labels)) for hour, tally in hours]
 
     def records(self) -> Iterator[Record]:
-        for hour, evidence, found in self.hours:
+        for hour, evidence, of_hour in self.hours:
             record: Record = {"hour": hour, "rows": self.state.timeline.hours[hour].rows, "log10_evidence": evidence}
-            for name, share in found.items():
+            for name, share in of_hour.items():
                 key = name.replace(" ", "_")
                 record |= {key: share.value, f"{key}_low": share.low, f"{key}_high": share.high}
             yield record
@@ -115,7 +115,7 @@ class TimelineDisplay:
         """Evidence above, then each share with its band; dashed is what is usual, the red line is the change."""
         hours, alarm, bound = self.hours, self.state.alarm, -math.log10(self.state.monitor.bound)
         moments = [moment_of(hour) for hour, *_ in hours]
-        shares = list(dict.fromkeys(name for *_, found in hours for name in found))
+        shares = list(dict.fromkeys(name for *_, of_hour in hours for name in of_hour))
         figure, axes = figure_of(8.6, 1.5 + 1.35 * len(shares), nrows=1 + len(shares), sharex=True)
         evidence = axes[0] if shares else axes
         # Once it is overwhelming, its size says nothing more, and the alarm must stay visible.
@@ -125,7 +125,7 @@ class TimelineDisplay:
         evidence.set_title("Evidence of a change, powers of ten; dashed: alarm")
         evidence.set_ylim(min(-1.0, *logs) - 0.3, max(bound * 1.25, max(logs) * 1.08))
         for i, name in enumerate(shares, 1):
-            known = [(at, found[name]) for at, (*_, found) in zip(moments, hours, strict=True) if name in found]
+            known = [(at, of_hour[name]) for at, (*_, of_hour) in zip(moments, hours, strict=True) if name in of_hour]
             at, colour, panel = [moment for moment, _ in known], SERIES[i % len(SERIES)], axes[i]
             low, high, middle = ([getattr(share, end) for _, share in known] for end in ("low", "high", "value"))
             panel.fill_between(at, low, high, color=colour, alpha=0.18, linewidth=0)
