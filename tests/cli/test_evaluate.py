@@ -42,12 +42,13 @@ def test_a_table_is_printed_and_everything_is_written(run: Run, model_dir: Path,
     assert "uat:samples=" in out
     assert "Not compared" not in err
     assert out.index("Which method to use") < out.index("NLL of the row less that of the column") < out.index("\nUse")
-    assert "Wrote results.json, results.csv, results.md and store/" in err
+    assert "Wrote results.json, results.csv, results.md, texts.jsonl and store/" in err
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "results.csv",
         "results.json",
         "results.md",
         "store",
+        "texts.jsonl",
     ]
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["contenders"] == ["base", "base+ts", "uat:samples=2+ts"]
