@@ -9,8 +9,8 @@ from scipy.stats import entropy as scipy_entropy
 
 from uatlite.errors import InputError
 from uatlite.predictive import (
+    NODE_WEIGHTS,
     NODES,
-    WEIGHTS,
     margin_direction,
     margin_variance,
     predict,
@@ -124,7 +124,7 @@ def test_a_gaussian_is_summarised_in_one_call_as_node_by_node() -> None:
     assert calls == [5, 5 * len(NODES)]
     rows, step = np.arange(5), margin_direction(logits) * np.sqrt(variance)[:, None]
     passes = np.stack([apply(logits + node * step, rows) for node in NODES])
-    expected = summarise(apply(logits, rows), passes, logits, WEIGHTS)
+    expected = summarise(apply(logits, rows), passes, logits, NODE_WEIGHTS)
     for name, values in vars(expected).items():
         np.testing.assert_array_equal(getattr(found, name), values, err_msg=name)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uatlite.errors import StoreError, UATLiteError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Arrays = dict[str, NDArray[Any]]
 TAG = "is"
 """The key that names the class of a value, where its type alone does not."""
@@ -35,7 +35,7 @@ def dump(value: Any, arrays: Arrays | None = None, *, kind: Any = Any) -> Any:
 
 
 @overload
-def load(kind: type[T], state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> T: ...
+def load(kind: type[_T], state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> _T: ...
 @overload
 def load(kind: UnionType, state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> Any: ...
 def load(kind: Any, state: Any, arrays: Mapping[str, NDArray[Any]] | None = None, *, advice: str) -> Any:

@@ -130,9 +130,9 @@ def summarise(probabilities: Floats, passes: Floats, logits: Floats, weights: Fl
     )
 
 
-NODES, WEIGHTS = (np.asarray(values) for values in np.polynomial.hermite_e.hermegauss(32))
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-BLOCK = 2**20
+NODES, NODE_WEIGHTS = (np.asarray(values) for values in np.polynomial.hermite_e.hermegauss(32))
+NODE_WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+_BLOCK = 2**20
 """Most numbers of one block of a Gaussian's passes."""
 
 
@@ -157,7 +157,7 @@ def summarise_gaussian(
     0 it is not known, and neither is what the passes would disagree about.
     """
     own = apply(logits, np.arange(len(logits)))
-    size = max(1, BLOCK // (len(NODES) * logits.shape[1]))
+    size = max(1, _BLOCK // (len(NODES) * logits.shape[1]))
     parts = []
     for start in range(0, max(len(logits), 1), size):
         rows = np.arange(start, min(start + size, len(logits)))
@@ -165,7 +165,7 @@ def summarise_gaussian(
         moved = logits[rows] + NODES[:, None, None] * step
         # One call for all nodes: with the few rows of a service, 32 calls would cost more than all else here.
         passes = apply(moved.reshape(-1, logits.shape[1]), np.tile(rows, len(NODES))).reshape(moved.shape)
-        parts.append(summarise(own[rows], passes, logits[rows], WEIGHTS))
+        parts.append(summarise(own[rows], passes, logits[rows], NODE_WEIGHTS))
     joined = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Predictive)}
     for name in ("expected_entropy", "mutual_information", "variance"):
         joined[name] = np.where(variance > 0, joined[name], np.nan)

@@ -55,7 +55,7 @@ def test_a_question_with_options(
     ("arguments", "said"),
     [
         (("w1", "-o", "out.pdf"), "out.pdf has the extension '.pdf'; allowed are .html, .png, .svg, .json"),
-        (("",), "the text cannot be used: an empty text"),
+        (("",), "an empty text; drop it"),
         (("w1", "--method", "base"), "the method 'base' drops nothing"),
         (("w1", "--method", "mc-uniform:rate=0"), "every dropout rate is 0"),
         (("w1", "--shade", "shares"), "--shade='shares' is not one of"),

@@ -8,7 +8,7 @@ import pytest
 from reference import draw_logits
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
-from uatlite.lab.evaluate.baseline_calibrators import EVALUATED, FORMS, EvaluatedCalibrator
+from uatlite.lab.evaluate.baseline_calibrators import CALIBRATOR_FORMS, EVALUATED, EvaluatedCalibrator
 from uatlite.trust.calibrators import BASELINES, CALIBRATORS, Calibrator, check_calibrator
 
 LEARNS = [name for name in EVALUATED if name != "none"]
@@ -146,7 +146,7 @@ def test_rows_that_teach_nothing_are_refused(name):
         EVALUATED[name](logits, np.ones_like(labels), variance)
 
 
-@pytest.mark.parametrize("name", ["vector", *FORMS])
+@pytest.mark.parametrize("name", ["vector", *CALIBRATOR_FORMS])
 def test_a_class_without_rows_is_refused_by_those_who_fit_each_class(name):
     logits, labels, variance = draw_logits(100, 3)
     with pytest.raises(CalibrationError, match=r"label \[2\]"):

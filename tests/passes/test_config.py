@@ -139,6 +139,6 @@ def test_json_and_back(config):
 def test_the_registries_have_the_names_that_the_settings_allow():
     from uatlite.passes import gates, masks
 
-    assert set(gates.FORMS) == set(c.FORMS)
+    assert set(gates.GATE_FORMS) == set(c.FORMS)
     assert set(masks.MASKS) == set(c.MASKS)
-    assert set(gates.STATISTICS) == set(c.STATISTICS)
+    assert set(gates.TOKEN_STATISTICS) == set(c.STATISTICS)

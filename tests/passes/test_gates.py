@@ -58,7 +58,7 @@ def test_a_token_that_is_zero_has_no_uncertainty(name):
 def test_the_median_takes_large_batches():
     """torch.quantile refuses more than 2**24 values."""
     std = torch.ones(2**23 + 1, 2)
-    assert uncertainty.STATISTICS["median-std"](std, std).shape == (2**23 + 1,)
+    assert uncertainty.TOKEN_STATISTICS["median-std"](std, std).shape == (2**23 + 1,)
 
 
 def embedding_samples(model, encoded, rate, passes):

@@ -13,7 +13,7 @@ from uatlite.errors import DataError
 from uatlite.scoring.source import LabelledRows, Source
 from uatlite.text.examples import find_layout
 from uatlite.text.rows import read_rows
-from uatlite.text.schema import Gold, Layout
+from uatlite.text.schema import GoldForm, Layout
 from uatlite.text.tasks import load, task_from_file
 from uatlite.values import Example, Span, Words
 
@@ -46,7 +46,9 @@ def labelled(path: Path, classes: Sequence[str], layout: Layout | None = None, *
         ({"other": 1}, None, "class"),
     ],
 )
-def test_what_a_file_holds(row: dict[str, object], named: tuple[str, str] | None, gold: Gold, tmp_path: Path) -> None:
+def test_what_a_file_holds(
+    row: dict[str, object], named: tuple[str, str] | None, gold: GoldForm, tmp_path: Path
+) -> None:
     given = Layout() if named is None else Layout(text=named[0], label=named[1])
     found = layout_of(write(tmp_path / "rows.jsonl", [row]), given)
     assert found.gold == gold

@@ -18,7 +18,7 @@ from uatlite.trust.bets import (
     error_chances,
     learned_chances,
     plan_search,
-    plan_starts,
+    plan_text_starts,
     threshold_grid,
 )
 from uatlite.trust.menu import searched
@@ -180,11 +180,12 @@ def test_a_search_begins_where_it_is_likeliest_to_succeed():
     """By simulation of the errors: no place has a clearly higher chance to pass the exact test than the start."""
     answers = np.arange(10.0, 510.0, 10.0)
     errors = 1.15 * np.cumsum(np.linspace(0.0, 2.5, 50))
-    (place, level), *_ = plan_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
+    (place, level), *_ = plan_text_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
     rng, allowed = np.random.default_rng(0), binom.ppf(0.05 * 0.75, answers.astype(int), 0.1) - 1
     chances = (rng.poisson(errors, (4000, 50)) <= allowed).mean(axis=0)
     ours = max(
-        chances[begin] for begin, _ in plan_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
+        chances[begin]
+        for begin, _ in plan_text_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
     )
     assert ours > chances.max() - 0.1
     assert 0 < level <= 0.05

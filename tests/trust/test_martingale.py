@@ -12,8 +12,8 @@ from uatlite.trust.martingale import (
     BETS,
     SLOWNESS,
     START,
-    Evidence,
     RankCells,
+    Wealth,
     log_factors,
     log_joining,
     log_waiting,
@@ -60,7 +60,7 @@ def test_it_is_the_mixture_over_bets_and_starts(fresh: bool) -> None:
     values, places = stream(0, 30, ROWS)
     cells = RankCells.of(values)
     found, numbers = cells.cell(places), uniforms((1, 2), 0, ROWS)
-    path = Evidence.none(cells, fresh=fresh).after(cells, found, numbers)
+    path = Wealth.none(cells, fresh=fresh).after(cells, found, numbers)
     expected = slow_martingale(slow_ranks(cells, found, numbers, fresh=fresh))
     np.testing.assert_allclose(np.exp(path.log_martingale), expected, rtol=1e-9)
 
@@ -77,12 +77,12 @@ def test_blocks_of_rows_give_the_same_as_all_at_once(cuts: tuple[int, ...]) -> N
     values, places = stream(1, 100, ROWS)
     cells = RankCells.of(values)
     found = cells.cell(places)
-    whole = Evidence.none(cells).after(cells, found, uniforms((0, 1), 0, ROWS))
-    evidence = Evidence.none(cells)
+    whole = Wealth.none(cells).after(cells, found, uniforms((0, 1), 0, ROWS))
+    evidence = Wealth.none(cells)
     for first, last in zip((0, *cuts), (*cuts, ROWS), strict=True):
         numbers = uniforms((0, 1), first, last - first)
         evidence = evidence.after(cells, found[first:last], numbers).end
-        evidence = load(Evidence, json.loads(json.dumps(dump(evidence), allow_nan=False)), advice="begin anew.")
+        evidence = load(Wealth, json.loads(json.dumps(dump(evidence), allow_nan=False)), advice="begin anew.")
     for name, value in vars(whole.end).items():
         assert vars(evidence)[name] == pytest.approx(value), name
     assert evidence.log_martingale == pytest.approx(whole.log_martingale[-1])
@@ -92,7 +92,7 @@ def test_blocks_of_rows_give_the_same_as_all_at_once(cuts: tuple[int, ...]) -> N
 
 def test_no_rows_change_nothing() -> None:
     cells = RankCells.of(np.arange(100.0))
-    evidence = Evidence.none(cells)
+    evidence = Wealth.none(cells)
     nothing = evidence.after(cells, np.zeros(0, dtype=np.int64), np.zeros(0))
     assert nothing.end is evidence
     assert len(nothing.log_martingale) == 0
@@ -113,7 +113,7 @@ def test_ranks_are_uniform_and_independent_also_by_few_calibration_rows(fresh: b
     for seed in range(400):
         values, places = stream(seed, 50, 300)
         cells = RankCells.of(values)
-        evidence = Evidence.none(cells, fresh=fresh)
+        evidence = Wealth.none(cells, fresh=fresh)
         ranks = evidence._ranks(cells, cells.cell(places), uniforms((seed, 0), 0, 300))
         late.append(ranks[100:].mean())
         alone.append((places[100:] / 50).mean())
@@ -128,7 +128,7 @@ def test_ranks_are_uniform_and_independent_also_by_few_calibration_rows(fresh: b
 
 def highest(values: np.ndarray, places: np.ndarray, seed: int) -> float:
     cells = RankCells.of(values)
-    path = Evidence.none(cells).after(cells, cells.cell(places), uniforms((seed, 0), 0, len(places)))
+    path = Wealth.none(cells).after(cells, cells.cell(places), uniforms((seed, 0), 0, len(places)))
     return float(path.log_martingale.max())
 
 
@@ -163,7 +163,7 @@ def test_texts_that_come_again_and_again_raise_no_alarm() -> None:
 def test_rows_that_are_all_tied_are_never_an_alarm() -> None:
     cells = RankCells.of(np.ones(80))
     assert cells.weights.tolist() == [81.0]
-    path = Evidence.none(cells).after(cells, cells.cell(np.full(500, 80)), uniforms((0, 0), 0, 500))
+    path = Wealth.none(cells).after(cells, cells.cell(np.full(500, 80)), uniforms((0, 0), 0, 500))
     assert path.log_martingale.max() < math.log(100)
 
 
@@ -175,7 +175,7 @@ def test_a_change_is_found_soon_also_a_late_one(before: int) -> None:
         rng = np.random.default_rng(1000 + seed)
         places[before:] = np.searchsorted(values, rng.normal(-1, 1, size=400))
         cells = RankCells.of(values)
-        path = Evidence.none(cells).after(cells, cells.cell(places), uniforms((seed, 0), 0, len(places)))
+        path = Wealth.none(cells).after(cells, cells.cell(places), uniforms((seed, 0), 0, len(places)))
         row = int(np.argmax(path.log_martingale >= math.log(100)))
         at = path.at(row)
         delays.append(row + 1 - before)

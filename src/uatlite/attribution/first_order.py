@@ -58,7 +58,7 @@ from uatlite.passes.forward import FoldedPasses
 BACKWARD_TOKENS = 256
 """Most tokens of the backward passes that run together; with more of them, one after the other is as fast."""
 
-Choose = Callable[[Tensor, Tensor], Tensor]
+_Choose = Callable[[Tensor, Tensor], Tensor]
 """From indices of texts (texts,) and their logits (texts, ...) to the weights of k outputs (k, texts, ...).
 
 The weights of an output are 0 for a text that has fewer of them.
@@ -293,7 +293,7 @@ def first_order(case: Case, output: Output) -> FirstOrder:
     return first_orders(case, lambda rows, logits: output_weights(output, logits)[None])
 
 
-def first_orders(case: Case, choose: Choose) -> FirstOrder:
+def first_orders(case: Case, choose: _Choose) -> FirstOrder:
     """The first-order variances of several outputs of each text, by part and by token."""
     keep_freed_memory()
     mask, layers = case.inputs["attention_mask"], case.view.layers
@@ -318,7 +318,7 @@ def first_orders(case: Case, choose: Choose) -> FirstOrder:
     return joined
 
 
-def _chunk(case: Case, chunk: Chunk, choose: Choose) -> FirstOrder:
+def _chunk(case: Case, chunk: Chunk, choose: _Choose) -> FirstOrder:
     recorder = Recorder(case.config)
     # The graph is built even in a caller's inference mode. Only gradients with respect to the recorded values are
     # computed, so none is left on the parameters.

@@ -13,7 +13,7 @@ Cov(y, y_k) = S_k, and
 Both terms of the difference have B's masks above, which cancels most of the sampling error. y_(-1) is B alone:
 S_(-1) = 0, and its term is kept because it cancels the same error of the first part.
 
-`isolated` is the paper's V^(l): the variance of y when only one part drops anything.
+`_isolated` is the paper's V^(l): the variance of y when only one part drops anything.
 
 A part is all site calls of one component in one layer, or of a whole layer. Parts are in forward order: "up to a part"
 means everything that decides the hidden state which the next part receives.
@@ -46,7 +46,7 @@ from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 
-BLOCK = 10
+_BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
 
 
@@ -91,7 +91,7 @@ class SampledValue:
 
 
 @dataclass(frozen=True)
-class Sampled:
+class _Sampled:
     """The sources of Var(y), sampled."""
 
     layers: SampledValue
@@ -122,7 +122,7 @@ class DropoutInParts:
         return x if noise is None else noise.perturb(call, x)
 
 
-def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> Sampled:
+def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> _Sampled:
     """Contributions that sum to Var(y), from `samples` pairs of passes for each live part."""
 
     def sharing(shared: range) -> MakeNoise:
@@ -138,12 +138,12 @@ def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[i
     both = torch.cat([y[0], y[-1]])
     total = covariance(both, both)
     if not split:
-        return Sampled(steps, None, total)
+        return _Sampled(steps, None, total)
     y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # at the ends of the embedding block, each layer and the head
-    return Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
+    return _Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
 
 
-def isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> Sampled:
+def _isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> _Sampled:
     """The variance of y with only one layer, or one of its components, stochastic; `samples` passes for each."""
 
     def alone(part: range) -> MakeNoise:
@@ -156,12 +156,12 @@ def isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], s
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
     every = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
     components = every.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
-    return Sampled(every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
+    return _Sampled(every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
 
 
-SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[int], bool], Sampled]] = {
+SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[int], bool], _Sampled]] = {
     "total-variance": total_variance,
-    "isolated": isolated,
+    "isolated": _isolated,
 }
 
 
@@ -184,7 +184,7 @@ def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNois
 
 
 def _blocks(samples: int) -> Iterator[range]:
-    return (range(start, min(start + BLOCK, samples)) for start in range(0, samples, BLOCK))
+    return (range(start, min(start + _BLOCK, samples)) for start in range(0, samples, _BLOCK))
 
 
 def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Tensor:
@@ -200,7 +200,7 @@ def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
 
 
 ESTIMATORS = (*SAMPLED, "delta")
-SEVERAL = "Its variance is that of each answer: uatlite.attribution.first_order.first_orders gives it."
+_SEVERAL = "Its variance is that of each answer: uatlite.attribution.first_order.first_orders gives it."
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def attribute(
     not used, and gates are set by the closed-form U; see `uatlite.attribution.first_order`.
     """
     check_choice("estimator", estimator, ESTIMATORS)
-    check_one_answer(model, SEVERAL)
+    check_one_answer(model, _SEVERAL)
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
         raise ConfigurationError(f"samples={samples!r} is not a whole number of passes, 2 or more.")
     case = Case.of(model, encoded, config)

@@ -13,7 +13,7 @@ _STARTS = ("▁", "Ġ")
 _CONTINUES = "##"
 """The mark of WordPiece before a piece that continues a word."""
 
-Key = tuple[int | None, int | None]
+_Key = tuple[int | None, int | None]
 
 
 def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) -> list[tuple[Word, ...]]:
@@ -38,7 +38,7 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
     return texts
 
 
-def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list[Key] | None:
+def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list[_Key] | None:
     """The sequence and word of each token, if the tokenizer knows them for these rows."""
     if not isinstance(encoded, BatchEncoding) or encoded.encodings is None or row >= len(encoded.encodings):
         return None
@@ -46,7 +46,7 @@ def _tokenizer_keys(encoded: Mapping[str, Tensor], row: int, width: int) -> list
     return keys if len(keys) == width else None
 
 
-def _starts(pieces: Sequence[str], special: Sequence[bool], keys: Sequence[Key] | None) -> list[bool]:
+def _starts(pieces: Sequence[str], special: Sequence[bool], keys: Sequence[_Key] | None) -> list[bool]:
     """Whether each piece begins a word."""
     marked = any(piece.startswith(_STARTS) for piece in pieces)
     starts = []

@@ -14,7 +14,7 @@ from uatlite.classifier.adapters import ScikitLearnMixin
 from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.calibrate import Report
 from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
-from uatlite.classifier.evidence import Figures, measure
+from uatlite.classifier.evidence import Figures, measured_figures
 from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
@@ -136,7 +136,7 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
         predictor = self.predictor()
         outputs = run(self.runtime, checked, predictor.settings)
         calibrated = probabilities(outputs, predictor.calibrator)
-        return measure(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
+        return measured_figures(outputs.mean_logits, calibrated, columns, f"{name}: {len(columns)} rows")
 
     def as_model(self) -> "PreTrainedModel":
         """A model for `transformers.pipeline("text-classification", model=...)` that gives the calibrated scores."""

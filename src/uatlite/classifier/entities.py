@@ -242,7 +242,7 @@ def _spans(decoded: Sequence[Decoded]) -> list[list[tuple[int, int, int]]]:
 
 
 @dataclass(frozen=True)
-class Entities:
+class _Entities:
     """A text has entities: an `AnswerKind`."""
 
     name: Kind = "entities"
@@ -330,7 +330,7 @@ class Entities:
         )
 
 
-ENTITIES = Entities()
+ENTITIES = _Entities()
 
 
 LAYOUTS = (

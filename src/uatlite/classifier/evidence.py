@@ -10,7 +10,7 @@ from uatlite.predictive import softmax
 from uatlite.trust.label_sets import LabelSets
 from uatlite.values import Floats, Integers
 
-SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
+_SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")
 """The metrics of figures of one class a text."""
 CONFIDENCE = 0.95
 """Of their intervals."""
@@ -37,7 +37,7 @@ def _spelt(interval: Interval) -> str:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MethodComparison:
     """The chosen method and calibrator against the plain model with temperature scaling, on the same rows.
 
     Both were fitted without the rows that they are compared on, fold by fold.
@@ -73,22 +73,22 @@ class Evidence:
     """What the labels of calibration texts say besides a rule; None where there are too few, or nothing was asked."""
 
     figures: Figures | None = None
-    comparison: Comparison | None = None
+    comparison: MethodComparison | None = None
     label_sets: LabelSets | None = None
 
 
-def measure(logits: Floats, calibrated: Floats, labels: Integers, basis: str) -> Figures:
+def measured_figures(logits: Floats, calibrated: Floats, labels: Integers, basis: str) -> Figures:
     """Figures of mean logits (rows, classes) and calibrated probabilities (rows, classes) on labels (rows,)."""
     before, after = (
-        intervals(metric_estimates(Rows.of(probs, labels), SHOWN), Resampling(confidence=CONFIDENCE))
+        intervals(metric_estimates(Rows.of(probs, labels), _SHOWN), Resampling(confidence=CONFIDENCE))
         for probs in (softmax(logits), calibrated)
     )
     return Figures(basis, len(labels), calibrated=after, uncalibrated=before)
 
 
-def compare(chosen: Floats, scaled: Floats, labels: Integers) -> Comparison:
+def compare(chosen: Floats, scaled: Floats, labels: Integers) -> MethodComparison:
     """Held-out probabilities (rows, classes) of what was chosen against those of the plain model with a temperature."""
     ours, usual = (metric_estimates(Rows.of(probs, labels), ["nll"]) for probs in (chosen, scaled))
     difference = intervals(ours - usual, Resampling(confidence=CONFIDENCE))["nll"]
     mean = nll(chosen, labels)
-    return Comparison(len(labels), mean, mean - difference.point, difference)
+    return MethodComparison(len(labels), mean, mean - difference.point, difference)

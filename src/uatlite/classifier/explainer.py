@@ -44,7 +44,7 @@ class ExplanationOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class _Reading:
     """One tokenized text, and the outputs of the method's passes."""
 
     model: PreTrainedModel
@@ -58,9 +58,9 @@ class Reading:
     """of the margin between the two highest logits, where the method's passes found it"""
 
 
-def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text, settings: Settings) -> Reading:
+def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text, settings: Settings) -> _Reading:
     """Run the method's passes over a text."""
-    config = config_of(settings.method)
+    config = _config_of(settings.method)
     windows = tokenized(tokenizer, [text], settings)
     if len(windows.tokens) > 1:
         raise InputError(
@@ -69,7 +69,7 @@ def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text,
         )
     (batch,) = windows.tokens.batches()
     passes = run_batch(model, settings.method, batch.inputs)
-    return Reading(
+    return _Reading(
         model=model,
         tokenizer=tokenizer,
         encoded=_with_words(tokenizer, text, batch.inputs, settings.max_length),
@@ -80,7 +80,7 @@ def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text,
     )
 
 
-def config_of(method: Method) -> UATConfig:
+def _config_of(method: Method) -> UATConfig:
     """The configuration whose dropout is explained; an error where nothing drops."""
     if method.config is not None:
         return method.config
@@ -92,7 +92,7 @@ def config_of(method: Method) -> UATConfig:
 
 
 def explain(
-    reading: Reading, prediction: Prediction, options: ExplanationOptions, calibrator: Calibrator | None
+    reading: _Reading, prediction: Prediction, options: ExplanationOptions, calibrator: Calibrator | None
 ) -> Explanation:
     """The explanation of a text from its passes; what else is asked for takes further ones."""
     encoded, outputs = reading.encoded, reading.outputs
@@ -144,7 +144,7 @@ def _contrast(prediction: Prediction) -> tuple[int, int]:
     return predicted, following
 
 
-def _of_margin(reading: Reading, predicted: int, following: int) -> Attribution:
+def _of_margin(reading: _Reading, predicted: int, following: int) -> Attribution:
     """The first-order variance of the margin between two classes, which does not depend on their order."""
     sources = reading.sources
     if sources is not None and set(sources.logits[0].topk(2).indices.tolist()) == {predicted, following}:
@@ -153,7 +153,7 @@ def _of_margin(reading: Reading, predicted: int, following: int) -> Attribution:
 
 
 def _masked(
-    reading: Reading, words: Sequence[WordAttribution], predicted: int, calibrator: Calibrator | None
+    reading: _Reading, words: Sequence[WordAttribution], predicted: int, calibrator: Calibrator | None
 ) -> tuple[WordAttribution, ...]:
     """The words with what the method says of the predicted class where each is masked, calibrated."""
     places = [place for place, word in enumerate(words) if not word.word.special]
@@ -207,7 +207,7 @@ def _interval(
 
 
 def _attribution(
-    reading: Reading, margin: Attribution, contrast: tuple[int, int], options: ExplanationOptions
+    reading: _Reading, margin: Attribution, contrast: tuple[int, int], options: ExplanationOptions
 ) -> Attribution:
     if options.estimator == margin.estimator:
         return margin
@@ -221,13 +221,13 @@ def _attribution(
     )
 
 
-def _attention(reading: Reading) -> AttentionShift | None:
+def _attention(reading: _Reading) -> AttentionShift | None:
     if not reading.config.modulates:
         return None
     return attention_shift(reading.model, reading.encoded, reading.config, sampled=reading.method.stochastic)
 
 
-def _tokens(reading: Reading, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
+def _tokens(reading: _Reading, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
     assert margin.tokens is not None
     assert margin.token_uncertainty is not None
     special = {i for word in words if word.word.special for i in word.word.tokens}

@@ -20,7 +20,7 @@ from uatlite.model.intervention import CLASSIFIER, EMBEDDING
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Text, WordAttribution, strings
 
-SHOWN = 5
+_SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
 COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
 """The components of a model in forward order."""
@@ -197,7 +197,7 @@ class Explanation:
     def __repr__(self) -> str:
         likely = ", ".join(f"{name} {value:.1%}" for name, value in listed(self.prediction.probabilities))
         lines = [f"Explanation of {excerpt(self.text)!r}", str(self.summary), f"Probabilities: {likely}"]
-        for word in sorted(self.words, key=lambda one: -one.share)[:SHOWN]:
+        for word in sorted(self.words, key=lambda one: -one.share)[:_SHOWN]:
             masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
             lines.append(f"  {word.word.text:<16} {word.share:6.1%} of the variance{masked}")
         return "\n".join(lines)
@@ -240,7 +240,7 @@ class AnswerExplanation:
         }
 
     def __repr__(self) -> str:
-        most = sorted(self.words, key=lambda word: -word.share)[:SHOWN]
+        most = sorted(self.words, key=lambda word: -word.share)[:_SHOWN]
         layers = sorted(self.layers.items(), key=lambda item: -item[1])[:3]
         return "\n".join(
             [

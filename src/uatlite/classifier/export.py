@@ -25,9 +25,9 @@ from uatlite.model.tokens import tokenize
 from uatlite.predictive import PassLogits
 from uatlite.values import Choices, Text
 
-TOLERANCE = 1e-4
+_TOLERANCE = 1e-4
 """How far an fp32 graph's logits may be from PyTorch's."""
-SENTENCES = (
+_SENTENCES = (
     "Good.",
     "It is not bad at all.",
     "The delivery took three weeks, and nobody could say where the parcel was.",
@@ -59,10 +59,10 @@ def export(
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as made:
         graph = _written(runtime, Path(made), product, int8=int8)
         difference = compared(product, checked, plain, kind.read(graph, checked, settings))
-        if not int8 and difference.largest > TOLERANCE:
+        if not int8 and difference.largest > _TOLERANCE:
             raise ModelError(
                 f"the graph of {runtime.architecture} gives other logits than PyTorch, by up to "
-                f"{difference.largest:.2g}; {TOLERANCE:g} is allowed. Please report it with the name of the model."
+                f"{difference.largest:.2g}; {_TOLERANCE:g} is allowed. Please report it with the name of the model."
             )
         write_manifest(Path(made), replace(graph.manifest, difference=difference))
         exported = type(product)(
@@ -118,9 +118,9 @@ def _written(runtime: TorchRuntime, directory: Path, product: Product[Any], *, i
 
 def sentences(product: Product[Any]) -> list[Text]:
     """The built-in texts that the model takes, one of them long."""
-    long = " ".join(SENTENCES)
-    questions = [Choices(text, ("yes", "no")) for text in (*SENTENCES, long)]
-    given: list[Text] = [*SENTENCES, long, (SENTENCES[1], SENTENCES[2]), *questions]
+    long = " ".join(_SENTENCES)
+    questions = [Choices(text, ("yes", "no")) for text in (*_SENTENCES, long)]
+    given: list[Text] = [*_SENTENCES, long, (_SENTENCES[1], _SENTENCES[2]), *questions]
     return [text for text in given if product.kind.fault(text, ()) is None]
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "uatlite-onnx.json"
 PLAIN = "model.onnx"
-FORMAT = 3
+_FORMAT = 3
 PADDING = 16
 """Most tokens of padding in a batch: a forward of its own costs about as much as 10 more tokens."""
 
@@ -82,7 +82,7 @@ class Manifest:
 
 def stored(manifest: Manifest) -> dict[str, Any]:
     """A manifest as plain JSON values."""
-    return {"format": FORMAT, **codec.dump(manifest)}
+    return {"format": _FORMAT, **codec.dump(manifest)}
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -101,9 +101,9 @@ def read_manifest(name: str | Path) -> Manifest:
     directory = Path(name).expanduser()
     try:
         values = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        if (written := values.pop("format")) != FORMAT:
+        if (written := values.pop("format")) != _FORMAT:
             raise ModelError(
-                f"{directory}/{MANIFEST} has the format {written}, this version of uatlite reads {FORMAT}; "
+                f"{directory}/{MANIFEST} has the format {written}, this version of uatlite reads {_FORMAT}; "
                 "export again."
             )
         return codec.load(Manifest, values, advice="export again.")

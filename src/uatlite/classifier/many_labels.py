@@ -193,10 +193,10 @@ def label_answers(logits: Floats, variance: Floats | None) -> Answers:
     )
 
 
-SHOWN = ("label_nll", "label_ece", "label_brier", "micro_f1")
+_SHOWN = ("label_nll", "label_ece", "label_brier", "micro_f1")
 """The metrics of figures."""
-FOLDS = 3
-FEWEST_TEXTS = 20
+_FOLDS = 3
+_FEWEST_TEXTS = 20
 """Of a fold of figures."""
 LEAST = 0.1
 """A label at or below this probability is never reported: a promise is planned for those that may be."""
@@ -237,16 +237,16 @@ class LabelGold:
         free: Marks,
     ) -> Evidence:
         """Figures of the probabilities of each text by a calibrator that was fitted without it."""
-        if len(self) < FOLDS * FEWEST_TEXTS:
+        if len(self) < _FOLDS * _FEWEST_TEXTS:
             return Evidence()
-        folds = np.random.default_rng(options.seed).permutation(len(self)) % FOLDS
+        folds = np.random.default_rng(options.seed).permutation(len(self)) % _FOLDS
         answers, right, probs = said.answers, self.matrix.ravel(), np.zeros(self.matrix.shape)
-        for fold in range(FOLDS):
+        for fold in range(_FOLDS):
             out = folds == fold
             fitted = AnswerCalibrator.fit(answers.of_texts(~out), right[~out[answers.text]])
             probs[out] = fitted.confidence(answers.of_texts(out)).reshape(-1, self.matrix.shape[1])
         before, after = (
-            intervals(LabelRows.of(values, self.matrix.astype(np.int64)).estimates().chosen(*SHOWN))
+            intervals(LabelRows.of(values, self.matrix.astype(np.int64)).estimates().chosen(*_SHOWN))
             for values in (sigmoid(said.logits), probs)
         )
         basis = f"calibration data: {len(self)} texts, cross-validated"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.evidence import Evidence, compare, measure
+from uatlite.classifier.evidence import Evidence, compare, measured_figures
 from uatlite.classifier.predictions import MEASURES, Predictions, Wording
 from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
 from uatlite.classifier.runtime import Outputs, Runtime, run
@@ -169,7 +169,7 @@ def class_answers(predictive: Predictive) -> dict[str, Any]:
     return {**vars(predictive), "answers": answers, "sure": predictive.confidence}
 
 
-FOLDS = 5
+_FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +201,7 @@ class ClassGold:
     ) -> Evidence:
         """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
         reading, plain, labels = learned.reading, learned.plain, self.labels
-        folds, compares = stratified_folds(labels, FOLDS, options.seed), Temperature.name != calibrator.name
+        folds, compares = stratified_folds(labels, _FOLDS, options.seed), Temperature.name != calibrator.name
         held = None
         if free.all() or compares or reading is not plain:
             with suppress(CalibrationError):  # enough rows for the calibrator, too few without a fifth of them
@@ -209,10 +209,10 @@ class ClassGold:
         figures, comparison = None, None
         if not free.all():
             basis = f"calibration data: {int(free.sum())} rows that did not fit the calibrator"
-            figures = measure(reading.mean_logits[free], said.probabilities[free], labels[free], basis)
+            figures = measured_figures(reading.mean_logits[free], said.probabilities[free], labels[free], basis)
         elif held is not None:
             basis = f"calibration data: {len(labels)} rows, cross-validated"
-            figures = measure(reading.mean_logits, held, labels, basis)
+            figures = measured_figures(reading.mean_logits, held, labels, basis)
         if held is not None and (compares or reading is not plain):
             scaled = held_out(Temperature.fit, plain.mean_logits, labels, None, folds)
             comparison = compare(held, scaled, labels)
@@ -222,7 +222,7 @@ class ClassGold:
         return Evidence(figures, comparison, sets)
 
 
-PROMISES: dict[str, RuleKind] = {"target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"}
+_PROMISES: dict[str, RuleKind] = {"target_risk": "risk", "target_coverage": "coverage", "threshold": "threshold"}
 """What a user asks for -> the kind of the rule that keeps it."""
 
 
@@ -257,7 +257,7 @@ class OneClass:
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
         score = options.score or ("confidence" if options.threshold is not None else RAW_SCORE)
         check_choice("score", score, SCORES)
-        targets = {rule: getattr(options, name) for name, rule in PROMISES.items()}
+        targets = {rule: getattr(options, name) for name, rule in _PROMISES.items()}
         rule = next((rule for rule, target in targets.items() if target is not None), None)
         return (options.wanted(rule, None if rule is None else targets[rule], score, classes),)
 

@@ -44,9 +44,9 @@ CONFIDENCE = "confidence"
 TOP_LOG_ODDS = "log_odds"
 """The score of such texts that a shift is told by, a column of their rows."""
 
-SHOWN = 10
+_SHOWN = 10
 """Rows of a printed table; the rest is counted."""
-WIDTH = 60
+_WIDTH = 60
 """Characters of a text in it."""
 
 
@@ -339,13 +339,13 @@ class Predictions:
 
     def _cells(self) -> list[tuple[str, ...]]:
         """A header and the first rows; only the columns that say something."""
-        first = self[:SHOWN].columns
+        first = self[:_SHOWN].columns
         names = [name for name in self.shown if any(value is not None for value in first.get(name, ()))]
         rows = zip(*([spelt(value) for value in first[name]] for name in names), map(excerpt, self.texts), strict=False)
         return [(*(name.replace("_", " ") for name in names), "text"), *rows]
 
     def _notes(self) -> list[str]:
-        notes = [f"… and {len(self) - SHOWN:,} more"] if len(self) > SHOWN else []
+        notes = [f"… and {len(self) - _SHOWN:,} more"] if len(self) > _SHOWN else []
         notes += [rule.describe() for rule in self.rules if not rule.promised]
         if self.truncated_texts:
             notes.append(
@@ -404,7 +404,7 @@ _PLURALS = {"label_set": "label_sets"}
 def excerpt(text: Text) -> str:
     """The start of a text on one line; the parts of a pair, or a question and its options, parted by ' | '."""
     line = " ".join(" | ".join(strings(text)).split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
 
 
 def spelt(value: Any) -> str:

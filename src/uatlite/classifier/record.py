@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 from uatlite.classifier.entities import EntityCalibrator
-from uatlite.classifier.evidence import Comparison, Figures
+from uatlite.classifier.evidence import Figures, MethodComparison
 from uatlite.classifier.settings import Settings
 from uatlite.codec import NOT_STORED, Arrays, dump, load
 from uatlite.trust.answers import AnswerCalibrator
@@ -65,7 +65,7 @@ class Calibration:
     """None where the texts are too few"""
     figures: Figures | None = None
     """None where the texts are too few to measure a calibrator that was fitted on them"""
-    comparison: Comparison | None = None
+    comparison: MethodComparison | None = None
     """with plain temperature scaling; None where that was chosen, or where the texts are too few"""
     second_look: SecondLook | None = None
     """at the texts that are abstained on"""

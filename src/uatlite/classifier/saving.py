@@ -31,7 +31,7 @@ from uatlite.values import Kind
 if TYPE_CHECKING:
     from uatlite.classifier.product import Product
 
-FORMAT = 4
+_FORMAT = 4
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
 
 
@@ -101,7 +101,7 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
     calibration, arrays = classifier.calibration_, Arrays()
     settings = classifier.settings if calibration is None else calibration.settings
     state = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "uatlite": __version__,
         "kind": classifier.kind.name,
         "settings": settings.to_dict(arrays),
@@ -130,9 +130,9 @@ def read(name: str | Path) -> Stored:
         return Stored()
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-        if state["format"] != FORMAT:
+        if state["format"] != _FORMAT:
             raise ModelError(
-                f"{name}/{STATE} has the format {state['format']}, this version of uatlite reads {FORMAT}; "
+                f"{name}/{STATE} has the format {state['format']}, this version of uatlite reads {_FORMAT}; "
                 f"it was written by uatlite {state.get('uatlite')}: install that, or calibrate again."
             )
         arrays = _arrays(name, state["arrays"])

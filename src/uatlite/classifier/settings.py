@@ -67,7 +67,7 @@ class Settings:
         return self.method.name if name == "method" else str(getattr(self, name))[:12]
 
 
-TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
+_TARGETS = ("target_risk", "target_coverage", "threshold", "target_precision", "target_wrong", "target_recall")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class CalibrationOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        targets = [name for name in TARGETS if getattr(self, name) is not None]
+        targets = [name for name in _TARGETS if getattr(self, name) is not None]
         for name in (*targets, "false_alarm", "confidence"):
             if name != "threshold":
                 check_share(name, getattr(self, name))

@@ -21,7 +21,7 @@ NAMED = 3
 """At most this many words are named."""
 NARROW = 0.05
 """Where dropout moves the probability by no more than this, there is no doubt for words to carry."""
-SURE = 0.9
+_SURE = 0.9
 """From this confidence on, a narrow range means that there is hardly any uncertainty."""
 LISTED = 6
 """At most this many classes are listed with their probabilities."""
@@ -136,7 +136,7 @@ def _decision(prediction: Prediction) -> str:
 def _doubt(explanation: "Explanation") -> str:
     moved = _moved(explanation)
     if explanation.interval is not None and explanation.interval[1] - explanation.interval[0] <= NARROW:
-        if explanation.prediction.confidence >= SURE:
+        if explanation.prediction.confidence >= _SURE:
             return f"There is hardly any uncertainty: {moved}."
         return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
     reach = f"; {moved}" if moved else ""

@@ -31,8 +31,8 @@ from uatlite.predictive import softmax
 from uatlite.values import Floats, Integers
 
 STRATEGIES = ("simple", "first", "average", "max", "words")
-OUTSIDE = "O"
-LEAST = 1e-9
+_OUTSIDE = "O"
+_LEAST = 1e-9
 """Probabilities nearer to 0 or 1 than this count as this near, so that log-odds are finite."""
 
 
@@ -51,7 +51,7 @@ class TagScheme:
     @cached_property
     def types(self) -> tuple[str, ...]:
         """The types of entities, in the order of their first tag."""
-        return tuple(dict.fromkeys(name for _, name in self.split if name != OUTSIDE))
+        return tuple(dict.fromkeys(name for _, name in self.split if name != _OUTSIDE))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -62,12 +62,12 @@ class TagScheme:
     @cached_property
     def outside(self) -> int | None:
         """The column of the tag of no entity; None where there is none."""
-        return self.tags.index(OUTSIDE) if OUTSIDE in self.tags else None
+        return self.tags.index(_OUTSIDE) if _OUTSIDE in self.tags else None
 
     @cached_property
     def type_of(self) -> Integers:
         """(tags,): the index of each tag's type; -1 of no entity."""
-        return np.array([-1 if name == OUTSIDE else self.types.index(name) for _, name in self.split])
+        return np.array([-1 if name == _OUTSIDE else self.types.index(name) for _, name in self.split])
 
     @cached_property
     def begins(self) -> Floats:
@@ -82,7 +82,7 @@ class TagScheme:
     def _indicator(self, *, begins: bool) -> Floats:
         found = np.zeros((len(self.tags), len(self.types)))
         for column, (begin, name) in enumerate(self.split):
-            if name != OUTSIDE and begin == begins:
+            if name != _OUTSIDE and begin == begins:
                 found[column, self.types.index(name)] = 1.0
         return found
 
@@ -256,7 +256,7 @@ def _with_missed(
     outside = np.flatnonzero(~inside)
     if not len(outside) or scheme.outside is None:
         return Decoded(entities, -np.inf, None, 0.0, 0)
-    none = np.clip(words[outside, scheme.outside], LEAST, 1.0 - LEAST)
+    none = np.clip(words[outside, scheme.outside], _LEAST, 1.0 - _LEAST)
     total = float(np.log(none).sum())
     likeliest = int(none.argmin())
     word = outside[likeliest]
@@ -270,6 +270,6 @@ def _with_missed(
 
 
 def log_odds(probabilities: Floats | Sequence[float]) -> Floats:
-    """log p - log(1 - p), with p at least `LEAST` away from 0 and 1."""
-    p = np.clip(np.asarray(probabilities, dtype=np.float64), LEAST, 1.0 - LEAST)
+    """log p - log(1 - p), with p at least `_LEAST` away from 0 and 1."""
+    p = np.clip(np.asarray(probabilities, dtype=np.float64), _LEAST, 1.0 - _LEAST)
     return np.asarray(np.log(p) - np.log1p(-p))

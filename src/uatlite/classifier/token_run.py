@@ -23,7 +23,7 @@ from uatlite.values import Floats, Integers, Text
 if TYPE_CHECKING:
     pass
 
-Choose = Callable[[int, Floats], Sequence[int]]
+_Choose = Callable[[int, Floats], Sequence[int]]
 """From the number of a window and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
 
 MISSED_LIMIT = 20.0
@@ -141,7 +141,7 @@ def locate_texts(runtime: Runtime, texts: Sequence[Text], settings: Settings) ->
 
 
 def _run_windows(
-    runtime: Runtime, located: LocatedTexts, method: Method, choose: Choose, groups: Sequence[Sequence[int]]
+    runtime: Runtime, located: LocatedTexts, method: Method, choose: _Choose, groups: Sequence[Sequence[int]]
 ) -> tuple[list[Any], list[Any] | None, list[Any] | None]:
     """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the inner tokens of each window.
 
@@ -177,7 +177,7 @@ def _fill(located: LocatedTexts, values: list[Any], *, axis: int) -> None:
             values[number] = np.zeros(shape, dtype=like.dtype)
 
 
-def _alike(located: LocatedTexts, choose: Choose) -> list[list[int]]:
+def _alike(located: LocatedTexts, choose: _Choose) -> list[list[int]]:
     """The windows with chosen tokens, those with as many in one group: texts of a batch share their backward passes."""
     counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
     return [[place for place, count in enumerate(counts) if count == wanted] for wanted in sorted(set(counts) - {0})]
@@ -196,7 +196,7 @@ def _at(states: Sequence[NDArray[np.float32]], tokens: Sequence[Sequence[int]]) 
     return np.concatenate(chosen).astype(np.float64)
 
 
-def _of_rows(located: LocatedTexts, batch: Batch, choose: Choose) -> TokenChoice:
+def _of_rows(located: LocatedTexts, batch: Batch, choose: _Choose) -> TokenChoice:
     """The chosen tokens of each row of a batch, a window with special tokens and padding around it."""
 
     def tokens(row: int, logits: Floats) -> list[int]:
@@ -206,7 +206,7 @@ def _of_rows(located: LocatedTexts, batch: Batch, choose: Choose) -> TokenChoice
     return tokens
 
 
-def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> Choose:
+def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None) -> _Choose:
     """The token that decides the weakest word of each entity; in a text of several windows those of all its words."""
     shared = np.bincount([window.text for window in located.windows], minlength=len(located.texts)) > 1
 
@@ -221,7 +221,7 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
     return choose
 
 
-def fixed_tokens(located: LocatedTexts, chosen: Sequence[Sequence[int]]) -> Choose:
+def fixed_tokens(located: LocatedTexts, chosen: Sequence[Sequence[int]]) -> _Choose:
     """Tokens that are chosen beforehand, by their places among those of each text."""
 
     def choose(number: int, logits: Floats) -> Sequence[int]:
@@ -284,7 +284,7 @@ def text_log_odds(decoded: Sequence[Decoded], answers: Answers) -> Floats:
     return np.asarray(found)
 
 
-PRIOR = 0.1
+_PRIOR = 0.1
 """Entities that a text counts as having found and as having missed, besides those that it is expected to."""
 
 
@@ -298,4 +298,4 @@ def recall_scores(decoded: Sequence[Decoded]) -> Floats:
     found = np.array([sum(some) for some in chances], dtype=np.float64)
     wrong = np.array([len(some) for some in chances], dtype=np.float64) - found
     others = 1.0 / (1.0 + np.exp(-missed_answers(decoded).log_odds))
-    return np.asarray((found + PRIOR) / (found + wrong + others + 2 * PRIOR))
+    return np.asarray((found + _PRIOR) / (found + wrong + others + 2 * _PRIOR))

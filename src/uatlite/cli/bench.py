@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def bench(
-    model: shared.Model,
+    model: shared.ModelName,
     texts: Annotated[
         str | None, Option("--texts", help=f"Your texts; by default film reviews. {shared.INPUT_HELP}")
     ] = None,
@@ -27,8 +27,8 @@ def bench(
     passes: Annotated[int, Option(help="Passes M, for methods without their own number of passes.")] = 10,
     rounds: Annotated[int, Option(help="How often each method is timed; medians are shown.")] = 3,
     threads: Annotated[int | None, Option(help="Threads for PyTorch; by default all cores.")] = None,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
     options: shared.Options = None,
 ) -> None:
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
@@ -83,10 +83,10 @@ def demo(
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
-        from uatlite.lab.report.result_files import render
+        from uatlite.lab.report.result_files import rendered_results
     with StageBar(progress) as bar:
         done = run_demo(output, bar)
-    console.print(render(done.results))
+    console.print(rendered_results(done.results))
     console.print("\n[bold]What was found[/bold]")
     for number, sentence in enumerate(done.findings, 1):
         console.print(f"{number}. {sentence}", highlight=False, markup=False)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: shared.Model,
+    model: shared.ModelName,
     data: Annotated[str, Argument(help=f"Labelled rows that the model was not trained on. {shared.INPUT_HELP}")],
     output: Annotated[
         Path | None, Option("--output", "-o", help="Directory for the calibrated classifier; not needed with --menu.")
@@ -78,8 +78,8 @@ def calibrate(
     ] = False,
     strict: shared.Strict = False,
     overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
     options: shared.Options = None,
     label: shared.GoldColumn = None,
     label_order: shared.LabelOrder = None,

@@ -17,10 +17,10 @@ def export(
     texts: Annotated[
         str | None, Option(help="Texts of the task to compare with PyTorch on; a few sentences by default.")
     ] = None,
-    method: shared.Method = None,
+    method: shared.MethodName = None,
     overwrite: Annotated[bool, Option("--overwrite", help="Write into a directory that is not empty.")] = False,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
     options: shared.Options = None,
     format: shared.Format = None,
 ) -> None:
@@ -58,7 +58,7 @@ def serve(
         Path | None,
         Option(help="File that keeps what is known of the traffic; 'uatlite watch' reads it."),
     ] = None,
-    method: shared.Method = None,
+    method: shared.MethodName = None,
     max_length: shared.MaxLength = None,
     batch: Annotated[int, shared.in_limits(help="Texts in one batch of the model.")] = 32,
     gather: Annotated[

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from uatlite.lab.evaluate.plan import Contender, SetChoice
 
 
-METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
+_METHODS = "base,ts,mc,uat,uat+ts,distilled+its"
 """The methods that are compared by default."""
 
 
-SEVERAL = {"entities": "entities", "labels": "several labels"}
+_SEVERAL = {"entities": "entities", "labels": "several labels"}
 """Kinds of tasks with several answers a text -> what these are."""
 
 
@@ -55,7 +55,7 @@ def evaluate(
     methods: Annotated[
         str | None,
         Option(
-            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {METHODS}. Of entities "
+            help=f"Methods separated by commas, with or without a calibrator (+ts); by default {_METHODS}. Of entities "
             "and labels base,distilled+answers."
         ),
     ] = None,
@@ -83,8 +83,8 @@ def evaluate(
     ] = None,
     limit: Annotated[int | None, shared.in_data(help="Evaluate on N rows of each split, drawn at random.")] = None,
     data_dir: shared.DataDir = None,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
     label: shared.Label = "label",
     label_order: shared.LabelOrder = None,
     max_length: shared.MaxLength = None,
@@ -112,14 +112,14 @@ def evaluate(
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
     test = choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
     kind, console = test.task.kind, shared.messages()
-    several = kind in SEVERAL
+    several = kind in _SEVERAL
     if several:
         one_class = {"out_of_scope": out_of_scope, "label_order": label_order}
         shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
         with console.status(f"Loading {', '.join(model)} …"):
             product = _load_several(model, test)
     plan = Plan(
-        contenders=_several_contenders(methods, product) if several else parse_contenders(methods or METHODS),
+        contenders=_several_contenders(methods, product) if several else parse_contenders(methods or _METHODS),
         test=test,
         shifts=as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
@@ -140,7 +140,7 @@ def evaluate(
         from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.report.evaluation import write_answers
-        from uatlite.lab.report.result_files import render, write_results
+        from uatlite.lab.report.result_files import rendered_results, write_results
         from uatlite.model.load import load_checkpoint
 
         store, models = Store(output / "store"), dict.fromkeys(model)
@@ -149,7 +149,7 @@ def evaluate(
     stopped = f"Stopped. What is done is kept in {output / 'store'}; the same command goes on from there."
     with shared.resumable(console, stopped), StageBar(console) as bar:
         results = run(given, plan, store, bar, cluster)
-    Console().print(render(results))
+    Console().print(rendered_results(results))
     written = write_results(results, output)
     if source is not None:
         written = [*written, write_answers(answers_of(source, store), output)]
@@ -164,7 +164,7 @@ def _load_several(models: Sequence[str], test: "SetChoice") -> "SeveralProduct":
         raise ConfigurationError(f"{', '.join(models)}: of several answers a text one model is evaluated; give one.")
     product, kind = load(models[0], method="base", calibrated=False), test.task.kind
     if not isinstance(product, UncertaintyTagger | UncertaintyLabeler) or kind != product.kind.name:
-        wanted = SEVERAL[kind]
+        wanted = _SEVERAL[kind]
         raise ConfigurationError(
             f"{models[0]} is no model of {wanted}, and {test.task.name} has {wanted} for gold; evaluate it on "
             "rows of its own task."

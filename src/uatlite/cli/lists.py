@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     pass
 
 
-FORMS = {
+_FORMS = {
     "text": "one text",
     "pair": "two texts",
     "choice": "multiple choice",
@@ -29,7 +29,7 @@ def tasks(data_dir: shared.DataDir = None) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for task, places in inventory(data_dir):
         labels = ", ".join(task.labels) if len(task.labels) <= 4 else f"{len(task.labels)} classes"
-        console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({FORMS[task.form]}; {labels})[/dim]")
+        console.print(f"[bold]{task.name}[/bold]  {task.title} [dim]({_FORMS[task.form]}; {labels})[/dim]")
         for split, place in places.items():
             console.print(f"  {split:<14} {place}")
     console.print("\nOr use your own file: uatlite evaluate MODEL --data reviews.csv --text body --label stars")
@@ -61,7 +61,7 @@ def methods() -> None:
     console.print(f"Calibrators, added as in uat+ts: {', '.join(names)}. Alone, as in ts, one follows base.")
 
 
-def sites(model: shared.Model) -> None:
+def sites(model: shared.ModelName) -> None:
     """List the dropout sites of a model: where units can be dropped, and the rate used in training."""
     from uatlite.model.load import load_checkpoint
     from uatlite.model.view import dropout_sites

@@ -28,17 +28,17 @@ in_limits = partial(Option, rich_help_panel="Limits")
 in_where = partial(Option, rich_help_panel="Where it runs")
 in_more = partial(Option, rich_help_panel="More")
 
-Model = Annotated[str, Argument(help="Directory of a fine-tuned classifier, or a hub id.")]
+ModelName = Annotated[str, Argument(help="Directory of a fine-tuned classifier, or a hub id.")]
 Classifier = Annotated[
     str, Argument(help="Directory that 'uatlite calibrate' wrote, or of any fine-tuned classifier, or a hub id.")
 ]
 
-Text = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
+TextColumn = Annotated[str, in_columns("--text", help="Column of the text, of a pair's first text, or of a question.")]
 KnownText = Annotated[
     str | None,
     in_columns("--text", help="Column of the text, the first of a pair, or the question; as in calibration, or text."),
 ]
-Pair = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
+PairColumn = Annotated[str | None, in_columns("--text-pair", help="Column of a pair's second text.")]
 Options = Annotated[str | None, in_columns("--options", help="Column of a question's options, for multiple choice.")]
 Label = Annotated[str, in_columns("--label", help="Column of the label: a class name, or a number from 0.")]
 KnownLabel = Annotated[
@@ -57,7 +57,7 @@ LabelOrder = Annotated[
 ]
 Format = Annotated[str | None, in_columns("--format", help="Format of the data, if the file name does not show it.")]
 
-Task = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
+TaskName = Annotated[str | None, in_data("--task", help="A task by name; 'uatlite tasks' lists them.")]
 DataDir = Annotated[Path | None, in_data("--data-dir", help="Directory of the tasks' files; by default UATLITE_DATA.")]
 Seeds = Annotated[int, Option("--seeds", help="Number of seeds for everything random.")]
 Precision = Annotated[
@@ -68,7 +68,7 @@ MaxLength = Annotated[
     int | None,
     Option("--max-length", help="Longest text in tokens; by default the limit of the calibration or the model."),
 ]
-Method = Annotated[
+MethodName = Annotated[
     str | None, Option("--method", help="Method of a model without calibration, as in uat:gate=k; analytic by default.")
 ]
 Strict = Annotated[

@@ -25,7 +25,7 @@ def predict(
     model: shared.Classifier,
     input: Annotated[str, Argument(help=shared.INPUT_HELP)],
     output: Annotated[Path, Option("--output", "-o", help="JSONL, CSV or Parquet, by extension (.gz too).")],
-    method: shared.Method = None,
+    method: shared.MethodName = None,
     max_length: shared.MaxLength = None,
     windows: Annotated[
         bool, Option("--windows", help="Read long texts in overlapping windows; calibration stores this setting.")
@@ -38,7 +38,7 @@ def predict(
         int | None, Option(min=1, help="Also write the N rows that a person should see first to OUT.review.csv.")
     ] = None,
     text: shared.KnownText = None,
-    text_pair: shared.Pair = None,
+    text_pair: shared.PairColumn = None,
     options: shared.Options = None,
     id: Annotated[str, shared.in_columns(help="Column of the id; rows without one are called file:line.")] = "id",
     keep: Annotated[
@@ -104,7 +104,7 @@ OWN = ("id", "label", "confidence", "reason", "why")
 """Columns of a row to review besides those of the input."""
 
 
-WIDTH = 300
+_WIDTH = 300
 """Characters of a text on the terminal."""
 
 
@@ -146,7 +146,7 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _short(value: object) -> str:
     line = " ".join(str("" if value is None else value).split())
-    return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
 
 
 def explain(
@@ -169,7 +169,7 @@ def explain(
         str, Option(help="What words are shaded by: share (of the variance), masking or uncertainty (U).")
     ] = "share",
     estimator: Annotated[str, Option(help="How layers are compared: delta, isolated or total-variance.")] = "delta",
-    method: shared.Method = None,
+    method: shared.MethodName = None,
     uncalibrated: Annotated[bool, Option("--uncalibrated", help="Ignore a saved calibration.")] = False,
     max_length: shared.MaxLength = None,
     samples: Annotated[int, shared.in_more(help="Passes for each layer and component; delta needs none.")] = 200,

@@ -44,7 +44,7 @@ def train(
     checkpoint_steps: Annotated[
         int | None, Option(help="Keep a checkpoint every N steps; by default each epoch.")
     ] = None,
-    task: shared.Task = None,
+    task: shared.TaskName = None,
     data: Annotated[
         Path | None, shared.in_data(help="Your own labelled rows instead: JSONL, CSV, TSV, Parquet or CoNLL.")
     ] = None,
@@ -55,8 +55,8 @@ def train(
     limit: Annotated[int | None, shared.in_data(help="Train on N rows, drawn by --seed.")] = None,
     data_dir: shared.DataDir = None,
     strict: shared.Strict = False,
-    text: shared.Text = "text",
-    text_pair: shared.Pair = None,
+    text: shared.TextColumn = "text",
+    text_pair: shared.PairColumn = None,
     label: shared.Label = "label",
     label_order: shared.LabelOrder = None,
     learning_rate: Annotated[float | None, shared.in_recipe(help="Peak learning rate.")] = None,

@@ -39,10 +39,10 @@ from uatlite.values import Text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Runs = Mapping[str, Callable[[], None]]
+_Runs = Mapping[str, Callable[[], None]]
 OnStep = Callable[[str], None]
-Batches = list[Mapping[str, Tensor]]
-Contender = Callable[[PreTrainedModel, Batches, int], None]
+_Batches = list[Mapping[str, Tensor]]
+_Contender = Callable[[PreTrainedModel, _Batches, int], None]
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -61,7 +61,7 @@ class Timed:
     """peak memory beyond what was in use before; None where the system does not report it"""
 
 
-def take_turns(runs: Runs, baseline: str, rounds: int, on_step: OnStep = lambda step: None) -> dict[str, Timed]:
+def take_turns(runs: _Runs, baseline: str, rounds: int, on_step: OnStep = lambda step: None) -> dict[str, Timed]:
     """Time every run once in each round, with the baseline before and after it. One round before warms up.
 
     Memory is measured in the warm-up, as later runs find it allocated. `on_step` gets the name of each step.
@@ -119,7 +119,7 @@ def _status(field: str) -> int:
 # ── the contenders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+def deterministic(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """The Hugging Face model in evaluation mode, once."""
     device = next(model.parameters()).device
     with torch.inference_mode(), in_mode(model, training=False):
@@ -127,7 +127,7 @@ def deterministic(model: PreTrainedModel, batches: Batches, passes: int) -> None
             model(**{name: value.to(device) for name, value in batch.items()})
 
 
-def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+def train_mode_loop(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """MC dropout the plain way: train mode, one forward after the other."""
     device = next(model.parameters()).device
     with torch.inference_mode(), in_mode(model, training=True):
@@ -137,7 +137,7 @@ def train_mode_loop(model: PreTrainedModel, batches: Batches, passes: int) -> No
                 model(**inputs)
 
 
-def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+def sequential(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """UAT-Lite as in Algorithm 1 of the paper: a forward over the whole batch for each pass."""
     view, config = view_of(model), UATConfig(samples=passes)
     for batch in batches:
@@ -147,16 +147,16 @@ def sequential(model: PreTrainedModel, batches: Batches, passes: int) -> None:
         run_chunk(view, inputs, Chunk(torch.arange(texts), tokens, one_by_one), config)
 
 
-def folded(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+def folded(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """The same passes in one batch."""
     for batch in batches:
         sample(model, batch, UATConfig(samples=passes))
 
 
-def method(spelling: str) -> Contender:
+def method(spelling: str) -> _Contender:
     """A method by its spelling, with its own number of passes."""
 
-    def contender(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+    def contender(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
         chosen, tokens = parse_method(spelling), _tokens(model)
         for batch in batches:
             chosen.run(model, batch, tokens)
@@ -164,7 +164,7 @@ def method(spelling: str) -> Contender:
     return contender
 
 
-def distilled(model: PreTrainedModel, batches: Batches, passes: int) -> None:
+def distilled(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
     """The default method as calibrated: the plain pass, and the variance read off it.
 
     The read-out has learned nothing, which does not change its cost.
@@ -189,7 +189,7 @@ def _tokens(model: PreTrainedModel) -> Candidates | None:
 
 
 BASELINE = "deterministic"
-CONTENDERS: dict[str, Contender] = {
+CONTENDERS: dict[str, _Contender] = {
     BASELINE: deterministic,
     "Hugging Face loop": train_mode_loop,
     "UAT sequential": sequential,
@@ -334,18 +334,18 @@ class _Bench:
     plan: BenchPlan
     on_step: OnStep
 
-    def batches(self, size: int, rows: Sequence[int] | None = None) -> Batches:
+    def batches(self, size: int, rows: Sequence[int] | None = None) -> _Batches:
         """Batches of similar length, of at most `size` texts."""
         most = max(BATCH_TOKENS, size * max(self.tokens.lengths))
         return [batch.inputs for batch in self.tokens.batches(rows, most_tokens=most, most_texts=size)]
 
-    def of_length(self, length: int) -> Batches:
+    def of_length(self, length: int) -> _Batches:
         """One batch of the longest texts, cut or repeated to `length` tokens."""
         rows = self.tokens.by_length()[-CURVE_TEXTS:]
         columns = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
         return [{name: value[..., columns] for name, value in self.tokens.pad(rows).items()}]
 
-    def runs(self, batches: Batches, names: Sequence[str], passes: int | None = None) -> Runs:
+    def runs(self, batches: _Batches, names: Sequence[str], passes: int | None = None) -> _Runs:
         """The contenders of these names over the batches."""
         model, passes = self.checkpoint.model, passes or self.plan.passes
         return {name: partial(CONTENDERS[name], model, batches, passes) for name in names}
@@ -360,7 +360,7 @@ class _Bench:
         once, sizes = self.batches(CURVE_TEXTS, quarter), [len(quarter) * times for times in (1, 2, 4)]
         yield self.curve("texts", sizes, lambda size: self.runs(once * (size // len(quarter)), GROW_WITH_TEXTS))
 
-    def curve(self, over: str, sizes: Sequence[int], runs_at: Callable[[int], Runs]) -> Curve:
+    def curve(self, over: str, sizes: Sequence[int], runs_at: Callable[[int], _Runs]) -> Curve:
         """The same contenders at each size."""
         taken: dict[str, list[float]] = {}
         for size in sizes:

@@ -70,7 +70,7 @@ class DemoSettings:
         )
 
 
-RECORD = "demo.json"
+_RECORD = "demo.json"
 """Beside the classifier: what it was calibrated for; written last."""
 
 
@@ -87,7 +87,7 @@ class Demo:
 def run_demo(directory: Path, display: Progress, settings: DemoSettings | None = None) -> Demo:
     """Run every step that is not done yet, and draw the report."""
     settings = settings or DemoSettings()
-    checkpoint = train(directory / "model", settings, display)
+    checkpoint = _train(directory / "model", settings, display)
     results = evaluate(checkpoint, settings.plan, Store(directory / "store"), display)
     write_results(results, directory)
     evaluation = open_evaluation(directory)
@@ -109,7 +109,7 @@ def run_demo(directory: Path, display: Progress, settings: DemoSettings | None =
     return Demo(results, tuple(findings(results, chosen)), report, directory / "classifier")
 
 
-def train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:
+def _train(directory: Path, settings: DemoSettings, display: Progress) -> Checkpoint:
     """The fine-tuned model; it is trained unless the directory has it."""
     rows = load(settings.task, "train")
     job = TrainingJob(settings.backbone, rows, recipe=settings.recipe, seed=settings.seed)
@@ -132,7 +132,7 @@ def calibrate(
         "target_risk": settings.target_risk,
         "max_length": settings.max_length,
     }
-    if read_record(directory / RECORD) == record:
+    if read_record(directory / _RECORD) == record:
         return
     display.begin("calibrating", 1)
     display.step(f"{contender}, {len(rows):,} sentences")
@@ -148,4 +148,4 @@ def calibrate(
         reference=load(settings.task, "train").texts,
     )
     classifier.save_pretrained(directory, overwrite=True)
-    write_record(directory / RECORD, record)
+    write_record(directory / _RECORD, record)

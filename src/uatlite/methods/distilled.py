@@ -43,7 +43,7 @@ DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Features:
+class _Features:
     """What a read-out reads of a plain pass, and which variance it learns, for a kind of answer."""
 
     of: Callable[[PassLogits], Floats]
@@ -81,11 +81,11 @@ def _label_variance(passes: PassLogits) -> Floats:
     return passes.label_variance
 
 
-FEATURES: dict[Kind, Features] = {
-    "one": Features(features_of, _margin_variance),
-    "choice": Features(features_of, _margin_variance),
-    "labels": Features(label_features_of, _label_variance, teacher_runs=False),
-    "entities": Features(features_of, _margin_variance, unit="entities"),
+FEATURES: dict[Kind, _Features] = {
+    "one": _Features(features_of, _margin_variance),
+    "choice": _Features(features_of, _margin_variance),
+    "labels": _Features(label_features_of, _label_variance, teacher_runs=False),
+    "entities": _Features(features_of, _margin_variance, unit="entities"),
 }
 
 

@@ -32,7 +32,7 @@ from uatlite.metrics.rows import Judged, Metric, Ranking, Rows, Statistic, mean_
 from uatlite.metrics.selective import aurc
 from uatlite.values import Floats, Integers, check_array, check_labels
 
-Entities = Sequence[Iterable[tuple[Any, Any, str]]]
+_Entities = Sequence[Iterable[tuple[Any, Any, str]]]
 """The entities of each text: (start, end, type), or (first word, last word, type)."""
 
 ANSWER_METRICS: dict[str, Metric[[]]] = {
@@ -121,7 +121,7 @@ class Found:
     gold: Floats
 
     @classmethod
-    def of_entities(cls, reported: Entities, gold: Entities) -> "Found":
+    def of_entities(cls, reported: _Entities, gold: _Entities) -> "Found":
         """From the entities (start, end, type) of each text; right are those with the same start, end and type."""
         if len(reported) != len(gold):
             raise InputError(f"{len(reported)} texts with reported entities, {len(gold)} with gold; give both of each.")

@@ -195,10 +195,10 @@ def brier_refinement(rows: Rows, bins: int = BINS) -> Statistic:
     return statistic
 
 
-NODES = 1024  # gaps are shared between neighbouring nodes c = j / NODES, in proportion
+_NODES = 1024  # gaps are shared between neighbouring nodes c = j / NODES, in proportion
 COSINES = 512
 NARROWEST = 1 / 256  # at this width the first cosine left out weighs exp(-19.7), 3e-9
-STEPS = 12
+_STEPS = 12
 
 
 @metric(pivotal=True)
@@ -219,19 +219,19 @@ def smooth_ece(rows: Rows) -> Statistic:
 @cache
 def waves() -> Floats:
     """cos(pi k c) at the nodes c: (cosines, nodes)."""
-    return np.cos(np.pi * np.outer(np.arange(COSINES), np.arange(NODES + 1)) / NODES)
+    return np.cos(np.pi * np.outer(np.arange(COSINES), np.arange(_NODES + 1)) / _NODES)
 
 
 def node_gaps(rows: Rows, counts: Floats) -> Floats:
     """The mean gap that falls to each node: (resamples, nodes)."""
-    place = np.minimum(rows.confidence, 1) * NODES
-    left = np.minimum(place.astype(np.intp), NODES - 1)
+    place = np.minimum(rows.confidence, 1) * _NODES
+    left = np.minimum(place.astype(np.intp), _NODES - 1)
     gap = rows.confidence - rows.correct
     shares = ((left, gap * (left + 1 - place)), (left + 1, gap * (place - left)))
-    sums = np.zeros((len(counts), NODES + 1))
+    sums = np.zeros((len(counts), _NODES + 1))
     for count, row in zip(counts, sums, strict=True):
         for node, share in shares:
-            row += np.bincount(node, weights=count * share, minlength=NODES + 1)
+            row += np.bincount(node, weights=count * share, minlength=_NODES + 1)
     return np.asarray(sums / counts.sum(axis=1, keepdims=True))
 
 
@@ -247,7 +247,7 @@ def fixed_point(series: Floats) -> Floats:
     low, high = np.full(len(series), NARROWEST), np.ones(len(series))
     below, above = error_at(low, series), error_at(high, series)
     narrow = np.where(below <= low, below, np.nan)
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         middle = (low + high) / 2
         error = error_at(middle, series)
         wider = error > middle

@@ -125,11 +125,11 @@ Statistic = Callable[[Floats], Floats]
 """Counts (resamples, rows) -> values (resamples,). A count says how often a row is repeated; the value equals
 that of the plain metric on rows literally repeated so often. NaN where the metric is undefined."""
 
-Options = ParamSpec("Options")
+_Options = ParamSpec("_Options")
 
 
 @dataclass(frozen=True, eq=False)
-class Metric(Generic[Options]):
+class Metric(Generic[_Options]):
     """Call it as metric(probabilities, labels): (rows, classes) and (rows,) to one number.
 
     `prepare` does the work that all resamples of the same rows share, and returns the statistic. `truth` is None for
@@ -138,8 +138,8 @@ class Metric(Generic[Options]):
     interval is pivotal. See `uatlite.metrics.intervals`.
     """
 
-    prepare: Callable[Concatenate[Rows, Options], Statistic]
-    truth: Callable[Concatenate[Rows, Options], Statistic] | None = None
+    prepare: Callable[Concatenate[Rows, _Options], Statistic]
+    truth: Callable[Concatenate[Rows, _Options], Statistic] | None = None
 
     def __post_init__(self) -> None:
         # help() and inspect show the call that users make, not the one that `prepare` receives.
@@ -150,15 +150,15 @@ class Metric(Generic[Options]):
         object.__setattr__(self, "__doc__", self.prepare.__doc__)
 
     def __call__(
-        self, probabilities: ArrayLike, labels: ArrayLike, *args: Options.args, **kwargs: Options.kwargs
+        self, probabilities: ArrayLike, labels: ArrayLike, *args: _Options.args, **kwargs: _Options.kwargs
     ) -> float:
         rows = Rows.of(probabilities, labels)
         return at_once(self.prepare(rows, *args, **kwargs), len(rows))
 
-    def bind(self, *args: Options.args, **kwargs: Options.kwargs) -> "Metric[[]]":
+    def bind(self, *args: _Options.args, **kwargs: _Options.kwargs) -> "Metric[[]]":
         """The metric with its options fixed, as the registry lists it."""
 
-        def settle(prepare: Callable[Concatenate[Rows, Options], Statistic]) -> Callable[[Rows], Statistic]:
+        def settle(prepare: Callable[Concatenate[Rows, _Options], Statistic]) -> Callable[[Rows], Statistic]:
             def settled(rows: Rows) -> Statistic:
                 return prepare(rows, *args, **kwargs)
 
@@ -170,10 +170,10 @@ class Metric(Generic[Options]):
 
 def metric(
     *, pivotal: bool = False, truth: "Metric[Any] | None" = None
-) -> Callable[[Callable[Concatenate[Rows, Options], Statistic]], Metric[Options]]:
+) -> Callable[[Callable[Concatenate[Rows, _Options], Statistic]], Metric[_Options]]:
     """Turn a function of rows into a metric; `pivotal` ones are their own truth unless another is named."""
 
-    def wrap(prepare: Callable[Concatenate[Rows, Options], Statistic]) -> Metric[Options]:
+    def wrap(prepare: Callable[Concatenate[Rows, _Options], Statistic]) -> Metric[_Options]:
         if truth is not None:
             return Metric(prepare, truth.prepare)
         return Metric(prepare, prepare if pivotal else None)

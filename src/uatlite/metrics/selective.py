@@ -64,7 +64,7 @@ def augrc(rows: Rows) -> Statistic:
     """
 
     def statistic(counts: Floats) -> Floats:
-        kept, errors = risk_curve(rows, counts)
+        kept, errors = _risk_curve(rows, counts)
         area = np.diff(kept, axis=1) * (errors[:, 1:] + errors[:, :-1]) / 2
         return np.asarray(area.sum(axis=1) / kept[:, -1] ** 2)
 
@@ -78,7 +78,7 @@ def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
         raise ConfigurationError(f"coverage={coverage} is not allowed: above 0, at most 1, as in 0.8.")
 
     def statistic(counts: Floats) -> Floats:
-        kept, errors = risk_curve(rows, counts)
+        kept, errors = _risk_curve(rows, counts)
         # Binary fractions round up by an ulp: 0.55 * 100 rows are 55 and not 56.
         admitted = np.ceil(coverage * kept[:, -1] - 1e-9)
         at = [np.interp(k, x, y) for k, x, y in zip(admitted, kept, errors, strict=True)]
@@ -136,7 +136,7 @@ def evenly_spaced(points: int, most: int) -> NDArray[np.intp]:
     return np.unique(np.linspace(0, points - 1, most).round().astype(np.intp))
 
 
-def risk_curve(rows: Rows, counts: Floats) -> tuple[Floats, Floats]:
+def _risk_curve(rows: Rows, counts: Floats) -> tuple[Floats, Floats]:
     """Rows kept and errors among them, at the end of each tie from (0, 0): two of (resamples, 1 + ties)."""
     return rows.ranking.cumulate(counts), rows.ranking.cumulate(counts, 1 - rows.correct)
 

@@ -145,7 +145,7 @@ MODEL_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 @dataclass(frozen=True)
-class Head:
+class _Head:
     """How transformers makes a classifier of one kind of answers, and the axes of what that takes and gives."""
 
     ending: str
@@ -175,11 +175,11 @@ class Head:
         return tuple(sizes[axis] for axis in self.logits)
 
 
-HEADS: Mapping[Kind, Head] = {
-    "one": Head("ForSequenceClassification", fewest=2),
-    "choice": Head("ForMultipleChoice", fewest=0, logits=("batch", "choices"), inputs=("batch", "choices", "tokens")),
-    "labels": Head("ForSequenceClassification", fewest=1, problem=MULTI_LABEL, several="UncertaintyLabeler"),
-    "entities": Head(
+HEADS: Mapping[Kind, _Head] = {
+    "one": _Head("ForSequenceClassification", fewest=2),
+    "choice": _Head("ForMultipleChoice", fewest=0, logits=("batch", "choices"), inputs=("batch", "choices", "tokens")),
+    "labels": _Head("ForSequenceClassification", fewest=1, problem=MULTI_LABEL, several="UncertaintyLabeler"),
+    "entities": _Head(
         "ForTokenClassification", fewest=2, logits=("batch", "tokens", "classes"), several="UncertaintyTagger"
     ),
 }
@@ -207,7 +207,7 @@ def _kind_of(model: PreTrainedModel) -> Kind | None:
     return kind_by_name(names, getattr(getattr(model, "config", None), "problem_type", None))
 
 
-def head_of(model: PreTrainedModel) -> Head:
+def head_of(model: PreTrainedModel) -> _Head:
     """The row of `HEADS` for a classifier."""
     return HEADS[answering(model)]
 

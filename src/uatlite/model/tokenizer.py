@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FILE = "tokenizer.json"
 FIELDS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+UNLIMITED = int(1e30)
+"""What transformers says of a tokenizer without a longest text."""
 """What a model takes -> what the tokenizer's library calls it."""
 
 
@@ -90,7 +92,7 @@ class FastTokenizer:
         self.pad_token_type_id = settings.pad_token_type_id
         self.padding_side = settings.padding_side
         self.truncation_side = settings.truncation_side
-        self.model_max_length = 1 << 62 if settings.model_max_length is None else settings.model_max_length
+        self.model_max_length = UNLIMITED if settings.model_max_length is None else settings.model_max_length
 
     def num_special_tokens_to_add(self, pair: bool = False) -> int:
         """The special tokens that a sequence gets."""

@@ -26,7 +26,7 @@ from uatlite.model.architectures import MODEL_INPUTS, unwrap
 from uatlite.text.files import file_beside
 
 FILE = "uatlite-method.safetensors"
-FORMAT = "1"
+_FORMAT = "1"
 ATTRIBUTE = "method_weights"
 
 Made = TypeVar("Made")
@@ -105,7 +105,7 @@ def write(model: PreTrainedModel, directory: Path) -> None:
     path.unlink(missing_ok=True)
     if weights is not None:
         tensors = {name: tensor.cpu().contiguous() for name, tensor in weights.tensors.items()}
-        header = {"format": FORMAT, "method": weights.method, "headless": str(weights.headless).lower()}
+        header = {"format": _FORMAT, "method": weights.method, "headless": str(weights.headless).lower()}
         save_file(tensors, path, metadata=header)
 
 
@@ -117,10 +117,10 @@ def read(name: str | Path) -> MethodWeights | None:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT:
+            if header.get("format") != _FORMAT:
                 raise ModelError(
-                    f"{name}/{FILE} has the format {header.get('format')!r}, this version of uatlite reads {FORMAT!r}; "
-                    "install the version that wrote it, or train again."
+                    f"{name}/{FILE} has the format {header.get('format')!r}, this version of uatlite reads "
+                    f"{_FORMAT!r}; install the version that wrote it, or train again."
                 )
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - it is no dict
             return MethodWeights(header["method"], tensors, headless=header["headless"] == "true")

@@ -18,7 +18,7 @@ from uatlite.passes.gates import NO_GATES, Gates, gates, modulate_probabilities
 
 CACHED = 2**23
 """Most attention probabilities of a forward that stay in the caches of a processor between two operations: 32 MiB."""
-BLOCK = 2**18
+_BLOCK = 2**18
 """Most attention probabilities of a block: with their mask they take 2 MiB, the second-level caches of two cores."""
 
 
@@ -160,7 +160,7 @@ def attend_in_blocks(inputs: AttentionInput, g: Gates, keep: Tensor | None, rate
     context = value.new_empty(rows, queries, heads, value.shape[-1]).transpose(1, 2)
     masks = [None] if keep is None else list(keep.flatten(0, 1).view(torch.uint8))  # converts faster than bool
     sharing = rows // len(masks)  # texts with the same mask also share its conversion
-    space = query.new_empty(2, max(BLOCK, tokens))
+    space = query.new_empty(2, max(_BLOCK, tokens))
     for number, mask in enumerate(masks):
         for block in _blocks(heads, queries, tokens):
             shape = (block[0].stop - block[0].start, block[1].stop - block[1].start, tokens)
@@ -179,8 +179,8 @@ def attend_in_blocks(inputs: AttentionInput, g: Gates, keep: Tensor | None, rate
 
 def _blocks(heads: int, queries: int, tokens: int) -> list[tuple[slice, slice]]:
     """Heads and queries of one row whose probabilities are at most BLOCK, or those of a single query."""
-    some_heads = min(heads, max(1, BLOCK // (queries * tokens)))
-    some_queries = min(queries, max(1, BLOCK // tokens))
+    some_heads = min(heads, max(1, _BLOCK // (queries * tokens)))
+    some_queries = min(queries, max(1, _BLOCK // tokens))
     return [
         (slice(h, min(h + some_heads, heads)), slice(q, min(q + some_queries, queries)))
         for h in range(0, heads, some_heads)

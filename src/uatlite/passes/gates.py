@@ -49,7 +49,7 @@ def _median(std: Tensor) -> Tensor:
 
 
 # name -> U (..., tokens) from the standard deviation of each unit (..., tokens, width) and, if needed, its mean
-STATISTICS: dict[str, Callable[[Tensor, Lazy], Tensor]] = {
+TOKEN_STATISTICS: dict[str, Callable[[Tensor, Lazy], Tensor]] = {
     "mean-std": lambda std, mean: std.mean(dim=-1),
     "rms-std": lambda std, mean: std.square().mean(dim=-1).sqrt(),
     "median-std": lambda std, mean: _median(std),
@@ -125,11 +125,11 @@ def normalises(name: str) -> bool:
 
 def _parse(name: str) -> tuple[Callable[[Tensor, Lazy], Tensor], bool]:
     statistic, _, normalise = name.partition("+")
-    return STATISTICS[statistic], bool(normalise)
+    return TOKEN_STATISTICS[statistic], bool(normalise)
 
 
 # form -> g
-FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+GATE_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "exp": lambda x: torch.exp(-x),
     "linear": lambda x: (1 - x).clamp_min(0),
     "reciprocal": lambda x: 1 / (1 + x),
@@ -173,7 +173,7 @@ NO_GATES = Gates()
 
 def gates(uncertainty: Tensor, gate: str, form: str, penalty: float) -> Gates:
     """The factors for token uncertainty (rows, tokens)."""
-    g = FORMS[form]
+    g = GATE_FORMS[form]
     scaled = penalty * uncertainty
     value = g(scaled) if gate in _VALUES else None
     if form == "additive":

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from uatlite.errors import InputError
 
-Words = NDArray[np.uint32]
+_Words = NDArray[np.uint32]
 Keep = NDArray[np.bool_]
 
 WIDEST = 1 << 16
@@ -94,16 +94,16 @@ def _keys(draw: Draw, label: str, stream: int) -> tuple[np.uint32, np.uint32]:
     return np.uint32(first), np.uint32(second)
 
 
-def _counters(shape: Shape) -> Words:
+def _counters(shape: Shape) -> _Words:
     _, positions, units = shape
     if max(positions, units) > WIDEST:
         raise InputError(f"{positions} positions of {units} units: masks reach to {WIDEST} of each.")
     rows, columns = np.arange(positions, dtype=np.uint32), np.arange(units, dtype=np.uint32)
-    words: Words = (rows[:, None] << np.uint32(16)) + columns
+    words: _Words = (rows[:, None] << np.uint32(16)) + columns
     return words
 
 
-def _bits(draw: Draw, label: str, stream: int, counters: Words) -> Words:
+def _bits(draw: Draw, label: str, stream: int, counters: _Words) -> _Words:
     first, second = _keys(draw, label, stream)
     words = counters ^ first
     _mix(words)
@@ -112,7 +112,7 @@ def _bits(draw: Draw, label: str, stream: int, counters: Words) -> Words:
     return words
 
 
-def _mix(words: Words) -> None:
+def _mix(words: _Words) -> None:
     """A bijection of 32-bit words in which each output bit depends on each input bit nearly evenly, in place."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         words ^= words >> np.uint32(shift)

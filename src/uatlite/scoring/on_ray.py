@@ -53,7 +53,7 @@ WAITING = 2
 REACH_SECONDS = 5.0
 """How long a cluster may take to accept a connection."""
 
-START_ERRORS = (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError, OSError)
+_START_ERRORS = (ray.exceptions.RayError, ConnectionError, ValueError, RuntimeError, OSError)
 """What Ray raises where a cluster cannot be started or reached."""
 
 ITEM, RESULT = "item", "result"  # columns of the Ray datasets
@@ -296,7 +296,7 @@ def _connect(cluster: Cluster) -> None:
         local = {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE}
         try:
             ray.init("local", _node_ip_address="127.0.0.1", **local, **quiet)
-        except START_ERRORS as error:
+        except _START_ERRORS as error:
             raise ConfigurationError(
                 f"Ray cannot be started on this machine ({_reason(error)}). Free memory and space in "
                 f"{os.environ.get('RAY_TMPDIR', '/tmp')}, ask for fewer --workers, or use --engine local."
@@ -305,7 +305,7 @@ def _connect(cluster: Cluster) -> None:
     try:
         _reach(cluster.address)
         ray.init(cluster.address, **quiet)
-    except START_ERRORS as error:
+    except _START_ERRORS as error:
         raise ConfigurationError(
             f"address={cluster.address!r}: no Ray cluster answers there ({_reason(error)}). Start one with 'ray start "
             "--head', or leave --address out to use this machine alone. If it asks for a token, set "

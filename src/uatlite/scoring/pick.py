@@ -127,11 +127,11 @@ def pick(
     helpful = budget - math.ceil(random_share * budget)
     outside = [i for i, row in enumerate(rows) if row.outside]
     outside.sort(key=lambda i: rows[i].scope)
-    chosen = dict.fromkeys(spread(rows, outside, helpful // 2), OUTSIDE)
+    chosen = dict.fromkeys(_spread(rows, outside, helpful // 2), OUTSIDE)
     withheld = any(not row.answered for row in rows)
     doubtful = [i for i, row in enumerate(rows) if not row.outside and not (withheld and row.answered)]
     doubtful.sort(key=lambda i: rows[i].confidence)
-    chosen |= dict.fromkeys(spread(rows, doubtful, helpful - len(chosen)), DOUBTFUL)
+    chosen |= dict.fromkeys(_spread(rows, doubtful, helpful - len(chosen)), DOUBTFUL)
     population = [i for i, row in enumerate(rows) if i not in chosen and (of == "all" or row.answered)]
     size = min(budget - len(chosen), len(population))
     drawn = np.sort(np.random.default_rng(seed).permutation(len(population))[:size]).tolist()
@@ -140,7 +140,7 @@ def pick(
     return picked + [Picked(rows[i], reason, 1.0) for i, reason in chosen.items()]
 
 
-def spread(rows: Sequence[Candidate], ranked: Sequence[int], count: int) -> list[int]:
+def _spread(rows: Sequence[Candidate], ranked: Sequence[int], count: int) -> list[int]:
     """At most `count` of the ranked places, far from each other by their words and without near-duplicates.
 
     Among the first `POOL` times `count` the first is taken, then always the one that is farthest from those taken.

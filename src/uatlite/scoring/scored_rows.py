@@ -17,7 +17,7 @@ from uatlite.trust.rule import SCORES
 
 ANSWER_COLUMNS = ("label", "labels", "entities")
 """The first column of a prediction: one label, many, or entities. The id and the kept columns stand before it."""
-NONE, SEVERAL = "none", "several"
+NONE, _SEVERAL = "none", "several"
 """What a text is counted under that has no answer, or answers of several labels."""
 INPUT_PREFIX = "input_"
 """Put before the name of a kept column where the prediction has a column of that name."""
@@ -73,7 +73,7 @@ class ScoredRow:
         answer, labels = self.answer, set(self.reported)
         if isinstance(answer, str):
             return answer
-        return SEVERAL if len(labels) > 1 else next(iter(labels), NONE)
+        return _SEVERAL if len(labels) > 1 else next(iter(labels), NONE)
 
     @property
     def answered(self) -> bool:

@@ -21,7 +21,7 @@ HOURS = 14 * 24
 """The newest hours that are kept as hours."""
 DAYS = 400
 """The newest days that are kept at all, beside these hours."""
-CONFIDENCE = 0.95
+_CONFIDENCE = 0.95
 MILLISECONDS = 1e11
 """A number of seconds this large would lie beyond the year 5000: it counts milliseconds."""
 
@@ -112,7 +112,7 @@ class HourTally:
         if self.rows:
             mean = self.confidence / self.rows
             spread = max(self.squares / self.rows - mean**2, 0.0) ** 0.5
-            reach = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * spread / self.rows**0.5
+            reach = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2) * spread / self.rows**0.5
             shares[SURE] = Share(mean, max(mean - reach, 0.0), min(mean + reach, 1.0), self.rows)
         return shares
 
@@ -129,7 +129,7 @@ def share(count: int, rows: int) -> Share:
     """A share with its exact interval (Clopper and Pearson)."""
     if not rows:
         return Share(0.0, 0.0, 1.0, 0)
-    low, high = clopper_pearson(count, rows, CONFIDENCE)
+    low, high = clopper_pearson(count, rows, _CONFIDENCE)
     return Share(count / rows, float(low), float(high), rows)
 
 

@@ -28,7 +28,7 @@ from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
 
-BLOCK = 4096
+_BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
@@ -200,7 +200,7 @@ class WatchedBlock:
     line: int
 
 
-def blocks(file: GrownFile, watch: Watch, most: int = BLOCK) -> Iterator[WatchedBlock]:
+def blocks(file: GrownFile, watch: Watch, most: int = _BLOCK) -> Iterator[WatchedBlock]:
     """The rows of a file that are not counted yet, block by block; a row with a value that is no number is rejected."""
     hour, rows = hour_of(file.known.modified / 1e9), file.rows()
     checked = False
@@ -257,7 +257,7 @@ def changed_rows(
     """The rows from number `change` on, in one reading. Strangest are the lowest p-values of scope, then of scores."""
     tally, strangest, near = HourTally(), list[NumberedRow](), list[NumberedRow]()
     rows = rows_since(watch, state, source, max(change - around, 0))
-    while block := list(islice(rows, BLOCK)):
+    while block := list(islice(rows, _BLOCK)):
         near += [row for row in block if row.number < change + around]
         since = [row for row in block if row.number >= change]
         tally = tally + HourTally.of(row.watched for row in since)

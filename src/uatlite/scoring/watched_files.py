@@ -15,7 +15,7 @@ from uatlite.text.rows import Reject, Row, read_rows
 
 BESIDE = (".rejects.jsonl", ".review.csv")
 """How the names of files end that `predict` writes beside its rows."""
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _digests(path: Path, sizes: set[int]) -> tuple[dict[int, str], int]:
     digests: dict[int, str] = {}
     with path.open("rb") as file:
         for size in sorted(sizes):
-            while read < size and (chunk := file.read(min(CHUNK, size - read))):
+            while read < size and (chunk := file.read(min(_CHUNK, size - read))):
                 digest.update(chunk)
                 read, lines = read + len(chunk), lines + chunk.count(b"\n")
             digests[size] = digest.hexdigest()

@@ -16,18 +16,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from uatlite.errors import InputError
 from uatlite.values import Span, Words
 
-OUTSIDE = "O"
+_OUTSIDE = "O"
 HANDLE = "@"
 LONGEST_TEXT = 100_000  # words of one text; a file without blank lines must not fill the memory
 _TAG = re.compile(r"O|[A-Z]-\S+")
 
-Line = tuple[int, bytes]
+_Line = tuple[int, bytes]
 """A line of a file and its number, from 1."""
 
 
-def conll_texts(lines: Iterable[Line]) -> Iterator[list[Line]]:
+def conll_texts(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
     """The lines of each text. Of a text that is too long there is one line more than is allowed."""
-    text: list[Line] = []
+    text: list[_Line] = []
     for line, raw in lines:
         if not raw.strip():
             if text:
@@ -39,7 +39,7 @@ def conll_texts(lines: Iterable[Line]) -> Iterator[list[Line]]:
         yield text
 
 
-def conll_columns(lines: Sequence[Line]) -> dict[str, object] | None:
+def conll_columns(lines: Sequence[_Line]) -> dict[str, object] | None:
     """`tokens` and `tags` of a text's lines, or `tokens` alone where they have one column; None if none is left."""
     if len(lines) > LONGEST_TEXT:
         raise InputError(f"more than {LONGEST_TEXT:,} lines without a blank one")
@@ -79,7 +79,7 @@ def not_utf8(error: UnicodeDecodeError) -> str:
 
 def tags_for(types: Iterable[str]) -> tuple[str, ...]:
     """The IOB2 tags of entity types, in the order of a model's columns: O, B-a, I-a, B-b, I-b, …"""
-    return (OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
+    return (_OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
 
 
 def types_of(tags: Iterable[str]) -> tuple[str, ...]:
@@ -96,10 +96,10 @@ def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -
     if len(tags) != len(words.tokens):
         raise InputError(f"{len(tags)} tags for {len(words.tokens)} words")
     spans: list[Span] = []
-    before = OUTSIDE
+    before = _OUTSIDE
     for number, (tag, token, (start, end)) in enumerate(zip(tags, words.tokens, words.spans, strict=True), start=1):
         mark, _, name = tag.partition("-")
-        if tag != OUTSIDE and (mark not in ("B", "I") or not name):
+        if tag != _OUTSIDE and (mark not in ("B", "I") or not name):
             raise InputError(f"tag {number} of {token!r:.40} is {tag!r}; allowed are O, B-type and I-type (IOB2)")
         if mark == "I" and before[2:] != name:
             raise InputError(
@@ -123,7 +123,7 @@ def tags_of_spans(places: Sequence[tuple[int, int]], spans: Sequence[Span]) -> l
     begun: set[Span] = set()
     for start, end in places:
         span = next((span for span in spans if span.start < end and start < span.end), None)
-        tags.append(OUTSIDE if span is None else f"{'I' if span in begun else 'B'}-{span.label}")
+        tags.append(_OUTSIDE if span is None else f"{'I' if span in begun else 'B'}-{span.label}")
         if span is not None:
             begun.add(span)
     return tags

@@ -20,7 +20,7 @@ from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import TAGS, Layout
 from uatlite.values import Choices, Example, Text, Words, strings
 
-MISSING = object()
+_MISSING = object()
 LOOK_AHEAD = 100  # rows of a JSONL file that may lack a column before the column counts as missing
 
 
@@ -132,7 +132,7 @@ def value_at(values: Mapping[str, object], column: str, missing: object = None) 
 
 def has_column(values: Mapping[str, object], column: str) -> bool:
     """Whether the row has the column."""
-    return value_at(values, column, MISSING) is not MISSING
+    return value_at(values, column, _MISSING) is not _MISSING
 
 
 def text_of(values: Mapping[str, object], layout: Layout) -> Text:

@@ -16,11 +16,11 @@ from typing import IO, Any, cast
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
-EXTENSIONS = {
+_EXTENSIONS = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
     ".bio": "conll",
 }  # fmt: skip
-FORMATS = tuple(dict.fromkeys(EXTENSIONS.values()))
+_FORMATS = tuple(dict.fromkeys(_EXTENSIONS.values()))
 STDIN = "-"
 
 _GZIP = b"\x1f\x8b"
@@ -32,13 +32,13 @@ def format_of(file: str | Path) -> str | None:
     """The format by a file's name: 'csv' for reviews.csv.gz; None where the extension is unknown."""
     path = Path(file)
     packed = path.suffix.lower() == ".gz"
-    name = EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
+    name = _EXTENSIONS.get((path.with_suffix("") if packed else path).suffix.lower())
     return None if packed and name == "parquet" else name
 
 
 def candidate_names(stem: str) -> Iterator[str]:
     """Every file name that `stem` may have, in the order in which they are looked for."""
-    for extension, name in EXTENSIONS.items():
+    for extension, name in _EXTENSIONS.items():
         yield stem + extension
         if name != "parquet":
             yield f"{stem}{extension}.gz"
@@ -105,7 +105,7 @@ def _system(source: str) -> tuple[Any, str]:
 def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
     """The file at `source`, or the row files of the directory there sorted by name, each with its format."""
     if format is not None:
-        check_choice("format", format, FORMATS)
+        check_choice("format", format, _FORMATS)
     files = remote_files(str(source)) if is_remote(source) else local_files(Path(source))
     if list(files) == [RemoteFile(str(source)) if is_remote(source) else Path(source)]:
         name = format or format_of(files[0].name)
@@ -156,14 +156,14 @@ def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
 def stdin_format(format: str | None) -> str:
     """The format of standard input: JSONL by default; Parquet is refused, because it needs a file that can seek."""
     name = format or "jsonl"
-    check_choice("format", name, FORMATS)
+    check_choice("format", name, _FORMATS)
     if name == "parquet":
         raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
     return name
 
 
 def _expected() -> str:
-    names = ", ".join(extension for extension in EXTENSIONS if extension != ".parquet")
+    names = ", ".join(extension for extension in _EXTENSIONS if extension != ".parquet")
     return f"expected {names} (each also .gz) or .parquet"
 
 

@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 from uatlite.errors import StoreError
 from uatlite.text.write import atomic_file, make_directory, write_text
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 BROKEN = (StoreError, OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)
 """What reading a damaged piece or record may raise."""
@@ -85,7 +85,7 @@ class Pieces:
         """A binary file that becomes the piece when the block ends without an error."""
         return atomic_file(self.path(name))
 
-    def read(self, name: str, reader: Callable[[Path], T]) -> T | None:
+    def read(self, name: str, reader: Callable[[Path], _T]) -> _T | None:
         """What `reader` makes of a piece; None where the piece is missing or broken, so that it is written again."""
         try:
             return reader(self.path(name))

@@ -26,7 +26,7 @@ from uatlite.text.files import STDIN, UNPACK_ERRORS, is_remote, open_bytes, open
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
 EXCERPT = 200  # characters of a rejected row that are kept
-PARQUET_BATCH = 1024
+_PARQUET_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Row:
 
     def rejected(self, error: Exception) -> "Reject":
         """The row as one that cannot be used, with the reason that the error gives."""
-        return Reject(self.file, self.line, str(error), excerpt(self.values))
+        return Reject(self.file, self.line, str(error), _excerpt(self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row 
     return (row for path, name in files for row in READERS[name](str(path), path.name))
 
 
-def excerpt(raw: object) -> str:
+def _excerpt(raw: object) -> str:
     """The start of a rejected row; bytes that are not UTF-8 are escaped."""
     if isinstance(raw, bytes):
         raw = raw[: 4 * EXCERPT].decode("utf-8", "backslashreplace")
@@ -81,18 +81,18 @@ def _read_jsonl(source: str, name: str) -> Iterator[Row | Reject]:
     with open_bytes(source) as file:
         for line, raw in _lines(file, name):
             if len(raw) > LONGEST_LINE:
-                yield Reject(name, line, f"the line is longer than {LONGEST_LINE:,} bytes", excerpt(raw))
+                yield Reject(name, line, f"the line is longer than {LONGEST_LINE:,} bytes", _excerpt(raw))
                 continue
             try:
                 text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
                 values = json.loads(text) if text.strip() else None
             except (ValueError, RecursionError) as error:
-                yield Reject(name, line, _json_reason(error), excerpt(raw))
+                yield Reject(name, line, _json_reason(error), _excerpt(raw))
                 continue
             if isinstance(values, dict):
                 yield Row(name, line, values)
             elif text.strip():
-                yield Reject(name, line, f"a JSON {type(values).__name__}, not an object", excerpt(text))
+                yield Reject(name, line, f"a JSON {type(values).__name__}, not an object", _excerpt(text))
 
 
 def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
@@ -132,7 +132,7 @@ def _read_delimited(source: str, name: str, *, delimiter: str, quoting: Literal[
                     fields = next(reader)
                 except csv.Error as error:
                     reason = f"{error} (lines {line} to {reader.line_num}): is a quote left open?"
-                    yield Reject(name, line, reason, excerpt("".join(begins)))
+                    yield Reject(name, line, reason, _excerpt("".join(begins)))
                     continue
                 if fields:
                     yield _delimited_row(name, line, header, fields)
@@ -167,10 +167,10 @@ def _header(reader: Iterator[list[str]], name: str) -> list[str]:
 
 def _delimited_row(name: str, line: int, header: list[str], fields: list[str]) -> Row | Reject:
     if not _is_utf8(fields):
-        return Reject(name, line, "not UTF-8", excerpt(",".join(fields)))
+        return Reject(name, line, "not UTF-8", _excerpt(",".join(fields)))
     if len(fields) != len(header):
         reason = f"{len(fields)} fields where the header has {len(header)}"
-        return Reject(name, line, reason, excerpt(",".join(fields)))
+        return Reject(name, line, reason, _excerpt(",".join(fields)))
     return Row(name, line, dict(zip(header, fields, strict=True)))
 
 
@@ -192,11 +192,11 @@ def _read_parquet(source: str, name: str) -> Iterator[Row | Reject]:
     try:
         seekable = open_remote(source) if is_remote(source) else nullcontext(source)
         with seekable as whole, pq.ParquetFile(whole) as file:
-            for batch in file.iter_batches(batch_size=PARQUET_BATCH):
+            for batch in file.iter_batches(batch_size=_PARQUET_BATCH):
                 for values in _parquet_values(batch):
                     line += 1
                     if isinstance(values, UnicodeDecodeError):
-                        yield Reject(name, line, "not UTF-8", excerpt(values.object))
+                        yield Reject(name, line, "not UTF-8", _excerpt(values.object))
                     else:
                         yield Row(name, line, values)
     except (pa.ArrowException, OSError) as error:
@@ -224,7 +224,7 @@ def _read_conll(source: str, name: str) -> Iterator[Row | Reject]:
             try:
                 values = conll_columns(lines)
             except InputError as error:
-                yield Reject(name, line, str(error), excerpt(raw))
+                yield Reject(name, line, str(error), _excerpt(raw))
                 continue
             if values is not None:
                 yield Row(name, line, values)

@@ -18,9 +18,9 @@ from uatlite import codec
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.values import Kind
 
-Form = Literal["text", "pair", "choice", "entities", "labels"]
+_Form = Literal["text", "pair", "choice", "entities", "labels"]
 """What a row is: one text, a pair or a question with one answer; a text with entities; a text with several labels."""
-Gold = Literal["class", "tags", "entities", "labels"]
+GoldForm = Literal["class", "tags", "entities", "labels"]
 """What the label column holds: a class; an IOB2 tag for each word; entities with their characters; a list of labels."""
 
 
@@ -32,7 +32,7 @@ class Layout:
     pair: str | None = None
     options: str | None = None
     label: str | None = "label"
-    gold: Gold = "class"
+    gold: GoldForm = "class"
     id: str | None = "id"
     group: str | None = None  # rows of one group are never in two splits
     meta: tuple[str, ...] = ()  # columns to carry along, where a row has them
@@ -55,7 +55,7 @@ class Layout:
         return "one" if self.options is None else "choice"
 
     @property
-    def form(self) -> Form:
+    def form(self) -> _Form:
         kind = self.kind
         return kind if kind != "one" else "text" if self.pair is None else "pair"
 
@@ -133,7 +133,7 @@ class Task:
         return self.layout.kind
 
     @property
-    def form(self) -> Form:
+    def form(self) -> _Form:
         return self.layout.form
 
 

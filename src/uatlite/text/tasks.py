@@ -29,10 +29,10 @@ from uatlite.values import Dataset, Example
 
 VARIABLE = "UATLITE_DATA"
 
-Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, and where they come from
+_Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, and where they come from
 
 
-def find_rows(task: Task, split: str, given: Path | None = None) -> Found:
+def find_rows(task: Task, split: str, given: Path | None = None) -> _Found:
     """The rows of a split from the first place that has them; otherwise an error that says which file to provide."""
     part = task.splits[split]
     if task.path is not None:
@@ -81,7 +81,7 @@ def layout_hint(task: Task, part: Split) -> str:
     )
 
 
-def _package_rows(package: PackageFile) -> Found:
+def _package_rows(package: PackageFile) -> _Found:
     try:
         installed = distribution(package.distribution)
     except PackageNotFoundError as error:

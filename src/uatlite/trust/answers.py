@@ -80,7 +80,7 @@ def check_texts(text: ArrayLike, *, answers: int, texts: int) -> Integers:
     return given.astype(np.int64)
 
 
-ITERATIONS, TOLERANCE = 100, 1e-9
+ITERATIONS, _TOLERANCE = 100, 1e-9
 """Of a fit: Newton steps, and the gradient for each row at which it ends."""
 
 STRENGTHS = (0.0, 0.1, 0.25, 0.6, 1.5)
@@ -89,9 +89,9 @@ STRENGTHS = (0.0, 0.1, 0.25, 0.6, 1.5)
 ANSWER_WIDENINGS = (0.0, *np.geomspace(0.03, 30.0, 11).tolist())
 """The grid of w·π/8·mean(variance)."""
 
-FOLDS = 5
+_FOLDS = 5
 
-PRIOR = 5.0
+_PRIOR = 5.0
 """The standard deviation of the shared parameters around the log-odds as they are."""
 
 SHARED_ROWS = 20.0
@@ -109,7 +109,7 @@ class AnswerCalibrator:
 
     It minimises the sum of -log p over the answers + Σ_k ((a_k - a)²·s² + (b_k - b)²)/(2τ²), where s is the standard
     deviation of the widened log-odds; a·s, b and c (of features with standard deviation 1) have a normal prior around
-    the log-odds as they are, of the wide standard deviation `PRIOR`. w comes from the fit without kinds, by NLL with
+    the log-odds as they are, of the wide standard deviation `_PRIOR`. w comes from the fit without kinds, by NLL with
     the penalty log(1 + w·π/8·mean(variance)); τ by five-fold cross-validation over texts. A kind uses none, which is
     sigmoid(z), the shared parameters, or its own, by the NLL of held-out texts: the simpler one unless another gains
     more than half of its standard error, where the mean gain over all kinds counts as 20 answers of the kind.
@@ -138,11 +138,11 @@ class AnswerCalibrator:
         rows, spread = scaled_rows(answers, y, widening, centre, scale)
 
         def fitted(part: RegressionRows, strength: float) -> Shrunk:
-            return Shrunk.fit(part, kinds=kinds, strength=strength, prior=PRIOR, identity=spread)
+            return Shrunk.fit(part, kinds=kinds, strength=strength, prior=_PRIOR, identity=spread)
 
-        folds = np.random.default_rng(0).permutation(answers.texts) % FOLDS
+        folds = np.random.default_rng(0).permutation(answers.texts) % _FOLDS
         held_out = np.zeros((len(STRENGTHS), len(answers)))
-        for fold in range(FOLDS):
+        for fold in range(_FOLDS):
             tested = folds[answers.text] == fold
             for i, strength in enumerate(STRENGTHS):
                 held_out[i, tested] = fitted(rows.at(~tested), strength).losses(rows.at(tested))
@@ -279,7 +279,7 @@ def minimise(rows: RegressionRows, pull: Floats, centre: Floats, *, kinds: int) 
         chances = sigmoid(design @ theta)
         slope = turned @ (chances - rows.right) + pull @ (theta - centre)
         free = ~(bounded & (theta <= 0.0) & (slope > 0.0))
-        if not free.any() or np.abs(slope[free]).max() < TOLERANCE * max(size, 1):
+        if not free.any() or np.abs(slope[free]).max() < _TOLERANCE * max(size, 1):
             break
         weighted = design.copy()
         weighted.data *= np.repeat(chances * (1.0 - chances), entries)
@@ -330,7 +330,7 @@ def answer_widening(answers: Answers, right: Marks) -> float:
     found = []
     for step in ANSWER_WIDENINGS:
         rows, spread = scaled_rows(answers, right, step / mean, *feature_scale(answers))
-        model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=PRIOR, identity=spread)
+        model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=_PRIOR, identity=spread)
         found.append(float(model.losses(replace(rows, kind=rows.kind * 0)).sum()) + math.log1p(step))
     return float(ANSWER_WIDENINGS[int(np.argmin(found))]) / mean
 

@@ -28,7 +28,7 @@ PILOT_TEXTS = 100
 GRID = 100
 """The most thresholds that are tested."""
 
-STARTS = ((1.0, 0.75), (2.0, 0.25))
+TEXT_STARTS = ((1.0, 0.75), (2.0, 0.25))
 """A search begins where it is most likely to succeed if the errors are as many as the scores say, and another if they
 are twice as many; beside each its part of the level."""
 
@@ -66,7 +66,7 @@ def plan_search(others: TextScores, texts: int, target: float, level: float, mos
         errors.append(texts * chances[shown].sum() / others.texts)
     moment = np.array(planned)
     loss = np.array([largest_loss(cap, target, kind) for cap in caps])
-    starts = plan_starts(np.array(answers), np.array(errors), clumping(moment), loss, target, level)
+    starts = plan_text_starts(np.array(answers), np.array(errors), clumping(moment), loss, target, level)
     return Plan(thresholds, starts, np.array(caps), moment)
 
 
@@ -138,7 +138,7 @@ def largest_loss(most: ArrayLike, target: float, kind: BetKind) -> Floats:
     return caps - target if kind == "per-text" else caps * (1.0 - target)
 
 
-def plan_starts(
+def plan_text_starts(
     answers: Floats, errors: Floats, clump: Floats, loss: Floats, target: float, level: float
 ) -> list[tuple[int, float]]:
     """Where searches begin, and their parts of the level; all are expected numbers, (hypotheses,) each.
@@ -150,7 +150,7 @@ def plan_starts(
     from scipy.special import gammaincc, gdtrib
 
     starts: dict[int, float] = {}
-    for factor, part in STARTS:
+    for factor, part in TEXT_STARTS:
         units = clump.copy()
         for _ in range(20):
             units = np.where(wanted_stake(answers, units, target, part * level) > 1.0 / loss, 1.15 * units, units)

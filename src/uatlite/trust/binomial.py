@@ -17,7 +17,7 @@ STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
 """Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
 answers enough to bear a few errors; the ones above it are for targets that half of the rows cannot meet."""
 
-START_ERRORS, NEAR = 1, 0.8
+_START_ERRORS, NEAR = 1, 0.8
 """The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
 near the next start, at this part of its share, the first is left out and its level given to the others."""
 
@@ -127,7 +127,7 @@ def planned_shares(rows: int, others: float, target: float, level: float) -> lis
         used = STARTS[first:]
         total = sum(part for _, part in used)
         shares = [(share, level * part / total) for share, part in used]
-        needed = needed_share(rows, others, target, shares[0][1], START_ERRORS)
+        needed = needed_share(rows, others, target, shares[0][1], _START_ERRORS)
         if needed <= NEAR * shares[1][0]:
             return [(max(needed, shares[0][0]), shares[0][1]), *shares[1:]]
     least = needed_share(rows, others, target, level, 0)

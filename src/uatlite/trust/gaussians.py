@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from uatlite.errors import CalibrationError, InputError
 from uatlite.values import Floats, Integers, check_array, check_labels
 
-BLOCK = 8192
+_BLOCK = 8192
 """Rows that are converted to float64 at a time."""
 
 
@@ -105,9 +105,9 @@ class ScopeFit:
             return
         if self._origin is None:
             self._origin = x.mean(axis=0)
-        for start in range(0, len(x), BLOCK):
-            block = x[start : start + BLOCK] - self._origin
-            np.add.at(self._sums, classes[start : start + BLOCK], block)
+        for start in range(0, len(x), _BLOCK):
+            block = x[start : start + _BLOCK] - self._origin
+            np.add.at(self._sums, classes[start : start + _BLOCK], block)
             turned = np.ascontiguousarray(block.T)
             self._scatter += product(turned, turned)
         self._counts += np.bincount(classes, minlength=len(self._counts))

@@ -43,7 +43,7 @@ START, SLOWNESS = 0.5, 500.0
 TIE = 1e-4
 """Values closer than this share of the interquartile range count as tied: one text differs so much between batches."""
 
-STEPS = 32
+_STEPS = 32
 """Cells in the middle; towards both ends each is half as wide as the one before it."""
 
 
@@ -64,7 +64,7 @@ class RankCells:
         values = np.asarray(ordered, dtype=np.float64)
         rows = len(values)
         tails = 2.0 ** -np.arange(1, np.log2(rows + 1))
-        shares = np.concatenate([tails, 1.0 - tails, np.arange(1, STEPS) / STEPS])
+        shares = np.concatenate([tails, 1.0 - tails, np.arange(1, _STEPS) / _STEPS])
         wanted = np.unique(np.clip(np.round((rows + 1) * shares), 1, rows)).astype(np.int64)
         near = TIE * (np.quantile(values, 0.75) - np.quantile(values, 0.25))
         apart = np.abs(np.diff(values)) > abs(near)
@@ -85,7 +85,7 @@ class RankCells:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class Wealth:
     """The capital of the bets on one stream after `rows` rows, and what it takes to go on.
 
     `fresh` is whether the calibration rows are left out, so that new rows are compared with earlier new rows only.
@@ -149,7 +149,7 @@ class Evidence:
 class EvidencePath:
     """The evidence after each of some rows, one after the other: (rows, bets) each, from `begin` on."""
 
-    begin: Evidence
+    begin: Wealth
     found: Integers
     """(rows,): the cell of each row"""
     capital: Floats
@@ -165,14 +165,14 @@ class EvidencePath:
             np.logaddexp(log_waiting(times), np.logaddexp.reduce(self.capital, axis=1)) if len(times) else np.zeros(0)
         )
 
-    def at(self, row: int) -> Evidence:
+    def at(self, row: int) -> Wealth:
         """The evidence after the row of this number."""
         counts = self.begin.counts + np.bincount(self.found[: row + 1], minlength=len(self.begin.counts))
         path = {name: getattr(self, name)[row] for name in ("capital", "run", "lowest", "since")}
         return replace(self.begin, rows=self.begin.rows + row + 1, counts=counts, **path)
 
     @property
-    def end(self) -> Evidence:
+    def end(self) -> Wealth:
         """The evidence after the last row."""
         return self.at(len(self.found) - 1) if len(self.found) else self.begin
 

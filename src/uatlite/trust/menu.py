@@ -14,7 +14,7 @@ from uatlite.values import Floats, Marks, check_share
 RiskPlanner = RowsPlanner | TextsPlanner
 """The planners that may be asked for other risks too."""
 
-CURVE_POINTS = 40
+_CURVE_POINTS = 40
 """The curve has its points at every fortieth of the rows."""
 
 
@@ -57,7 +57,7 @@ def risk_curve(scores: Floats, wrong: Marks, confidence: float) -> RiskCurve:
     """
     ranked = np.sort(scores)[::-1]
     errors = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
-    wanted = np.ceil(np.arange(1, CURVE_POINTS + 1) * len(scores) / CURVE_POINTS).astype(np.int64)
+    wanted = np.ceil(np.arange(1, _CURVE_POINTS + 1) * len(scores) / _CURVE_POINTS).astype(np.int64)
     counts = np.unique(np.searchsorted(-ranked, -ranked[wanted - 1], side="right"))
     k = errors[counts - 1]
     low, high = clopper_pearson(k, counts, confidence)

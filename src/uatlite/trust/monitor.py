@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
-from uatlite.trust.martingale import BETS, Evidence, RankCells, uniforms
+from uatlite.trust.martingale import BETS, RankCells, Wealth, uniforms
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import ShiftReference
 from uatlite.values import Floats, Integers, check_scores, check_share
@@ -121,7 +121,7 @@ class Monitor:
     """
 
     bound: float
-    evidence: Mapping[str, Evidence]
+    evidence: Mapping[str, Wealth]
     alarm: Alarm | None = None
     epoch: int = 0
     seed: int = 0
@@ -130,7 +130,7 @@ class Monitor:
     def begin(cls, reference: Reference, *, bound: float = BOUND, seed: int = 0) -> Self:
         """Before the first row; `bound` is the probability that it ever raises a false alarm, at most."""
         check_share("bound", bound)
-        return cls(bound, {name: Evidence.none(cells) for name, cells in reference.cells.items()}, seed=seed)
+        return cls(bound, {name: Wealth.none(cells) for name, cells in reference.cells.items()}, seed=seed)
 
     @cached_property
     def rows(self) -> int:
@@ -180,11 +180,11 @@ class Monitor:
         """After an alarm: begin again against the calibration rows, or with `fresh` against the rows from now on."""
         if self.alarm is None:
             raise StoreError("there is no alarm to acknowledge: a reset without one would void the bound.")
-        evidence = {name: Evidence.none(cells, fresh=fresh) for name, cells in reference.cells.items()}
+        evidence = {name: Wealth.none(cells, fresh=fresh) for name, cells in reference.cells.items()}
         return replace(self, evidence=evidence, alarm=None, epoch=self.epoch + 1)
 
 
-def _alarm(at: Mapping[str, Evidence], row: int, log_martingale: float) -> Alarm:
+def _alarm(at: Mapping[str, Wealth], row: int, log_martingale: float) -> Alarm:
     """The alarm, by the bet that has won the most; where that bet's run began, the change is."""
     stream = max(at, key=lambda name: at[name].capital.max())
     best = int(at[stream].capital.argmax())

@@ -179,7 +179,7 @@ class TextsPlanner:
         """
         from scipy.stats import norm
 
-        level, texts = bets.STARTS[0][1] * (1.0 - self.confidence), self.texts
+        level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.confidence), self.texts
         chances, sizes = bets.learned_chances(self.sample.scores, self.sample.errors), []
         for step in _steps(self.plan(target, 4 * texts)):
             shown = self.sample.shown(*step)
@@ -242,7 +242,7 @@ class RecallPlanner:
         answers, errors = gold * answered.mean(axis=1), gold * (answered * chances).mean(axis=1)
         loss = np.full(len(thresholds), bets.largest_loss(self.most, target, "recall"))
         clumps = np.ones(len(thresholds))
-        starts = bets.plan_starts(answers, errors, clumps, loss, target, 1.0 - self.confidence)
+        starts = bets.plan_text_starts(answers, errors, clumps, loss, target, 1.0 - self.confidence)
         return Plan(thresholds, starts, np.full(len(thresholds), self.most), np.ones((len(thresholds), 2)))
 
     def test(self, plan: Plan, target: float) -> Test:

@@ -23,7 +23,7 @@ from uatlite.trust.rule import ONE_ANSWER, SCORES, KindPromise, Menu, Rule, Rule
 from uatlite.trust.search import TextScores, pilot_rows
 from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores, check_share
 
-FEWEST_TEXTS = 50
+_FEWEST_TEXTS = 50
 """With fewer labelled texts in scope there is no menu."""
 
 FITTING_SHARE = 3
@@ -60,7 +60,7 @@ class Wanted:
     def __post_init__(self) -> None:
         check_share("confidence", self.confidence)
         if self.kind is not None:
-            check_choice("kind", self.kind, TARGETS)
+            check_choice("kind", self.kind, _TARGETS)
         if self.kind in ONE_ANSWER:
             check_choice("score", self.score, SCORES)
         if self.kind == "threshold":
@@ -190,7 +190,7 @@ def decide(
     everything = np.ones(rows.size, dtype=np.bool_)
     inside = everything if inside is None else inside
     listed = None
-    if menu and inside.sum() >= FEWEST_TEXTS:
+    if menu and inside.sum() >= _FEWEST_TEXTS:
         with suppress(CalibrationError):  # too few answers, or all alike
             listed = _menu(rows.of(inside), replace(wanted, kind=None, score=next(iter(rows.scores))), reference)
     if wanted.kind is None:
@@ -203,7 +203,7 @@ def decide(
         reference = rows.of(fitting & inside)
     of_all = wanted.kind in ("threshold", "coverage")
     deciding = rows.abstaining(~inside).of(free) if of_all else rows.of(free & inside)
-    return Decision(TARGETS[wanted.kind](deciding, wanted, reference), listed)
+    return Decision(_TARGETS[wanted.kind](deciding, wanted, reference), listed)
 
 
 def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu:
@@ -396,7 +396,7 @@ def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
     )
 
 
-TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {
+_TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {
     "threshold": _fixed_threshold,
     "coverage": _target_coverage,
     "risk": _target_risk,

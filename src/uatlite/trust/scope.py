@@ -72,7 +72,7 @@ class Scope:
         x = check_units(representations, self.gaussians.means.shape[1])
         if len(x) != len(given):
             raise InputError(f"{len(given)} logits came with {len(x)} representations; give both for the same rows.")
-        return combine(self.gaussians.distances(x), given, self.scales)
+        return _combine(self.gaussians.distances(x), given, self.scales)
 
     def p_values(self, representations: ArrayLike | None, logits: ArrayLike) -> Floats:
         """(1 + #{calibration rows at least as strange}) / (1 + rows): (rows, units), (rows, classes) → (rows,).
@@ -147,7 +147,7 @@ def fit_scope(
         both = np.stack([distances, energy(given)])
         scales = np.stack([both.mean(axis=1), np.maximum(both.std(axis=1), np.finfo(np.float64).tiny)])
     rows = 0 if reference is None else reference.rows
-    strange = combine(distances, given, scales)
+    strange = _combine(distances, given, scales)
     return Scope(false_alarm, rows, np.sort(strange), gaussians, scales, in_scope(strange, false_alarm))
 
 
@@ -163,7 +163,7 @@ def in_scope(nonconformities: Floats, false_alarm: float) -> NDArray[np.bool_]:
     return np.asarray(nonconformities < limit)
 
 
-def combine(distances: Floats, logits: Floats, scales: Floats | None) -> Floats:
+def _combine(distances: Floats, logits: Floats, scales: Floats | None) -> Floats:
     """The nonconformity (rows,): the distance, or with `scales` its sum with the energy, both standardised."""
     if scales is None:
         return distances

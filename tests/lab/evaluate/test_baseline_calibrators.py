@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.baseline_calibrators import (
     fit_auto,
     fit_bins,
     fit_sigmoid,
-    log_odds,
+    odds_of,
 )
 from uatlite.trust.calibrators import CALIBRATORS, Temperature
 
@@ -37,16 +37,16 @@ class GivenLogOdds(ClassifierMixin, BaseEstimator):
 
 def test_log_odds_are_those_of_the_softmax():
     logits, _, _ = draw_logits(50, 4)
-    np.testing.assert_allclose(log_odds(logits), logit(softmax(logits, axis=1)), rtol=1e-9)
+    np.testing.assert_allclose(odds_of(logits), logit(softmax(logits, axis=1)), rtol=1e-9)
     binary, _, _ = draw_logits(50, 2)
-    np.testing.assert_allclose(log_odds(binary)[:, 1], binary[:, 1] - binary[:, 0])
-    np.testing.assert_allclose(log_odds(np.array([[1e4, -1e4], [50.0, 0.0], [0.0, 0.0]]))[:, 0], [2e4, 50.0, 0.0])
+    np.testing.assert_allclose(odds_of(binary)[:, 1], binary[:, 1] - binary[:, 0])
+    np.testing.assert_allclose(odds_of(np.array([[1e4, -1e4], [50.0, 0.0], [0.0, 0.0]]))[:, 0], [2e4, 50.0, 0.0])
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_platt_is_scikit_learns(classes):
     logits, labels, _ = draw_logits(600, classes)
-    features = log_odds(logits)
+    features = odds_of(logits)
     model = FrozenEstimator(GivenLogOdds().fit(features, labels))
     theirs = CalibratedClassifierCV(model, method="sigmoid").fit(features, labels).predict_proba(features)
     np.testing.assert_allclose(EVALUATED["platt"](logits, labels, None).probabilities(logits), theirs, atol=2e-4)
@@ -64,7 +64,7 @@ def test_platt_has_no_slope_at_the_smoothed_targets():
 @pytest.mark.parametrize("classes", [2, 4])
 def test_isotonic_is_scikit_learns_up_to_the_ends(classes):
     logits, labels, _ = draw_logits(600, classes)
-    features, shares = log_odds(logits), []
+    features, shares = odds_of(logits), []
     for k in range(classes):
         plain = IsotonicRegression(out_of_bounds="clip").fit(features[:, k], labels == k).predict(features[:, k])
         share = (labels == k).mean()

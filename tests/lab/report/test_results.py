@@ -14,7 +14,7 @@ from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.evaluation import read_results
 from uatlite.lab.report.page import Part
-from uatlite.lab.report.result_files import as_csv, markdown, render, write_results
+from uatlite.lab.report.result_files import as_csv, markdown, rendered_results, write_results
 from uatlite.lab.report.result_tables import heading, legend, score_entry, tables_of
 from uatlite.lab.report.tables import Entry, Table
 from uatlite.lab.report.verdict import verdict_parts, verdict_sentences
@@ -23,7 +23,7 @@ from uatlite.metrics.intervals import Interval
 
 def printed(results: Results, width: int) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(render(results))
+    console.print(rendered_results(results))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

@@ -11,7 +11,7 @@ from uatlite.lab.report.tables import (
     finite,
     interval,
     latex,
-    listed,
+    listing,
     number,
     records_csv,
     signed,
@@ -82,9 +82,9 @@ def test_records() -> None:
         (interval(0.1, 0.2, 1), "0.1–0.2"),
         (interval(-0.1, 0.2, 1), "−0.1 to 0.2"),
         (interval(float("nan"), 0.2, 1), "–"),
-        (listed(()), "–"),
-        (listed(("a",)), "a"),
-        (listed(("a", "b", "c")), "a, b and c"),
+        (listing(()), "–"),
+        (listing(("a",)), "a"),
+        (listing(("a", "b", "c")), "a, b and c"),
     ],
 )
 def test_numbers_and_names(text: str, expected: str) -> None:

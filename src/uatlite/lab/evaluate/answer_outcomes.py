@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from uatlite.classifier.entities import EntityPredictions
     from uatlite.classifier.many_labels import LabelPredictions
 
-LOG_ODDS = "log-odds"
+_LOG_ODDS = "log-odds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ def said_entities(found: "EntityPredictions") -> SaidAnswers:
 
 def _decided(found: "LabelPredictions | EntityPredictions") -> tuple[Floats, Marks, Integers, Integers]:
     """score, reported, passes, cut"""
-    score = found.scores(LOG_ODDS if found.rule is None else found.rule.score)
+    score = found.scores(_LOG_ODDS if found.rule is None else found.rule.score)
     cut = np.zeros(len(found), dtype=np.int64) if found.cut is None else found.cut
     return score, found.reports if found.rule is not None else np.zeros(len(score), dtype=np.bool_), found.passes, cut
 

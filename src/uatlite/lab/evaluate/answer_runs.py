@@ -39,7 +39,7 @@ from uatlite.text.pieces import Pieces, read_record
 from uatlite.trust.rule import Rule
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler
-BASE = "base"
+_BASE = "base"
 
 
 class GivenProduct(Sets):
@@ -66,7 +66,7 @@ class GivenProduct(Sets):
 
 def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
     """The source of an evaluation on another machine that sees the same files."""
-    product: Any = load_product(path, method=BASE, calibrated=False)
+    product: Any = load_product(path, method=_BASE, calibrated=False)
     return GivenProduct(product, name, plan)
 
 
@@ -185,7 +185,7 @@ class AnswerRuns(Runs):
 
     def answers(self, job: Job) -> AnswerOutcome:
         """Which answers of a job are right."""
-        classes, usual = self.source.product.class_names, contender_of(job).name == BASE
+        classes, usual = self.source.product.class_names, contender_of(job).name == _BASE
         return self.scores.outcome(self.run(job).said, self.gold(job), classes, usual)
 
     def estimates(self, cell: CellSpec) -> list[Estimates]:

@@ -81,8 +81,8 @@ def fit_isotonic(feature: Floats, positive: Floats) -> tuple[Floats, Floats]:
     return model.X_thresholds_.astype(np.float64), model.y_thresholds_.astype(np.float64)
 
 
-Form = tuple[int, Callable[[Floats, Floats], tuple[Floats, Floats]], Callable[[Floats, Floats, Floats], Floats]]
-FORMS: dict[str, Form] = {
+_Form = tuple[int, Callable[[Floats, Floats], tuple[Floats, Floats]], Callable[[Floats, Floats, Floats], Floats]]
+CALIBRATOR_FORMS: dict[str, _Form] = {
     "platt": (20, fit_sigmoid, lambda x, slope, offset: -np.logaddexp(0.0, -(x * slope + offset))),
     "histogram": (50, fit_bins, lambda x, edges, values: np.log(values[np.searchsorted(edges, x, "right")])),
     "isotonic": (50, fit_isotonic, lambda x, knots, values: np.log(np.interp(x, knots, values))),
@@ -102,17 +102,17 @@ class OneVsRest(LogitCalibrator):
     @classmethod
     def fit_form(cls, form: str, logits: ArrayLike, labels: ArrayLike, variance: ArrayLike | None = None) -> Self:
         """Fit each class by itself."""
-        rows, fit, _ = FORMS[form]
+        rows, fit, _ = CALIBRATOR_FORMS[form]
         z, y = calibrators.check_fit(logits, labels, name=form, minimum_rows=rows, every_class=True)
-        arrays = [fit(*column) for column in zip(log_odds(z).T, np.eye(z.shape[1])[y].T, strict=True)]
+        arrays = [fit(*column) for column in zip(odds_of(z).T, np.eye(z.shape[1])[y].T, strict=True)]
         return cls(form, *zip(*arrays, strict=True))
 
     def probabilities(self, logits: ArrayLike, variance: ArrayLike | None = None) -> Floats:
-        columns = zip(log_odds(check_logits(logits, classes=len(self.first))).T, self.first, self.second, strict=True)
-        return softmax(np.stack([FORMS[self.form][2](*column) for column in columns], axis=1))
+        columns = zip(odds_of(check_logits(logits, classes=len(self.first))).T, self.first, self.second, strict=True)
+        return softmax(np.stack([CALIBRATOR_FORMS[self.form][2](*column) for column in columns], axis=1))
 
 
-def log_odds(logits: Floats) -> Floats:
+def odds_of(logits: Floats) -> Floats:
     """log(p_k / (1 - p_k)) of the softmax, (rows, classes); of the top class 1 - p_k is the sum of the others."""
     logs, top = log_softmax(logits), logits.argmax(axis=1)[:, None]
     others, odds = logs.copy(), logs - np.log1p(-np.minimum(np.exp(logs), 0.5))
@@ -125,7 +125,7 @@ def log_odds(logits: Floats) -> Floats:
 SIMPLEST_FIRST: dict[str, FitCalibrator] = {
     **{name: CALIBRATORS[name].fit for name in ("none", "input-temperature", "temperature")},
     "vector": VectorScaling.fit,
-    **{form: partial(OneVsRest.fit_form, form) for form in FORMS},
+    **{form: partial(OneVsRest.fit_form, form) for form in CALIBRATOR_FORMS},
 }
 WORTH = 0.003
 """The most NLL that `auto` gives up for a simpler calibrator, however uncertain the difference is."""

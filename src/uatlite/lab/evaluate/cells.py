@@ -19,7 +19,7 @@ from uatlite.text.perturb import buckets_of
 from uatlite.text.tasks import sample
 from uatlite.values import Dataset, Example
 
-PLAIN = Contender(BASE)
+_PLAIN = Contender(BASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class CellSpec:
     """The coordinates of one cell: what is measured, of which contender, on which rows."""
 
     measure: str
-    contender: Contender = PLAIN
+    contender: Contender = _PLAIN
     task: str = "mnli"
     """the task that the model was fine-tuned on"""
     on: str | None = None

@@ -25,7 +25,7 @@ from uatlite.metrics.intervals import Better, Estimate, Interval, Resampling, dr
 from uatlite.metrics.rows import Statistic, at_once
 from uatlite.values import Floats
 
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 Tick = Callable[[float], None]
 """Called during a computation with the share of it that was done since the last call."""
 
@@ -143,13 +143,13 @@ def over_seeds(drawn: Floats) -> Floats:
 
 
 def measured(
-    sampled: Mapping[Key, Sampled], how: Resampling, tick: Tick = lambda share: None
-) -> dict[Key, Measurement]:
+    sampled: Mapping[_Key, Sampled], how: Resampling, tick: Tick = lambda share: None
+) -> dict[_Key, Measurement]:
     """Numbers with their resamples, which are drawn once for all that are over the same rows."""
-    groups: dict[tuple[ResampledRows, ...], list[Key]] = {}
+    groups: dict[tuple[ResampledRows, ...], list[_Key]] = {}
     for key, number in sampled.items():
         groups.setdefault(number.rows, []).append(key)
-    drawn: dict[Key, list[Floats]] = {key: [] for key in sampled}
+    drawn: dict[_Key, list[Floats]] = {key: [] for key in sampled}
     for rows, keys in groups.items():
         for counts in counts_of(rows, how):
             for key in keys:
@@ -214,11 +214,11 @@ def reduction(before: Floats, after: Floats) -> Floats:
     return np.asarray(1 - after / before)
 
 
-def ratio(first: Floats, second: Floats) -> Floats:
+def _ratio(first: Floats, second: Floats) -> Floats:
     return np.asarray(first / second)
 
 
-def spread(*parts: Floats) -> Floats:
+def _spread(*parts: Floats) -> Floats:
     """The largest minus the smallest."""
     return np.asarray(np.max(parts, axis=0) - np.min(parts, axis=0))
 
@@ -227,8 +227,8 @@ DERIVATIONS: dict[str, tuple[Callable[..., Floats], bool]] = {
     "mean": (mean, True),
     "difference": (difference, True),
     "reduction": (reduction, False),
-    "ratio": (ratio, False),
-    "spread": (spread, False),
+    "ratio": (_ratio, False),
+    "spread": (_spread, False),
 }
 """name -> the function, and whether it is linear"""
 

@@ -24,7 +24,7 @@ from uatlite.lab.evaluate.predict import PACKAGES
 from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs, nothing
-from uatlite.lab.evaluate.scope import in_scope, scope_jobs, scope_of
+from uatlite.lab.evaluate.scope import labelled_in_scope, scope_jobs, scope_of
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.accuracy import DETECTION
@@ -32,9 +32,9 @@ from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import Checkpoint
 
-SCOPE = "scope"
+_SCOPE = "scope"
 """The scope's row beside the contenders."""
-Panel = Mapping[tuple[str, str], CellSpec]
+_Panel = Mapping[tuple[str, str], CellSpec]
 """(contender, metric) -> the cell"""
 
 
@@ -158,7 +158,7 @@ def score_outside(test: CellSpec, plan: Plan, runs: Runs, tick: Tick) -> OutOfSc
     try:
         note = scope_of(job, runs).describe()
         areas |= {"scope_aurc": "{}-aurc+scope", "scope_change": "{}-aurc-change"}
-        finding |= {(SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
+        finding |= {(_SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
     except CalibrationError as error:
         note = f"no scope: {str(error).rstrip('.')}"
     inside, mixture = (
@@ -169,7 +169,7 @@ def score_outside(test: CellSpec, plan: Plan, runs: Runs, tick: Tick) -> OutOfSc
         name=others.set_name,
         source=others.source,
         rows=others.rows,
-        in_scope_rows=int(in_scope(runs.predictions(job)).sum()),
+        in_scope_rows=int(labelled_in_scope(runs.predictions(job)).sum()),
         note=note,
         detection=scores(finding, runs, how, tick),
         in_scope=scores(inside, runs, how, tick),
@@ -178,7 +178,7 @@ def score_outside(test: CellSpec, plan: Plan, runs: Runs, tick: Tick) -> OutOfSc
     )
 
 
-def panel(cell: CellSpec, contenders: Sequence[Contender], columns: Mapping[str, str]) -> Panel:
+def panel(cell: CellSpec, contenders: Sequence[Contender], columns: Mapping[str, str]) -> _Panel:
     """Contenders down, measures across; `columns` says what each measure is called."""
     return {
         (contender.name, name): replace(cell, contender=contender, measure=measure)
@@ -187,7 +187,7 @@ def panel(cell: CellSpec, contenders: Sequence[Contender], columns: Mapping[str,
     }
 
 
-def scores(cells: Panel, runs: Runs, how: Resampling, tick: Tick = lambda share: None) -> Scores:
+def scores(cells: _Panel, runs: Runs, how: Resampling, tick: Tick = lambda share: None) -> Scores:
     """A panel, measured and compared column by column."""
     numbers = measure(cells.values(), runs, how, tick=tick)
     rows = list(dict.fromkeys(name for name, _ in cells))

@@ -33,7 +33,7 @@ from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled,
 from uatlite.lab.evaluate.outcomes import LABEL_METRICS, OUTCOMES, outcome_of
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.runs import Job, Runs
-from uatlite.lab.evaluate.scope import Mixed, Strangeness, in_scope, mixed_of, scope_jobs, strangeness
+from uatlite.lab.evaluate.scope import Mixed, Strangeness, labelled_in_scope, mixed_of, scope_jobs, strangeness
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.accuracy import DETECTION
@@ -130,7 +130,7 @@ def mean_over_rows(cell: CellSpec, values: Iterable[Floats]) -> Sampled:
 # ── metrics, shift, change ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def metric(cell: CellSpec, runs: Runs) -> Sampled:
+def metric_measure(cell: CellSpec, runs: Runs) -> Sampled:
     """A metric of the registry."""
     estimates = runs.estimates(cell)
     return over_rows(cell, (of_seed[cell.measure] for of_seed in estimates), sum(estimates[0].strata))
@@ -151,7 +151,7 @@ def in_domain(cell: CellSpec) -> CellSpec:
     return replace(cell, on=cell.home, perturbation=None)
 
 
-CHANGES: dict[str, Callable[[Rows], Floats]] = {
+_CHANGES: dict[str, Callable[[Rows], Floats]] = {
     "delta_confidence": lambda rows: rows.confidence,
     "delta_margin": lambda rows: margin(rows.probabilities),
     "delta_entropy": lambda rows: entropy(rows.probabilities),
@@ -162,7 +162,7 @@ CHANGES: dict[str, Callable[[Rows], Floats]] = {
 
 def change(cell: CellSpec, runs: Runs) -> Sampled:
     """The mean over rows of perturbed minus original; both are compared with the original labels."""
-    value = CHANGES[cell.measure]
+    value = _CHANGES[cell.measure]
     pairs = zip(runs.outcomes(original(cell)), runs.outcomes(cell), strict=True)
     return mean_over_rows(cell, (value(after.rows) - value(before.rows) for before, after in pairs))
 
@@ -197,12 +197,12 @@ def selected_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
     return [*runs.calibration_jobs(cell), *cell_jobs(cell, runs)]
 
 
-PROMISES: dict[str, Callable[[Floats, Floats], Statistic]] = {
+_PROMISES: dict[str, Callable[[Floats, Floats], Statistic]] = {
     "promised-coverage": lambda answered, wrong: mean_of(answered),
     "promised-risk": lambda answered, wrong: lambda counts: ratio(counts @ (answered * wrong), counts @ answered),
 }
 """measure -> its statistic of which rows are answered and which are wrong (rows,)"""
-RISKS = (0.05, 0.1, 0.2, 0.3)
+_RISKS = (0.05, 0.1, 0.2, 0.3)
 
 
 def promised(cell: CellSpec, runs: Runs) -> Sampled:
@@ -217,7 +217,7 @@ def promised(cell: CellSpec, runs: Runs) -> Sampled:
         rule = decide(Labelled({RAW_SCORE: margins[0]}, wrong[0] > 0), wanted).rule
         assert rule is not None
         answered = (margins[1] > rule.threshold).astype(np.float64)
-        estimates.append(Estimate(PROMISES[kind](answered, wrong[1]), lowest=0.0))
+        estimates.append(Estimate(_PROMISES[kind](answered, wrong[1]), lowest=0.0))
     return over_rows(cell, estimates, len(wrong[1]))
 
 
@@ -279,19 +279,19 @@ def _change(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
     return difference(_aurc_by_both(mixed, strange, outside), _aurc(mixed, strange, outside))
 
 
-SCORES: dict[str, Callable[[Mixed, Strangeness], Floats]] = {
+_SCORES: dict[str, Callable[[Mixed, Strangeness], Floats]] = {
     "oos-{}": lambda mixed, strange: mixed.doubt,
     "oos-{}+scope": lambda mixed, strange: 1 - mixed.confidence * strange.chance,
     "scope-{}": lambda mixed, strange: strange.nonconformity,
 }
 """name -> how much each row looks out of scope"""
 AREAS: dict[str, Outside] = {"{}-aurc": _aurc, "{}-aurc+scope": _aurc_by_both, "{}-aurc-change": _change}
-OUTSIDE: dict[str, Outside] = {
-    **{name.format(metric): _found(metric, score) for name, score in SCORES.items() for metric in DETECTION},
+_OUTSIDE: dict[str, Outside] = {
+    **{name.format(metric): _found(metric, score) for name, score in _SCORES.items() for metric in DETECTION},
     **{name.format(rows): area for name, area in AREAS.items() for rows in ("inside", "mixture")},
 }
 """measure -> its statistic; those of 'inside' are of the rows in scope alone"""
-READS_SCOPE = tuple(name for name in OUTSIDE if "scope" in name or "change" in name)
+READS_SCOPE = tuple(name for name in _OUTSIDE if "scope" in name or "change" in name)
 
 
 def outside(cell: CellSpec, runs: Runs) -> Sampled:
@@ -300,14 +300,14 @@ def outside(cell: CellSpec, runs: Runs) -> Sampled:
     for job, calibrator in zip(runs.jobs(cell), runs.calibrators(cell), strict=True):
         test, others_job = runs.predictions(job, cell.passes), outside_job(cell, job)
         others = runs.predictions(others_job, cell.passes)
-        inside, out = in_scope(test), _labelled_outside(others) if others_job == job else _all(others)
+        inside, out = labelled_in_scope(test), _labelled_outside(others) if others_job == job else _all(others)
         sizes = (int(inside.sum()), int(out.sum()))
         rows = slice(sizes[0] if alone else None)
         strange = Strangeness(*np.ones((2, sum(sizes))))
         if cell.measure in READS_SCOPE:
             strange = strangeness(job, runs).take(inside).and_then(strangeness(others_job, runs).take(out))
         mixed = mixed_of(test, others.take(np.flatnonzero(out)), calibrator)
-        statistic = OUTSIDE[cell.measure](mixed.take(rows), strange.take(rows), np.repeat([False, True], sizes)[rows])
+        statistic = _OUTSIDE[cell.measure](mixed.take(rows), strange.take(rows), np.repeat([False, True], sizes)[rows])
         estimates.append(Estimate(statistic, lowest=-np.inf if "change" in cell.measure else 0.0))
     strata = ResampledRows(sizes[:1] if alone else sizes, f"{cell.rows_name}|out of scope")
     return Sampled(estimates, (strata,))
@@ -339,13 +339,13 @@ def _all(rows: StoredPredictions) -> Marks:
 
 
 MEASURES: dict[str, Measure] = {
-    **{name: Measure(metric, decimals=0 if name.startswith("count@") else 3) for name in METRICS},
-    **{name: Measure(metric) for name in (*LABEL_METRICS, *OUTCOMES["entities"].every)},
+    **{name: Measure(metric_measure, decimals=0 if name.startswith("count@") else 3) for name in METRICS},
+    **{name: Measure(metric_measure) for name in (*LABEL_METRICS, *OUTCOMES["entities"].every)},
     **{name: Measure(shift, with_cell(in_domain)) for name in SHIFT},
-    **{name: Measure(change, with_cell(original)) for name in CHANGES},
+    **{name: Measure(change, with_cell(original)) for name in _CHANGES},
     **{f"{kind}@{target}": Measure(selected, selected_jobs) for kind in THRESHOLD_METRICS for target in SELECTED},
-    **{f"{kind}@{target}": Measure(promised, selected_jobs) for kind in PROMISES for target in RISKS},
+    **{f"{kind}@{target}": Measure(promised, selected_jobs) for kind in _PROMISES for target in _RISKS},
     **{name: Measure(detection) for name in DETECTION},
-    **{name: Measure(outside, outside_jobs) for name in OUTSIDE},
+    **{name: Measure(outside, outside_jobs) for name in _OUTSIDE},
 }
 """Those that are computed from stored predictions; the paper's tables have some that run a model themselves."""

@@ -117,14 +117,14 @@ def not_labelled_outside(rows: StoredPredictions) -> Marks:
     return np.ones(len(rows.labels), dtype=np.bool_) if outside is None else np.asarray(rows.labels != outside)
 
 
-def in_scope(test: StoredPredictions) -> Marks:
+def labelled_in_scope(test: StoredPredictions) -> Marks:
     """(rows,): which test rows have a gold label that the model knows and that is not "out of scope"."""
     return np.asarray((class_indices(test) >= 0) & not_labelled_outside(test))
 
 
 def mixed_of(test: StoredPredictions, outside: StoredPredictions, calibrator: LogitCalibrator | None) -> Mixed:
     """A run on the test rows that are in scope, then on the texts out of scope."""
-    about, inside = test.provenance, in_scope(test)
+    about, inside = test.provenance, labelled_in_scope(test)
     unknown = None if about.out_of_scope is None else about.labels[about.out_of_scope]
     right = about.classes.index(unknown) if unknown in about.classes else -1
     labels = np.append(class_indices(test)[inside], np.full(len(outside.ids), right))

@@ -30,7 +30,7 @@ PIECES = 32
 """Files of a run, about: a killed run loses at most one of these parts."""
 FEWEST_ROWS = 16
 """Every piece but the last has at least this many rows."""
-FORMAT = 1
+_FORMAT = 1
 """The version of the layout on disk; a run of another version is not read."""
 
 
@@ -100,13 +100,13 @@ class Provenance:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {"format": FORMAT, **dump(self)}
+        return {"format": _FORMAT, **dump(self)}
 
     @classmethod
     def read(cls, path: Path) -> "Provenance":
         """What `to_dict` wrote to a file."""
         values = read_record(path) or {}
-        if values.pop("format", FORMAT) != FORMAT:
+        if values.pop("format", _FORMAT) != _FORMAT:
             raise StoreError(f"{path} is of another version of uatlite's store; evaluate into a new directory.")
         return load(cls, values, advice=f"delete the directory {path.parent} and run again.")
 

@@ -30,7 +30,7 @@ SINGLE = {
 }
 """What is said in place of an outcome that rests on one sentence and one seed: nothing shows how chance moves it."""
 UNTOLD = (LIKELY, UNLIKELY, *SINGLE.values())
-GROUPS = {
+_GROUPS = {
     "Held": (HELD,),
     "Did not hold": (REVERSED, ALIKE),
     "Could not be told": UNTOLD,
@@ -261,8 +261,8 @@ class Findings:
     @property
     def headline(self) -> str:
         """'Comparisons that the paper claims: 120, of which 20 held, 9 did not hold, …'."""
-        total = sum(map(self.count, GROUPS))
-        counts = ", ".join(f"{self.count(heading)} {heading.lower()}" for heading in GROUPS)
+        total = sum(map(self.count, _GROUPS))
+        counts = ", ".join(f"{self.count(heading)} {heading.lower()}" for heading in _GROUPS)
         return f"Comparisons that the paper claims: {total}, of which {counts}."
 
     def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
@@ -284,7 +284,7 @@ def findings_of(tables: Sequence[Reproduction]) -> Findings:
         models=tuple(sorted(models, key=lambda model: (model.task, model.accuracy))),
         claims={
             heading: tuple(finding for table in tables for finding in _claims(table, outcomes))
-            for heading, outcomes in GROUPS.items()
+            for heading, outcomes in _GROUPS.items()
         },
         ours=tuple(result for table in tables for grid in table.grids for result in _own(table, grid)),
     )

@@ -29,7 +29,7 @@ NAMES = (
     "sensitivity", "characters", "probes", "layers", "backbones", "scaling", "latency", "clinc",
 )  # fmt: skip
 """In the order in which `reproduce all` prints them."""
-FIGURES = ("bars", "heatmap", "attention")
+_FIGURES = ("bars", "heatmap", "attention")
 RELATIONS = ("<", "<=", ">", ">=", "~")
 """`~` claims that two cells differ by less than the claim's tolerance."""
 
@@ -136,7 +136,7 @@ def _check(declaration: Declaration) -> None:
                     f"{declaration.name}: {row} has {len(numbers)} numbers for {len(panel.columns)} columns."
                 )
     if declaration.figure is not None:
-        check_choice("figure", declaration.figure, FIGURES)
+        check_choice("figure", declaration.figure, _FIGURES)
     for claim in declaration.claims:
         check_choice("relation", claim.relation, RELATIONS)
         for address in claim.addresses():

@@ -123,7 +123,7 @@ class FineTunedModels:
         """The work of a fine-tuning, in passes over a sequence; a forward and backward step counts as three."""
         data = self.datasets.task(fit.task)
         batch = min(self.settings.recipe_of(fit.task).batch_size, len(data.train))
-        return 3.0 * self._steps(fit) * batch * sequences(data.task)
+        return 3.0 * self._steps(fit) * batch * _sequences(data.task)
 
     def finished(self, fit: Model) -> bool:
         """Whether a model is there already."""
@@ -176,7 +176,7 @@ class FineTunedModels:
         return TrainingJob(fit.name, train, recipe=self.settings.recipe_of(fit.task), seed=fit.seed)
 
 
-def sequences(task: Task) -> int:
+def _sequences(task: Task) -> int:
     """Sequences of a row: one, or one for each option of a multiple-choice question."""
     return len(task.labels) if task.kind == "choice" else 1
 

@@ -47,7 +47,7 @@ def source_of(runs: Runs) -> FineTunedModels:
     return runs.source
 
 
-def config_of(cell: CellSpec, fit: Model) -> UATConfig:
+def _config_of(cell: CellSpec, fit: Model) -> UATConfig:
     """The dropout configuration of a cell's method, with the seed of its fine-tuning."""
     method = cell.contender.method.seeded(fit.seed)
     if method.config is None:
@@ -84,7 +84,7 @@ def word_attention(cell: CellSpec, runs: Runs) -> Measurement:
 
 def attention_maps(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
     """plain and modulated (tokens, tokens), averaged over passes, heads and layers, and the tokens (tokens,)."""
-    config = config_of(cell, fit)
+    config = _config_of(cell, fit)
 
     def compute() -> Arrays:
         checkpoint = runs.source.load(fit)
@@ -107,7 +107,7 @@ def attention_cosine(cell: CellSpec, runs: Runs) -> Sampled:
 
 def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     job = replace(job, rows=cell.rows, scale=1.0)
-    config = config_of(cell, job.model)
+    config = _config_of(cell, job.model)
 
     def compute() -> Arrays:
         model, prepared = runs.source.load(job.model).model, runs.prepared(job)
@@ -126,14 +126,14 @@ def _cosines(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
 
 # ── layers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-GROUPS = ("embeddings", "early", "middle", "late", "head")
+_GROUPS = ("embeddings", "early", "middle", "late", "head")
 SAMPLES = 200
 """Passes of each kind, for an estimator that samples."""
 
 
 def layer_share(cell: CellSpec, runs: Runs) -> Measurement | Sampled:
     """The share of the variance that a group of layers contributes, mean over the texts of the cell."""
-    check_choice("layers", cell.layers, GROUPS)
+    check_choice("layers", cell.layers, _GROUPS)
     assert cell.layers is not None
     shares = [_layer_shares(cell, job, runs)["shares"] for job in runs.jobs(cell)]
     of_group = [one[:, layers_of(cell.layers, one.shape[1] - 2)].sum(axis=1) for one in shares]
@@ -146,13 +146,13 @@ def layers_of(group: str, layers: int) -> list[int]:
     """The places of a group among embeddings, layers 1 .. L and head: thirds of the depth; the last layer is late."""
     if group in ("embeddings", "head"):
         return [0 if group == "embeddings" else layers + 1]
-    third = GROUPS.index(group) - 1
+    third = _GROUPS.index(group) - 1
     return [1 + layer for layer in range(layers) if (2 if layer == layers - 1 else 3 * layer // layers) == third]
 
 
 def _layer_shares(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     """Shares (texts, layers + 2) of the variance."""
-    config = config_of(cell, job.model)
+    config = _config_of(cell, job.model)
 
     def compute() -> Arrays:
         model, prepared = runs.source.load(job.model).model, runs.prepared(job)
@@ -197,7 +197,7 @@ def token_signals(cell: CellSpec, job: Job, runs: Runs) -> Arrays:
     `norm` is that of the token's embedding, before position, segment and LayerNorm are added; `block` that of the
     embedding block's output, which dropout acts on.
     """
-    method, config = cell.contender.method, config_of(cell, job.model)
+    method, config = cell.contender.method, _config_of(cell, job.model)
     job = replace(job, rows=cell.rows)
     identity = [job, method_to_dict(method), runs.dataset(job).fingerprint]
     return source_of(runs).kept("tokens", job.model, identity, lambda: _compute_signals(job, config, runs))
@@ -297,7 +297,7 @@ def _probe(cell: CellSpec, fit: Model, runs: Runs) -> Arrays:
 # ── cost ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TIMED = ("base", "base+ts", "uat", "uat+ts")
-BATCH, TOKENS = 32, 128
+_BATCH, TOKENS = 32, 128
 RUNS = {"cuda": (50, 200), "cpu": (1, 5)}
 """device -> warm-up runs and timed runs; the paper's on a GPU"""
 
@@ -333,7 +333,7 @@ def _time(checkpoint: Checkpoint, seed: int) -> Arrays:
     model = checkpoint.model
     generator = torch.Generator().manual_seed(seed)
     length = min(TOKENS, model.config.max_position_embeddings)
-    ids = torch.randint(5, model.config.vocab_size, (BATCH, length), generator=generator).to(model.device)
+    ids = torch.randint(5, model.config.vocab_size, (_BATCH, length), generator=generator).to(model.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     contenders = {name: parse_contender(name) for name in TIMED}
     methods = {name: contender.method.seeded(seed) for name, contender in contenders.items()}

@@ -23,7 +23,7 @@ from uatlite.model.load import backbone_directory
 from uatlite.text.hub import UNREACHED, hub_was_missed
 from uatlite.text.tasks import data_directory
 
-PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
+_PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}
 """package -> the extra that installs it"""
 
 
@@ -267,7 +267,7 @@ def requirements(declaration: Declaration, data_dir: Path | None) -> str:
     backbones = dict.fromkeys(spec.backbone for spec in specs if spec.backbone is not None)
     if backbones:
         lines.append(f"backbones: {', '.join(backbones)}, or --backbone and --other")
-    for package, extra in PACKAGES.items():
+    for package, extra in _PACKAGES.items():
         if find_spec(package) is None:
             lines.append(f"not installed, {package}: pip install 'uatlite[{extra}]'")
     return "\n".join(lines)

@@ -38,7 +38,7 @@ from uatlite.lab.report.tables import (
 )
 from uatlite.text.write import make_directory, write_text
 
-TITLE = "The paper, table by table"
+_TITLE = "The paper, table by table"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def write_reproduction(
         for name in ("tables", "figures"):
             make_directory(directory / name)
         done.append((table, figures_of(table, runs)))
-        for ending, text_of in FORMATS.items():
+        for ending, text_of in _FORMATS.items():
             write_text(directory / "tables" / f"{table.declaration.name}.{ending}", text_of(table))
         for figure in done[-1][1]:
             figure.write(directory / "figures")
@@ -71,10 +71,15 @@ def write_reproduction(
     findings = findings_of(tables)
     trained = settings.describe({model.task for model in findings.models})
     lead = findings_section(findings)
-    texts = [f"# {TITLE}", lead.markdown(), "\n".join(trained), *(_as_markdown(table).rstrip("\n") for table in tables)]
+    texts = [
+        f"# {_TITLE}",
+        lead.markdown(),
+        "\n".join(trained),
+        *(_as_markdown(table).rstrip("\n") for table in tables),
+    ]
     write_text(directory / "report.md", "\n\n".join(texts) + "\n")
     page = Page(
-        title=TITLE,
+        title=_TITLE,
         kicker="UAT-Lite, reproduced",
         lead=tuple(Plain(sentence, "note") for sentence in trained),
         sections=(lead, _overview(tables), *(_section(table, figures) for table, figures in done)),
@@ -208,7 +213,7 @@ def _as_json(table: Reproduction) -> str:
     return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
 
 
-FORMATS: dict[str, Callable[[Reproduction], str]] = {
+_FORMATS: dict[str, Callable[[Reproduction], str]] = {
     "md": _as_markdown, "tex": _as_latex, "csv": lambda table: records_csv(_records(table)), "json": _as_json,
 }  # fmt: skip
 """ending of a file -> a table as its text"""

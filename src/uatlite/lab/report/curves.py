@@ -37,7 +37,7 @@ Strokes = Mapping[str, Stroke]
 UNITS = {"entities": "entities", "labels": "labels, yes or no,"}
 """What a model says about a text -> what is answered, where it is not the text."""
 AnyOutcome = Outcome | AnswerOutcome
-CURVE_POINTS = 200
+_CURVE_POINTS = 200
 """At most this many points of a curve: as many as a screen can show, and few enough for a small page."""
 THRESHOLDS = 50
 
@@ -139,7 +139,7 @@ class RiskCoverage:
 
 def _risk_curve(outcome: AnyOutcome) -> tuple[Floats, Floats]:
     risks = risk_coverage(outcome.rows.ranking, 1 - outcome.rows.correct)
-    shown = evenly_spaced(len(risks), CURVE_POINTS)
+    shown = evenly_spaced(len(risks), _CURVE_POINTS)
     return (shown + 1) / len(risks), risks[shown]
 
 

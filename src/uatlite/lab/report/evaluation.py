@@ -36,7 +36,7 @@ from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Example, Text, strings
 
 RESULTS, STORE, TEXTS = "results.json", "store", "texts.jsonl"
-BASE = "base"
+_BASE = "base"
 """The method that runs the plain pass."""
 ANSWERS = "answers.safetensors"
 JOINT = " | "
@@ -93,7 +93,7 @@ class Evaluation:
         recipe = rows.provenance.recipe
         for key, run in self.runs.items() if rows.representations is None else ():
             plain = run.provenance.recipe
-            if run.provenance.method == BASE and (plain.model, plain.data) == (recipe.model, recipe.data):
+            if run.provenance.method == _BASE and (plain.model, plain.data) == (recipe.model, recipe.data):
                 return replace(rows, representations=self._read(key).representations)
         return rows
 

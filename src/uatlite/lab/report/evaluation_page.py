@@ -34,12 +34,12 @@ from uatlite.trust.rule import Menu, RiskLine
 from uatlite.trust.scope import Scope
 from uatlite.values import Example, WordAttribution
 
-PAGE, FIGURES = "report.html", "figures"
+PAGE, _FIGURES = "report.html", "figures"
 FILES_ONLY = ("macro_f1", "debiased_ece")
 """Metrics that are in results.csv but not on the page, so that its tables fit a screen."""
 SHOWN = 12
 """At most this many abstained texts are listed, the least confident first."""
-TITLE = "When not to trust this classifier"
+_TITLE = "When not to trust this classifier"
 
 
 def build_report(
@@ -51,7 +51,7 @@ def build_report(
     data_dir: str | Path | None = None,
     model: str | Path | None = None,
     scope: Scope | None = None,
-    title: str = TITLE,
+    title: str = _TITLE,
 ) -> Path:
     """Write the report of an evaluation and return the path of its page.
 
@@ -72,7 +72,7 @@ def build_report(
             explain_stored(opened, abstention, model, home / FILE, data_dir)
         explained = read_explanations(home / FILE) if (home / FILE).is_file() else ()
         page = classes_page(opened, abstention, title, opened.examples(data_dir), explained)
-    return page.write(directory / PAGE, directory / FIGURES)
+    return page.write(directory / PAGE, directory / _FIGURES)
 
 
 def classes_page(

@@ -56,12 +56,12 @@ COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")
 """The background of a word of each shade; the text on it is black, readable on light and dark terminals."""
 TABULATED = 24
 """Words of the table in a terminal; of a longer text, those with the largest shares."""
-SHOWN = 40
+_SHOWN = 40
 """At most so many words are tabulated on a page without being asked for."""
 BAR = 32
 MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
 """The character of each component in a bar, to tell them apart without colours."""
-COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
+_COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
 
 
 def words_table(explanation: Explanation | AnswerExplanation, most: int | None = None) -> Table:
@@ -127,7 +127,7 @@ def page_of(explanation: Explanation, maps: AttentionMaps | None, shading: Shadi
                 *(shading.words_of(run) for run in explanation.segments),
                 ShadeKey(),
                 Plain(f"{shading.caption(label)} {masked(explanation)}".strip()),
-                Together("unfolded" if len(explanation.words) <= SHOWN else "folded", (words,), "Values of each word"),
+                Together("unfolded" if len(explanation.words) <= _SHOWN else "folded", (words,), "Values of each word"),
                 Plain("The rest of the variance, up to 100%, is the head’s and belongs to no word.", "note"),
             ),
         ),
@@ -205,14 +205,14 @@ def _layers(bars: LayerBars) -> RichTable:
     table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("layer", no_wrap=True)
     table.add_column("share", justify="right", no_wrap=True)
-    key = Text("  ").join(Text(f"{MARKS[name]} {COMPONENTS[name]}", style=COLOURS[name]) for name in MARKS)
+    key = Text("  ").join(Text(f"{MARKS[name]} {COMPONENTS[name]}", style=_COLOURS[name]) for name in MARKS)
     table.add_column(key, no_wrap=True)
     table.add_column("variance", justify="right", no_wrap=True)
     for layer in bars.layers:
         error = "" if layer.error is None else f" ± {layer.error:.3f}"
         bar = Text()
         for name, length in bars.parts(layer).items():
-            bar.append(MARKS[name] * round(BAR * length / bars.longest), style=COLOURS[name])
+            bar.append(MARKS[name] * round(BAR * length / bars.longest), style=_COLOURS[name])
         table.add_row(layer.name, f"{layer.share:.1%}", bar, f"{layer.contribution:.3f}{error}")
     return table
 

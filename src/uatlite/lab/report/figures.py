@@ -35,7 +35,7 @@ METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "
 # where they are too pale for a line on white.
 INK = "#1c2430"
 MUTED = "#5d6776"
-GRID = "#dde2e9"
+_GRID = "#dde2e9"
 RIGHT = "#2b7a78"
 WRONG = "#c8553d"
 SERIES = ("#1f6fb4", "#c76a00", "#00805f", "#a83279", "#6f5cc4", "#8a7a00", "#c0392b", "#3d8aa6")
@@ -43,7 +43,7 @@ SERIES = ("#1f6fb4", "#c76a00", "#00805f", "#a83279", "#6f5cc4", "#8a7a00", "#c0
 ROLES = {
     INK: "--ink",
     MUTED: "--muted",
-    GRID: "--grid",
+    _GRID: "--grid",
     RIGHT: "--right",
     WRONG: "--wrong",
     **{colour: f"--series-{i}" for i, colour in enumerate(SERIES, 1)},
@@ -63,7 +63,7 @@ RC = {
     "axes.titlesize": 9.5,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
-    "grid.color": GRID,
+    "grid.color": _GRID,
     "grid.linewidth": 0.7,
     "xtick.color": MUTED,
     "ytick.color": MUTED,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 COMPONENTS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
 """component -> its name for a reader"""
-COLOURS = dict(zip(COMPONENTS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
+_COLOURS = dict(zip(COMPONENTS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
 LOWER, HIGHER = SERIES[0], WRONG
-LABELLED = 48
+_LABELLED = 48
 """At most this many tokens are named on an axis; of a longer text, every second, third, … token is."""
 CELLS = 64
 """A map of at most this many tokens has a path for each cell; a larger one is an image inside the SVG."""
@@ -123,7 +123,7 @@ def draw_layers(axes: "Axes", bars: LayerBars) -> None:
         left = 0.0
         for name, length in bars.parts(layer).items():
             label = "_" if name in named else COMPONENTS[name]
-            axes.barh(height, length, 0.72, left=left, color=COLOURS[name], label=label)
+            axes.barh(height, length, 0.72, left=left, color=_COLOURS[name], label=label)
             named.add(name)
             left += length
         if layer.error is not None:
@@ -149,7 +149,7 @@ def attention_figure(name: str, title: str, maps: AttentionMaps) -> RenderedFigu
 
 def draw_maps(axes: Any, maps: AttentionMaps) -> None:
     """Three maps; the colours of the last are symmetric around 0."""
-    step = -(-len(maps.tokens) // LABELLED)
+    step = -(-len(maps.tokens) // _LABELLED)
     ticks = np.arange(0, len(maps.tokens), step)
     names = [literal(maps.tokens[tick]) for tick in ticks]
     size = 7.5 if len(names) <= 24 else 5.0

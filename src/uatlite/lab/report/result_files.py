@@ -21,7 +21,7 @@ from uatlite.text.write import write_text
 VERDICT, PROMISES = "Which method to use", "What is promised, and kept"
 
 
-def render(results: Results) -> RenderableType:
+def rendered_results(results: Results) -> RenderableType:
     """The tables of an evaluation for a terminal, with the metrics that fit, and how to read them."""
     lines: list[RenderableType] = []
     narrow = [name for name, scale in SCALES.items() if scale.narrow and name in results.metrics]

@@ -41,7 +41,7 @@ def shares(low: float, high: float) -> str:
     return f"{low:.1%} to {high:.1%}"
 
 
-def listed(names: Sequence[str]) -> str:
+def listing(names: Sequence[str]) -> str:
     """'a', 'a and b', 'a, b and c'; a dash for none."""
     if not names:
         return MISSING

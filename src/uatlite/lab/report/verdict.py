@@ -10,7 +10,7 @@ from uatlite.lab.evaluate.verdict import Choice, Verdict
 from uatlite.lab.report.abstention import Abstention
 from uatlite.lab.report.page import Part
 from uatlite.lab.report.result_tables import cost_of, passes
-from uatlite.lab.report.tables import Column, Entry, Row, Table, listed, number
+from uatlite.lab.report.tables import Column, Entry, Row, Table, listing, number
 from uatlite.metrics.intervals import SCALES, Interval
 
 NOUNS = {"entities": "entities", "labels": "labels"}
@@ -68,14 +68,14 @@ def verdict_sentences(results: Results, verdict: Verdict) -> list[str]:
     """What to use, what beats it under shift, and which methods were not compared."""
     sentences = [headline(results, verdict)]
     for name, of_set in verdict.beaten_by.items():
-        lost = [f"{listed(others)} beat{'s' * (len(others) == 1)} {used}" for used, others in of_set.items() if others]
-        nothing = f"no method beats {listed(verdict.distinct)}"
+        lost = [f"{listing(others)} beat{'s' * (len(others) == 1)} {used}" for used, others in of_set.items() if others]
+        nothing = f"no method beats {listing(verdict.distinct)}"
         sentences.append(f"Under shift, on {name}, {'; '.join(lost) or nothing}.")
     return sentences + ([suggestion(results.suggested)] if results.suggested else [])
 
 
 def _choice(choice: Choice) -> Row:
-    others = (Entry(listed(choice.level)), Entry(listed(choice.beaten)))
+    others = (Entry(listing(choice.level)), Entry(listing(choice.beaten)))
     return Row(f"up to {passes(choice.passes)}", (Entry(choice.contender, tone="strong"), *others))
 
 

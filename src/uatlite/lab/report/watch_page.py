@@ -17,21 +17,21 @@ from uatlite.scoring.watch_state import PastAlarm, WatchState
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LABELS = 6
+_LABELS = 6
 """Labels in the table: those whose share moved most."""
 DRAWN = 2
 """Labels whose share is drawn by the hour."""
-LABELLED = "predicted {}"
+_LABELLED = "predicted {}"
 STRANGE = 0.05
 """Texts with a lower p-value of scope are marked."""
-TEXTS = 20
+_TEXTS = 20
 AROUND = 5
 """Rows before and after the change that are listed."""
-NAMES = {ANSWERED: "answered", OUTSIDE: "out of scope", SURE: "mean confidence"}
+_NAMES = {ANSWERED: "answered", OUTSIDE: "out of scope", SURE: "mean confidence"}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class _Comparison:
     """One share at calibration, before the change and since; None where it is not known."""
 
     name: str
@@ -59,32 +59,32 @@ class Comparison:
 def usual_shares(watch: Watch) -> dict[str, float]:
     """The shares of the calibration rows that are known, by name."""
     shift, scope = watch.calibration.shift, watch.calibration.scope
-    usual = {} if scope is None else {NAMES[OUTSIDE]: scope.false_alarm}
+    usual = {} if scope is None else {_NAMES[OUTSIDE]: scope.false_alarm}
     if shift is None or shift.usual is None:
         return usual
-    answered = {} if shift.usual.answered is None else {NAMES[ANSWERED]: shift.usual.answered}
-    labels = {LABELLED.format(label): share for label, share in shift.usual.labels.items()}
-    return usual | answered | {NAMES[SURE]: shift.usual.confidence} | labels
+    answered = {} if shift.usual.answered is None else {_NAMES[ANSWERED]: shift.usual.answered}
+    labels = {_LABELLED.format(label): share for label, share in shift.usual.labels.items()}
+    return usual | answered | {_NAMES[SURE]: shift.usual.confidence} | labels
 
 
 def shares_of(tally: HourTally | None, labels: Iterable[str] = ()) -> dict[str, Share]:
     """The shares of some rows that are known, by name, and those of some labels."""
     if tally is None or not tally.rows:
         return {}
-    named = {NAMES[name]: share for name, share in tally.shares().items()}
-    return named | {LABELLED.format(label): tally.label_share(label) for label in labels}
+    named = {_NAMES[name]: share for name, share in tally.shares().items()}
+    return named | {_LABELLED.format(label): tally.label_share(label) for label in labels}
 
 
-def compare_shares(watch: Watch, before: HourTally, since: HourTally | None) -> list[Comparison]:
+def compare_shares(watch: Watch, before: HourTally, since: HourTally | None) -> list[_Comparison]:
     """Every share before a change and since; of the labels those that moved most."""
     usual = usual_shares(watch)
     labels = {**before.labels, **({} if since is None else since.labels)}
     old, new = shares_of(before, labels), shares_of(since, labels)
-    names = dict.fromkeys([*NAMES.values(), *usual, *old, *new])
-    every = [Comparison(name, usual.get(name), old.get(name), new.get(name)) for name in names]
-    shown = [share for share in every if share.name in NAMES.values() and (share.before or share.since)]
-    of_labels = [share for share in every if share.name not in NAMES.values()]
-    return shown + sorted(of_labels, key=lambda share: -share.moved)[:LABELS]
+    names = dict.fromkeys([*_NAMES.values(), *usual, *old, *new])
+    every = [_Comparison(name, usual.get(name), old.get(name), new.get(name)) for name in names]
+    shown = [share for share in every if share.name in _NAMES.values() and (share.before or share.since)]
+    of_labels = [share for share in every if share.name not in _NAMES.values()]
+    return shown + sorted(of_labels, key=lambda share: -share.moved)[:_LABELS]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def watch_page(watch: Watch, state: WatchState, source: str | None, classifier: 
     """The page; the scored files are read again from the change on. Without a `source` a service counts the rows."""
     alarm, hours = state.alarm, list(state.timeline.hours)
     changed = changed_rows(
-        watch, state, source, state.rows if alarm is None else alarm.change, most=TEXTS, around=AROUND
+        watch, state, source, state.rows if alarm is None else alarm.change, most=_TEXTS, around=AROUND
     )
     before = state.timeline.total([hour for hour in hours if alarm is None or hour < alarm.since])
     since = None if alarm is None else changed.tally
@@ -177,14 +177,14 @@ def watch_page(watch: Watch, state: WatchState, source: str | None, classifier: 
         Section("In short", (_listed(_in_short(state, compared)),)),
         Section("What to do", (_numbered(steps(classifier, source, watch.path, alarm=alarm is not None)),)),
     ]
-    labels = [share for share in compared if share.name not in NAMES.values()]
+    labels = [share for share in compared if share.name not in _NAMES.values()]
     if hours:
         told = (
             "Bands hold the share of one hour with 95 %. Grey dashes are the calibration rows; a red line marks the "
             "hour of the change."
         )
         most = 1 if len(labels) == 2 else DRAWN  # of two labels one says it all
-        drawn = [share.name.removeprefix(LABELLED.format("")) for share in labels[:most]]
+        drawn = [share.name.removeprefix(_LABELLED.format("")) for share in labels[:most]]
         sections.append(Section("Hour by hour", (Drawn(timeline_figure(watch, state, drawn), told, wide=True),)))
     others = [share for share in compared if share not in labels]
     moved = (
@@ -209,7 +209,7 @@ def watch_page(watch: Watch, state: WatchState, source: str | None, classifier: 
     )
 
 
-def _in_short(state: WatchState, compared: Sequence[Comparison]) -> list[tuple[str, str]]:
+def _in_short(state: WatchState, compared: Sequence[_Comparison]) -> list[tuple[str, str]]:
     """What changed, since when, and how bad that is."""
     alarm, limit = state.alarm, 1.0 / state.monitor.bound
     if alarm is None:
@@ -221,7 +221,7 @@ def _in_short(state: WatchState, compared: Sequence[Comparison]) -> list[tuple[s
         f"About row {alarm.change + 1:,}, {spelt_hour(alarm.since)}; {state.rows - alarm.change:,} rows since then. "
         f"The alarm was raised after row {alarm.row:,}, {spelt_hour(alarm.raised)}."
     )
-    moved = sorted((share for share in compared if share.name in NAMES.values()), key=lambda share: -share.moved)
+    moved = sorted((share for share in compared if share.name in _NAMES.values()), key=lambda share: -share.moved)
     bad = [share.sentence for share in moved] + ["The promises of the calibration do not hold for these rows."]
     return [
         ("What changed", " ".join(filter(None, [f"{alarm.what[0].upper()}{alarm.what[1:]}.", state.latest()]))),
@@ -249,16 +249,16 @@ def _past(alarm: PastAlarm) -> tuple[str, str]:
     return spelt_hour(alarm.since), f"{alarm.what} (row {alarm.change + 1:,}; acknowledged as {alarm.answer})"
 
 
-def _compared(comparisons: Sequence[Comparison], title: str, alarm: bool) -> Table:
+def _compared(comparisons: Sequence[_Comparison], title: str, alarm: bool) -> Table:
     def entry(share: Share | None) -> Entry:
         return Entry(f"{share.value:.1%}", notes=(shares(share.low, share.high),)) if share and share.rows else Entry()
 
-    def entries(compared: Comparison) -> tuple[Entry, ...]:
+    def entries(compared: _Comparison) -> tuple[Entry, ...]:
         usual = Entry() if compared.usual is None else Entry(f"{compared.usual:.1%}")
         return (usual, entry(compared.before), *([entry(compared.since)] if alarm else []))
 
     headings = ("At calibration", *(("Before", "Since the change") if alarm else ("So far",)))
-    rows = tuple(Row(compared.name.removeprefix(LABELLED.format("")), entries(compared)) for compared in comparisons)
+    rows = tuple(Row(compared.name.removeprefix(_LABELLED.format("")), entries(compared)) for compared in comparisons)
     return Table(title, tuple(map(Column, headings)), rows, corner="Share")
 
 

@@ -47,7 +47,7 @@ from uatlite.values import Dataset, Kind
 
 
 @contextmanager
-def isolated() -> Iterator[None]:
+def _isolated() -> Iterator[None]:
     """Restore the generators of Python, NumPy and torch and transformers' logging at the end, also after an error.
 
     The Trainer seeds all generators and changes the log level.
@@ -231,7 +231,7 @@ def fine_tune(
     validation = job.validation
     watched = None if validation is None else training_rows(validation, model, tokenizer, recipe.max_length)
     training.prepare(model, seed)
-    with isolated():
+    with _isolated():
         trainer = MethodTrainer(
             training, model, arguments, collate, train_dataset=rows, eval_dataset=watched, processing_class=tokenizer
         )

@@ -18,9 +18,9 @@ from uatlite.model.heads import GaussianProcessHead, VariationalLinear, bound_sp
 from uatlite.model.view import layers_of
 from uatlite.model.weights import AbsentHead, MethodWeights, attach, features, last_layer, without_last_layer
 
-BATCH = 256
+_BATCH = 256
 
-Head = TypeVar("Head", bound=nn.Module)
+_Head = TypeVar("_Head", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def last_layer_posterior(layer: torch.nn.Linear, features: Tensor, labels: Tenso
 
 def fit_laplace(layer: torch.nn.Linear, features: Tensor, labels: Tensor) -> Any:
     """A laplace-torch object of the last layer, as a model of features (rows, units)."""
-    rows = DataLoader(TensorDataset(features, labels), batch_size=BATCH)
+    rows = DataLoader(TensorDataset(features, labels), batch_size=_BATCH)
     alone = copy.deepcopy(layer).cpu().requires_grad_(True)
     fitted = laplace_torch().Laplace(alone, "classification", subset_of_weights="all", hessian_structure="kron")
     fitted.fit(rows)
@@ -230,6 +230,6 @@ class VariationalTraining(MethodTraining):
         attach(model, MethodWeights(self.key, scales))
 
 
-def _find(model: PreTrainedModel, head: type[Head]) -> tuple[str, Head]:
+def _find(model: PreTrainedModel, head: type[_Head]) -> tuple[str, _Head]:
     """The name and module of a model's head of this class."""
     return next((name, module) for name, module in model.named_modules() if isinstance(module, head))

@@ -192,7 +192,7 @@ PLAIN = MethodTraining()
 
 RECORD = "uatlite-training.json"
 CHECKPOINTS = "checkpoints"
-PACKAGES = ("uatlite", "torch", "transformers")
+_PACKAGES = ("uatlite", "torch", "transformers")
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def begin(directory: Path, run: TrainingRun, *, resume: bool) -> bool:
 
 def finish(directory: Path, record: TrainingRecord) -> None:
     """Write the record and remove the checkpoints."""
-    write_record(directory / RECORD, asdict(record) | {"versions": {name: version(name) for name in PACKAGES}})
+    write_record(directory / RECORD, asdict(record) | {"versions": {name: version(name) for name in _PACKAGES}})
     _checkpoints(directory).remove()
 
 
