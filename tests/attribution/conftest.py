@@ -8,4 +8,4 @@ from uatlite.attribution import layers as sampled
 @pytest.fixture(autouse=True)
 def _large_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward of a tiny model costs about the same whatever its rows, so passes run in large blocks."""
-    monkeypatch.setattr(sampled, "BLOCK", 250)
+    monkeypatch.setattr(sampled, "_BLOCK", 250)

@@ -45,7 +45,7 @@ def test_the_demo_ends_with_what_was_found_and_how_to_go_on(tmp_path: Path, monk
     classifier, page = tmp_path / "classifier", tmp_path / "report.html"
     done = SimpleNamespace(results=None, findings=("One.", "Two."), report=page, classifier=classifier)
     monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
-    monkeypatch.setattr("uatlite.lab.report.result_files.render", lambda results: "the table")
+    monkeypatch.setattr("uatlite.lab.report.result_files.rendered_results", lambda results: "the table")
     said = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)]).stdout
     assert "the table" in said
     assert "1. One.\n2. Two.\n" in said

@@ -43,7 +43,7 @@ def test_folded_passes_equal_the_loop(architecture, model, encoded, estimate, re
 
 def in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "CACHED", 0)
-    monkeypatch.setattr(forward, "BLOCK", 30)
+    monkeypatch.setattr(forward, "_BLOCK", 30)
 
 
 def with_whole_layers(monkeypatch: pytest.MonkeyPatch) -> None:

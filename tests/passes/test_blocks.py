@@ -31,7 +31,7 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize("block", BLOCKS.values(), ids=BLOCKS)
 def test_the_block_does_not_matter(shared, mixed, calls, monkeypatch, block):
-    monkeypatch.setattr(forward, "BLOCK", block)
+    monkeypatch.setattr(forward, "_BLOCK", block)
     found = sample(shared("bert"), mixed, CONFIG)
     monkeypatch.setattr(forward, "CACHED", 2**60)
     count = len(calls)
@@ -44,7 +44,7 @@ def test_the_block_does_not_matter(shared, mixed, calls, monkeypatch, block):
 @pytest.mark.parametrize("texts", [1, 2], ids=["a mask for all texts", "a mask for each text"])
 def test_dropped_probabilities_are_those_of_the_mask(texts, monkeypatch):
     """softmax(g·QKᵀ·scaling + mask) · keep/(1-p) · V, written out."""
-    monkeypatch.setattr(forward, "BLOCK", 17)
+    monkeypatch.setattr(forward, "_BLOCK", 17)
     passes, heads, tokens, width, rate = 2, 3, 7, 4, 0.3
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(passes * 2, tokens, heads, width, generator=generator).transpose(1, 2) for _ in range(3))
