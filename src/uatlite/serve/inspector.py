@@ -99,7 +99,7 @@ class ExplainedWord(BaseModel):
         return [cls.model_validate({**vars(word), "text": word.word.text}) for word in words]
 
 
-class _ExplainedLayer(BaseModel):
+class ExplainedLayer(BaseModel):
     """What a layer contributes to the variance of the margin."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -116,7 +116,7 @@ class Attention(BaseModel):
     modulated: list[list[list[float]]] = Field(description="with modulation, on the same masks")
 
 
-class _Band(BaseModel):
+class Band(BaseModel):
     """The label's probability where the margin is normal around its value."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -135,12 +135,12 @@ class ExplainResponse(BaseModel):
     passes: list[list[float]] = Field(
         description="calibrated probabilities of each pass: (passes, classes); one for a method without sampling"
     )
-    band: _Band | None = Field(description="of a method without sampling; null where the passes were sampled")
+    band: Band | None = Field(description="of a method without sampling; null where the passes were sampled")
     settings: UsedSettings
     promised: bool = Field(description="whether the promises of the calibration hold for these settings")
     segments: list[list[ExplainedWord]] = Field(description="words of the text, or of each part of a pair")
     variance: float = Field(description="first-order variance of the margin, in squared logits")
-    layers: list[_ExplainedLayer]
+    layers: list[ExplainedLayer]
     attention: Attention | None = Field(description="null for a long text, or a method without modulation")
     truncated_tokens: int = Field(description="tokens that were cut off")
 
