@@ -19,6 +19,7 @@ from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.classifiers import PRODUCTS, load
 from uatlite.classifier.export import export
 from uatlite.classifier.product import Product
+from uatlite.classifier.reasons import ABSTAINING, BELOW
 from uatlite.classifier.recheck import read_now, recheck, update
 from uatlite.errors import InputError
 from uatlite.methods.distilled import FEATURES
@@ -201,7 +202,9 @@ def test_slices_are_what_was_said_of_their_texts(made: Made) -> None:
     assert list(pred[np.array([7, 2])].rows()) == [rows[7], rows[2]]
     assert list(pred[pred.abstain].rows()) == [row for row in rows if row["abstain"]]
     assert pred[3].as_row() == rows[3]
-    assert pred[3].reason in pred[3].why or pred[3].why
+    for prediction, row in zip(pred, rows, strict=True):
+        assert (row["reason"] in ABSTAINING) == row["abstain"]
+        assert row["reason"] != BELOW or prediction.why.endswith("below the threshold")
     assert {"abstain", "reason", "confidence", "passes", "cut_tokens", "scope", "out_of_scope"} <= rows[0].keys()
     assert len(repr(pred).splitlines()) > 3
     assert len(pred.to_pandas()) == len(pred)
@@ -305,9 +308,8 @@ def test_with_indices_classes_are_numbers_in_and_out(made: Made) -> None:
             assert named.class_names[other] == one
 
 
+@pytest.mark.parametrize("made", ["entities"], indirect=True)
 def test_a_promise_of_recall_alone_is_a_rule(made: Made) -> None:
-    if made.kind != "entities":
-        pytest.skip("only entities have one")
     product = made.calibrated(target_risk=None, target_recall=0.95)
     pred = product.predict(made.new, check_shift=False)
     assert pred.abstain.sum() > 0
