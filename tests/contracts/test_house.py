@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "uatlite"
 MODULES = sorted(SOURCE.rglob("*.py"))
-MOST = {"src": 37643, "tests": 27300, "benchmarks": 4433, "modules": 198, "repeated names": 57, "wide functions": 3}
+MOST = {"src": 37643, "tests": 27263, "benchmarks": 4433, "modules": 198, "repeated names": 57, "wide functions": 3}
 """A ratchet that only falls: lower a number whenever the tree falls below it. A number is raised only by an issue that
 names the new one; a change that does not fit below them takes something away first."""
 WIDEST = 8
