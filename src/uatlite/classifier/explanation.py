@@ -3,6 +3,7 @@
 Drawing is elsewhere (`uatlite.lab.report`).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -204,7 +205,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AnswerExplanation:
+class AnswerExplanation(ABC):
     """One of several answers about a text, and where its variance under dropout comes from, to first order."""
 
     prediction: Prediction
@@ -224,9 +225,9 @@ class AnswerExplanation:
         return self.prediction.text
 
     @property
+    @abstractmethod
     def says(self) -> str:
         """What is explained, in a sentence."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

@@ -4,6 +4,7 @@ One class a text is the case of one answer: `ClassPredictions` (one_class.py), `
 `EntityPredictions` (entities.py) add the names of their kind.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
@@ -87,7 +88,7 @@ class TextDecisions:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Predictions:
+class Predictions(ABC):
     """What is said about texts; rows are texts, in the order in which they were given.
 
     It is a sequence: `pred[0]` is a `Prediction`, `pred[2:5]` and `pred[pred.abstain]` are predictions of these texts.
@@ -133,34 +134,34 @@ class Predictions:
         p_values = calibration.scope.p_values(reading.representations, reading.scope_logits)
         return replace(decided, scope=p_values, out_of_scope=calibration.scope.out_of_scope(p_values))
 
+    @abstractmethod
     def scores(self, name: str) -> Floats:
         """(answers,): what a rule of this score ranks answers by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text_scores(self, name: str) -> Floats:
         """(texts,): the score of each text that a shift is told by."""
-        raise NotImplementedError
 
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         """What new texts are compared with; `score` is that of the rule, and `inside` (texts,) are in scope."""
         return summarise(self.text_scores(TOP_LOG_ODDS), score=TOP_LOG_ODDS, false_alarm=false_alarm)
 
     @property
+    @abstractmethod
     def outcomes(self) -> Sequence[object]:
         """(texts,): what is said of each, to compare with what another model says."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _cases(self) -> dict[str, Marks]:
         """(texts,) each: for which reasons, the first that holds, texts are abstained on. There is a rule."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _above(self) -> Floats:
         """(texts,): score minus threshold; infinite or NaN where that says nothing. There is a rule."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _columns(self) -> dict[str, Any]:
         """The columns of the kind's own, each a list or an array with an entry for each text."""
-        raise NotImplementedError
 
     def _counted(self) -> str:
         """What else the heading of a printed table counts."""
@@ -177,9 +178,9 @@ class Predictions:
         marks = self._reported_by(self.rule)
         return marks if self.out_of_scope is None else marks & ~self.out_of_scope[self.answers.text]
 
+    @abstractmethod
     def _reported_by(self, rule: Rule | None) -> Marks:
         """(answers,): what a rule reports, in or out of scope; and what is reported without one."""
-        raise NotImplementedError
 
     @cached_property
     def decided(self) -> TextDecisions:

@@ -7,6 +7,7 @@ MC dropout leaves attention as it is, UAT-Lite drops by component and modulates 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
@@ -55,14 +56,12 @@ class Configured(Method):
     changeable: ClassVar[Collection[str] | None] = None
     """the settings that have an effect, where not all have one"""
 
-    @property
-    def config(self) -> UATConfig:
-        raise NotImplementedError
+    config: UATConfig
 
     @property
+    @abstractmethod
     def standard(self) -> UATConfig:
         """The configuration that its key alone stands for."""
-        raise NotImplementedError
 
     @property
     def name(self) -> str:
