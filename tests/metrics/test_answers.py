@@ -17,7 +17,7 @@ from uatlite.metrics.answers import (
 )
 from uatlite.metrics.intervals import Estimates, Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
-from uatlite.text.conll import spans_of_tags, tags_for
+from uatlite.text.gold import spans_of_tags, tags_for
 from uatlite.values import Floats, Integers, Words
 
 TYPES = ("LOC", "ORG", "PER")

@@ -98,7 +98,7 @@ def test_a_hub_that_does_not_answer_is_said_to(monkeypatch: pytest.MonkeyPatch) 
     def unreachable(*args: object, **kwargs: object) -> None:
         raise OSError("We couldn't connect to the hub.")
 
-    for module in ("uatlite.text.hub", "uatlite.model.load"):
+    for module in ("uatlite.text.files", "uatlite.model.load"):
         monkeypatch.setattr(f"{module}.hub_answers", lambda: False)
     monkeypatch.setattr("uatlite.model.load.AutoConfig.from_pretrained", unreachable)
     with pytest.raises(ModelError, match=r"someone/something is no directory here, and .*: the hub does not answer"):
@@ -111,7 +111,7 @@ def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(monkeypatch: pyte
     def cached_file(name: str, file: str, **kwargs: object) -> None:
         asked.append(constants.HF_HUB_OFFLINE)
 
-    monkeypatch.setattr("uatlite.text.hub.hub_answers", lambda: False)
+    monkeypatch.setattr("uatlite.text.files.hub_answers", lambda: False)
     monkeypatch.setattr("transformers.utils.cached_file", cached_file)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     assert file_beside("someone/something", "uatlite.json") is None

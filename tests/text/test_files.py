@@ -41,7 +41,7 @@ def test_a_directory_elsewhere_reads_as_one_here(memory: Any, tmp_path: Path) ->
     assert len(here) == 8
     assert list(read_rows("memory://rows")) == here
     assert list(read_rows(tmp_path.as_uri())) == here
-    assert [(file.name, format) for file, format in row_files("memory://rows")] == [
+    assert [(Path(file).name, format) for file, format in row_files("memory://rows")] == [
         ("a.csv", "csv"),
         ("b.jsonl", "jsonl"),
         ("c.jsonl.gz", "jsonl"),

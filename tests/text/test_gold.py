@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from uatlite.errors import InputError
-from uatlite.text.conll import spans_of_tags, tags_for, tags_of_spans, types_of
 from uatlite.text.examples import example_of
+from uatlite.text.gold import spans_of_tags, tags_for, tags_of_spans, types_of
 from uatlite.text.schema import Layout
 from uatlite.values import Dataset, Example, Span, Words
 

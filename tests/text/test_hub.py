@@ -6,7 +6,7 @@ from urllib.error import HTTPError, URLError
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.text import hub
+from uatlite.text import files
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import load
 from uatlite.values import Choices, Span, Words
@@ -16,7 +16,7 @@ datasets = pytest.importorskip("datasets")
 
 @pytest.fixture(autouse=True)
 def _only_this_folder(tmp_path, monkeypatch):
-    hub.hub_answers.cache_clear()
+    files.hub_answers.cache_clear()
     monkeypatch.delenv("UATLITE_DATA", raising=False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
@@ -135,17 +135,17 @@ def network(monkeypatch):
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "urlopen", refuse)
+    monkeypatch.setattr(files, "urlopen", refuse)
     return asked
 
 
 def test_a_hub_that_cannot_be_reached_is_asked_once(network):
-    assert not hub.hub_was_missed()
+    assert not files.hub_was_missed()
     for task in ("sst2", "snli", "sst2"):
         with pytest.raises(DataError, match=r"cannot be reached, and its cache has no copy.*Give --data-dir"):
             load(task, "train" if task == "sst2" else "test")
     assert len(network) == 1
-    assert hub.hub_was_missed()
+    assert files.hub_was_missed()
     assert not datasets.config.HF_HUB_OFFLINE  # as it was before
 
 
@@ -159,7 +159,7 @@ def test_an_answer_that_is_an_error_is_an_answer(network, monkeypatch):
     def refuse(request, timeout):
         raise HTTPError(request.full_url, 403, "forbidden", None, None)
 
-    monkeypatch.setattr(hub, "urlopen", refuse)
-    assert hub.hub_answers()
-    with hub.hub_access("some/model"):
+    monkeypatch.setattr(files, "urlopen", refuse)
+    assert files.hub_answers()
+    with files.hub_access("some/model"):
         assert not datasets.config.HF_HUB_OFFLINE

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.text.pieces import Pieces, read_record, write_record
+from uatlite.text.write import Pieces, read_record, write_record
 
 
 @pytest.fixture

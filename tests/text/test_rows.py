@@ -267,7 +267,7 @@ def test_conll_has_a_row_for_each_text_with_its_first_and_last_columns(tmp_path)
 def test_conll_of_one_column_has_words_alone_and_broken_texts_are_rejected(tmp_path, monkeypatch):
     path = tmp_path / "words.bio"
     path.write_bytes(b"Ada\nof\n\nbad \xff O\nof O\n\nword\nof O\n\n" + b"long\n" * 9 + b"\nend\n")
-    monkeypatch.setattr("uatlite.text.conll.LONGEST_TEXT", 4)
+    monkeypatch.setattr("uatlite.text.rows.LONGEST_TEXT", 4)
     first, broken, mixed, long, last = read_rows(path)
     assert (first.values, last.values) == ({"tokens": ["Ada", "of"]}, {"tokens": ["end"]})
     assert broken.reason == "line 4 is not UTF-8: byte 0xff at position 5"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uatlite.errors import ConfigurationError, DataError, MissingDependency
-from uatlite.text import hub, tasks
+from uatlite.text import tasks
 from uatlite.text.schema import catalogue
 from uatlite.text.tasks import MOST_LABELS, load, nearest_subset, sample, take_share, task_from_file
 from uatlite.values import Choices, Example
@@ -29,7 +29,7 @@ def _no_directory_and_no_hub(monkeypatch):
     def unreachable(source, split):
         raise DataError(f"{source.id} ({split}) cannot be read from the hub: no network")
 
-    monkeypatch.setattr(hub, "_load", unreachable)
+    monkeypatch.setattr(tasks, "_hub_split", unreachable)
 
 
 def put(directory, name, rows):

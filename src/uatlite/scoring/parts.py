@@ -16,7 +16,7 @@ from typing import Any
 from uatlite.codec import dump, load
 from uatlite.errors import StoreError
 from uatlite.scoring.job import Tally
-from uatlite.text.pieces import Pieces
+from uatlite.text.write import Pieces
 
 Row = dict[str, Any]
 

@@ -25,17 +25,15 @@ from uatlite.scoring.parts import Part, Parts, Row
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.scoring.source import Block, Item, Source, blocks
 from uatlite.text.files import format_of
-from uatlite.text.pieces import read_record, write_record
-from uatlite.text.write import WRITERS, row_writer
+from uatlite.text.write import WRITERS, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Example, Floats, Integers
 
 OnProgress = Callable[[Tally], None]
 
-NUMBERS = (*MEASURES, "above_threshold")
-"""Columns of numbers that may be empty in the first rows and not in later ones."""
-EXAMPLES = {"entities": ENTITY_EXAMPLE, "missed_at": [0, 3]}
-"""Columns of lists that may be empty in the first rows and not in later ones, with a value that shows their type."""
+NUMBERS = dict.fromkeys((*MEASURES, "above_threshold"), 0.0)
+EXAMPLES = NUMBERS | {"entities": ENTITY_EXAMPLE, "missed_at": [0, 3]}
+"""Columns that may be empty in the first rows and not in later ones, with a value that shows their type."""
 SAMPLE = 10_000
 """Rows that are compared for a shift. More would show little more: the calibration rows are fewer than this."""
 
@@ -194,7 +192,7 @@ def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
     job.rejects_path.unlink(missing_ok=True)
     write_record(job.summary_path, summary.to_dict())
     with (
-        row_writer(job.output, numbers=NUMBERS, examples=EXAMPLES) as write,
+        row_writer(job.output, examples=EXAMPLES) as write,
         row_writer(job.rejects_path) if summary.rejected else nullcontext(write) as write_reject,
     ):
         for number in range(len(parts)):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from uatlite.errors import DataError
-from uatlite.text.pieces import read_record
 from uatlite.text.rows import Reject, Row
+from uatlite.text.write import read_record
 from uatlite.trust.rule import SCORES
 
 ANSWER_COLUMNS = ("label", "labels", "entities")

@@ -1,27 +1,39 @@
-"""Row files: their formats, the files at a path or an address, and their bytes, unzipped; files beside a model.
+"""Where files are: row files at a path or an address, with their formats and bytes, and the Hugging Face hub.
 
-An address is anything that fsspec opens, such as s3://bucket/rows or file:///data/rows.csv.
+An address is anything that fsspec opens, such as s3://bucket/rows or file:///data/rows.csv. Whether the hub answers is
+asked once. If it does not, only its local cache is read: its libraries would try every file again for half a minute.
 """
 
 import gzip
 import io
+import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from ssl import SSLError
 from typing import IO, Any, cast
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
-from uatlite.errors import ConfigurationError, DataError, MissingDependency, check_choice
+from uatlite.errors import DataError, MissingDependency, check_choice
 
 # extension -> format. Each but Parquet, which packs itself, may be followed by .gz
 _EXTENSIONS = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll",
     ".bio": "conll",
 }  # fmt: skip
-_FORMATS = tuple(dict.fromkeys(_EXTENSIONS.values()))
+FORMATS = tuple(dict.fromkeys(_EXTENSIONS.values()))
 STDIN = "-"
+TIMEOUT = 5.0
+UNREACHED = (
+    "The Hugging Face hub cannot be reached. It was asked once; from here on only local files and its cache are read."
+)
+_SWITCHES = (("huggingface_hub.constants", "HF_HUB_OFFLINE"), ("datasets.config", "HF_HUB_OFFLINE"))
+"""module, name: what these libraries look at before they use the network"""
 
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
@@ -44,38 +56,23 @@ def candidate_names(stem: str) -> Iterator[str]:
             yield f"{stem}{extension}.gz"
 
 
-@dataclass(frozen=True)
-class RemoteFile:
-    """A file by its address; `name` and `str` are as a Path's."""
-
-    address: str
-
-    @property
-    def name(self) -> str:
-        return PurePosixPath(self.address).name
-
-    def __str__(self) -> str:
-        return self.address
-
-
-def is_remote(source: str | Path | RemoteFile) -> bool:
+def is_remote(source: str | Path) -> bool:
     """Whether it is an address, not a path."""
     return "://" in str(source)
 
 
-def remote_files(source: str) -> Sequence[Path | RemoteFile]:
+def _remote_files(source: str) -> list[str]:
     """The file at an address, or all files in the directory there, by name; hidden ones left out."""
     system, path = _system(source)
     try:
         if not system.isdir(path):
             if not system.exists(path):
                 raise DataError(f"{source} does not exist.")
-            return [RemoteFile(source)]
+            return [source]
         inside = [entry["name"] for entry in system.ls(path, detail=True) if entry["type"] == "file"]
     except OSError as error:
         raise DataError(f"{source} cannot be listed: {error}.") from error
-    files = [RemoteFile(system.unstrip_protocol(name)) for name in sorted(inside)]
-    return [file for file in files if not file.name.startswith(".")]
+    return [str(system.unstrip_protocol(name)) for name in sorted(inside) if not Path(name).name.startswith(".")]
 
 
 @contextmanager
@@ -102,33 +99,34 @@ def _system(source: str) -> tuple[Any, str]:
     return system, path
 
 
-def row_files(source: str | Path, format: str | None = None) -> list[tuple[Path | RemoteFile, str]]:
+def row_files(source: str | Path, format: str | None = None) -> list[tuple[str, str]]:
     """The file at `source`, or the row files of the directory there sorted by name, each with its format."""
     if format is not None:
-        check_choice("format", format, _FORMATS)
-    files = remote_files(str(source)) if is_remote(source) else local_files(Path(source))
-    if list(files) == [RemoteFile(str(source)) if is_remote(source) else Path(source)]:
-        name = format or format_of(files[0].name)
+        check_choice("format", format, FORMATS)
+    files = _remote_files(str(source)) if is_remote(source) else _local_files(Path(source))
+    if files == [str(source) if is_remote(source) else str(Path(source))]:
+        name = format or format_of(files[0])
         if name is None:
-            raise DataError(f"{files[0].name}: unknown kind of file; {_expected()}. Or give the format: --format csv")
+            file = Path(files[0]).name
+            raise DataError(f"{file}: unknown kind of file; {_expected()}. Or give the format: --format csv")
         return [(files[0], name)]
-    found = [(file, name) for file in files if (name := format_of(file.name))]
-    if not found:
+    of_rows = [(file, name) for file in files if (name := format_of(file))]
+    if not of_rows:
         raise DataError(f"{source} has no file to read: {_expected()}.")
-    return found
+    return of_rows
 
 
-def local_files(path: Path) -> Sequence[Path | RemoteFile]:
+def _local_files(path: Path) -> list[str]:
     """The file at a path, or all files in the directory there, by name; hidden ones left out."""
     if path.is_dir():
-        return sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
+        return sorted(str(entry) for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
     if not path.exists():
         raise DataError(f"{path} does not exist.{_neighbours(path)}")
-    return [path]
+    return [str(path)]
 
 
 @contextmanager
-def open_bytes(source: str | Path | RemoteFile) -> Iterator[IO[bytes]]:
+def open_bytes(source: str | Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, of an address or of standard input ('-'); gzip is recognised by its first bytes."""
     if is_remote(source):
         with open_remote(str(source)) as remote:
@@ -153,15 +151,6 @@ def _unpacked(file: IO[bytes], name: str) -> IO[bytes]:
     return cast(IO[bytes], gzip.GzipFile(fileobj=buffered) if start == _GZIP else buffered)
 
 
-def stdin_format(format: str | None) -> str:
-    """The format of standard input: JSONL by default; Parquet is refused, because it needs a file that can seek."""
-    name = format or "jsonl"
-    check_choice("format", name, _FORMATS)
-    if name == "parquet":
-        raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
-    return name
-
-
 def _expected() -> str:
     names = ", ".join(extension for extension in _EXTENSIONS if extension != ".parquet")
     return f"expected {names} (each also .gz) or .parquet"
@@ -174,6 +163,45 @@ def _neighbours(path: Path) -> str:
     return f" Beside it there are: {', '.join(files[:8])}." if files else ""
 
 
+@cache
+def hub_answers() -> bool:
+    """Whether the hub can be reached. Only the first call asks; offline mode is a no."""
+    constants = import_module("huggingface_hub.constants")
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        with urlopen(Request(constants.ENDPOINT, method="HEAD"), timeout=TIMEOUT):
+            return True
+    except HTTPError:
+        return True
+    except URLError as error:  # certificates are the libraries' own affair
+        return isinstance(error.reason, SSLError)
+    except OSError:
+        return False
+
+
+def hub_was_missed() -> bool:
+    """Whether the hub was needed in this process and did not answer."""
+    return hub_answers.cache_info().currsize > 0 and not hub_answers()
+
+
+@contextmanager
+def hub_access(name: str) -> Iterator[None]:
+    """Within the block, what loads `name` uses the network only if the hub answers; a local directory needs neither."""
+    if os.path.isdir(name) or hub_answers():
+        yield
+        return
+    modules = [(sys.modules[module], switch) for module, switch in _SWITCHES if module in sys.modules]
+    before = [getattr(module, switch) for module, switch in modules]
+    try:
+        for module, switch in modules:
+            setattr(module, switch, True)
+        yield
+    finally:
+        for (module, switch), value in zip(modules, before, strict=True):
+            setattr(module, switch, value)
+
+
 def file_beside(name: str | Path, file: str) -> Path | None:
     """The path of a file beside a model, downloaded from the hub if needed; None if there is none."""
     local = Path(name).expanduser()
@@ -183,8 +211,6 @@ def file_beside(name: str | Path, file: str) -> Path | None:
         from transformers.utils import cached_file
     except ModuleNotFoundError as error:
         raise MissingDependency("transformers", "torch") from error
-    from uatlite.text.hub import hub_access  # it reads rows, which are in files
-
     with hub_access(str(name)):
         found = cached_file(
             str(name),

@@ -15,10 +15,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from uatlite.errors import InputError
-from uatlite.text.conll import spans_of_tags, tags_of_spans, types_of
 from uatlite.text.labels import LabelIndex, fold
 from uatlite.text.schema import Layout
 from uatlite.values import Choices, Example, Kind, Span, Text, Words, strings
+
+_OUTSIDE = "O"
+_HANDLE = "@"
 
 
 @dataclass(frozen=True)
@@ -198,3 +200,55 @@ def list_of_strings(value: object, where: str) -> list[str]:
 
 def _type_of(value: object) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
+
+
+def tags_for(types: Iterable[str]) -> tuple[str, ...]:
+    """The IOB2 tags of entity types, in the order of a model's columns: O, B-a, I-a, B-b, I-b, …"""
+    return (_OUTSIDE, *(f"{mark}-{name}" for name in types for mark in "BI"))
+
+
+def types_of(tags: Iterable[str]) -> tuple[str, ...]:
+    """The entity types of tags, in the order in which they come; both B- and I- name a type."""
+    return tuple(dict.fromkeys(tag[2:] for tag in tags if tag[:2] in ("B-", "I-")))
+
+
+def spans_of_tags(words: Words, tags: Sequence[str], *, handles: bool = False) -> tuple[Span, ...]:
+    """The entities of IOB2 tags, one for each word; tags that do not fit are an InputError.
+
+    With `handles` an entity "@" and the entity of the same type right after it are one: some corpora cut "@name" into
+    two words and tag each as a beginning.
+    """
+    if len(tags) != len(words.tokens):
+        raise InputError(f"{len(tags)} tags for {len(words.tokens)} words")
+    spans: list[Span] = []
+    before = _OUTSIDE
+    for number, (tag, token, (start, end)) in enumerate(zip(tags, words.tokens, words.spans, strict=True), start=1):
+        mark, _, name = tag.partition("-")
+        if tag != _OUTSIDE and (mark not in ("B", "I") or not name):
+            raise InputError(f"tag {number} of {token!r:.40} is {tag!r}; allowed are O, B-type and I-type (IOB2)")
+        if mark == "I" and before[2:] != name:
+            raise InputError(
+                f"tag {number} of {token!r:.40} is {tag!r} after {before!r}; in IOB2 an entity begins with B-{name}"
+            )
+        at = handles and words.text[start - 2 : start] == _HANDLE + " "
+        if mark == "I" or (at and mark == "B" and spans and spans[-1] == (start - 2, start - 1, name)):
+            spans[-1] = spans[-1]._replace(end=end)
+        elif mark == "B":
+            spans.append(Span(start, end, name))
+        before = tag
+    return tuple(spans)
+
+
+def tags_of_spans(places: Sequence[tuple[int, int]], spans: Sequence[Span]) -> list[str]:
+    """The IOB2 tag of the words at these places (start, end), in order.
+
+    A word belongs to the first entity that it overlaps, and the first word of an entity gets B-.
+    """
+    tags = []
+    begun: set[Span] = set()
+    for start, end in places:
+        span = next((span for span in spans if span.start < end and start < span.end), None)
+        tags.append(_OUTSIDE if span is None else f"{'I' if span in begun else 'B'}-{span.label}")
+        if span is not None:
+            begun.add(span)
+    return tags

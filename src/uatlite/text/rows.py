@@ -7,26 +7,36 @@ Only a fault of the whole file (it is missing, its gzip stream is cut off, its h
     CSV      RFC 4180: quotes, doubled quotes, line breaks inside quotes; a header; UTF-8
     TSV      a header and no quoting: a quotation mark is an ordinary character, as in GLUE's files
     Parquet  the line number is the row number
-    CoNLL    a text is a row with `tokens` and `tags`, or `tokens` alone (conll.py)
+    CoNLL    one word a line, its IOB2 tag in the last column; a text is a row with `tokens` and `tags`, or `tokens`
+             alone. A blank line ends it; comments before its first word, and -DOCSTART-, are left out:
+
+                 # sent_id = 7
+                 Ada       NNP  B-PER
+                 Lovelace  NNP  I-PER
 """
 
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from uatlite.errors import DataError, InputError, MissingDependency
-from uatlite.text.conll import conll_columns, conll_texts, not_utf8
-from uatlite.text.files import STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files, stdin_format
+from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
+from uatlite.text.files import FORMATS, STDIN, UNPACK_ERRORS, is_remote, open_bytes, open_remote, row_files
 
 LONGEST_LINE = 16 * 2**20  # bytes of one JSONL line; a file without line ends must not fill the memory
+LONGEST_TEXT = 100_000  # words of a CoNLL text; nor must one without blank lines
 EXCERPT = 200  # characters of a rejected row that are kept
 _PARQUET_BATCH = 1024
+_TAG = re.compile(r"O|[A-Z]-\S+")
+
+_Line = tuple[int, bytes]
+"""A line of a file and its number, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +75,13 @@ def read_rows(source: str | Path, *, format: str | None = None) -> Iterator[Row 
     A path that does not exist or has an unknown format is an error at once, not at the first row.
     """
     if str(source) == STDIN:
-        return READERS[stdin_format(format)](STDIN, "standard input")
+        format = format or "jsonl"
+        check_choice("format", format, FORMATS)
+        if format == "parquet":  # it needs a file that can seek
+            raise ConfigurationError("format='parquet' cannot be read from standard input; give the file's path.")
+        return READERS[format](STDIN, "standard input")
     files = row_files(source, format)
-    return (row for path, name in files for row in READERS[name](str(path), path.name))
+    return (row for path, name in files for row in READERS[name](path, Path(path).name))
 
 
 def _excerpt(raw: object) -> str:
@@ -95,7 +109,7 @@ def _read_jsonl(source: str, name: str) -> Iterator[Row | Reject]:
                 yield Reject(name, line, f"a JSON {type(values).__name__}, not an object", _excerpt(text))
 
 
-def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+def _lines(file: IO[bytes], name: str) -> Iterator[_Line]:
     """Numbered lines without their line ends; a line that is too long is cut one byte over the limit."""
     line = 0
     try:
@@ -111,10 +125,15 @@ def _lines(file: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
 
 def _json_reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return not_utf8(error)
+        return _not_utf8(error)
     if isinstance(error, json.JSONDecodeError):
         return f"broken JSON: {error.msg} at column {error.colno}"
     return f"broken JSON: {error}"
+
+
+def _not_utf8(error: UnicodeDecodeError) -> str:
+    """Which byte of a line is not UTF-8."""
+    return f"not UTF-8: byte 0x{error.object[error.start]:02x} at position {error.start + 1}"
 
 
 def _read_delimited(source: str, name: str, *, delimiter: str, quoting: Literal[0, 3]) -> Iterator[Row | Reject]:
@@ -219,15 +238,62 @@ def _parquet_values(batch: Any) -> Iterator[dict[str, object] | UnicodeDecodeErr
 
 def _read_conll(source: str, name: str) -> Iterator[Row | Reject]:
     with open_bytes(source) as file:
-        for lines in conll_texts(_lines(file, name)):
+        for lines in _conll_texts(_lines(file, name)):
             line, raw = lines[0]
             try:
-                values = conll_columns(lines)
+                values = _conll_values(lines)
             except InputError as error:
                 yield Reject(name, line, str(error), _excerpt(raw))
                 continue
             if values is not None:
                 yield Row(name, line, values)
+
+
+def _conll_texts(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """The lines of each text. Of a text that is too long there is one line more than is allowed."""
+    text: list[_Line] = []
+    for line, raw in lines:
+        if not raw.strip():
+            if text:
+                yield text
+            text = []
+        elif len(text) <= LONGEST_TEXT:
+            text.append((line, raw))
+    if text:
+        yield text
+
+
+def _conll_values(lines: Sequence[_Line]) -> dict[str, object] | None:
+    """`tokens` and `tags` of a text's lines, or `tokens` alone where they have one column; None if none is left."""
+    if len(lines) > LONGEST_TEXT:
+        raise InputError(f"more than {LONGEST_TEXT:,} lines without a blank one")
+    tokens: list[str] = []
+    tags: list[str] = []
+    before = lines[0][0]
+    for line, raw in lines:
+        columns = _conll_columns(line, raw, first=not tokens)
+        if not columns:
+            continue
+        tokens.append(columns[0])
+        tags += columns[-1:] if len(columns) > 1 else []
+        if tags and len(tags) != len(tokens):
+            bare, other = (line, lines[0][0]) if len(columns) == 1 else (before, line)
+            raise InputError(f"line {bare} has a word without a tag, and line {other} has one")
+        before = line
+    if not tokens:
+        return None
+    return {"tokens": tokens, "tags": tags} if tags else {"tokens": tokens}
+
+
+def _conll_columns(line: int, raw: bytes, *, first: bool) -> list[str]:
+    """The columns of a line; none of a comment, which stands before the first word."""
+    try:
+        text = raw.decode("utf-8-sig" if line == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"line {line} is {_not_utf8(error)}") from error
+    columns = [column.strip() for column in text.split("\t")] if "\t" in text else text.split()
+    comment = first and text.startswith("#") and not _TAG.fullmatch(columns[-1])
+    return [] if comment or columns[0] == "-DOCSTART-" else columns
 
 
 def _broken_off(name: str, line: int, error: Exception) -> DataError:

@@ -12,22 +12,23 @@ of one text are next to each other in this order, so only one text at the bounda
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from uatlite.errors import ConfigurationError, DataError, InputError, MissingDependency, check_choice
 from uatlite.text.examples import content_key, example_or_reject, find_layout, require_columns, value_at
-from uatlite.text.files import candidate_names, row_files
+from uatlite.text.files import candidate_names, hub_access, hub_answers, row_files
 from uatlite.text.gold import GOLD
-from uatlite.text.hub import hub_rows
 from uatlite.text.labels import listing
 from uatlite.text.rows import Reject, Row, read_rows
-from uatlite.text.schema import Layout, PackageFile, Split, Task, catalogue, find_task
+from uatlite.text.schema import Hub, Layout, PackageFile, Split, Task, catalogue, find_task
 from uatlite.values import Dataset, Example
 
 VARIABLE = "UATLITE_DATA"
+NO_GOLD = -1  # the label on the hub if annotators found no majority, or if test labels are not published
 
 _Found = tuple[Iterable[Row | Reject], Layout, str]  # the rows, their layout, and where they come from
 
@@ -48,7 +49,7 @@ def find_rows(task: Task, split: str, given: Path | None = None) -> _Found:
         place = f"in {directory}" if directory is not None else "on the hub"
         raise DataError(f"{task.name}/{split} is not {place}. {layout_hint(task, part)}")
     try:
-        rows = list(hub_rows(task.hub, part.hub))
+        rows = list(_hub_rows(task.hub, part.hub))
     except (DataError, MissingDependency) as error:
         raise DataError(f"{str(error).rstrip('.')}. {layout_hint(task, part)}") from error
     return rows, task.hub.layout, f"hub {task.hub.id}, {' + '.join(part.hub)}, rows with a gold label"
@@ -90,6 +91,39 @@ def _package_rows(package: PackageFile) -> _Found:
     rows = read_rows(str(installed.locate_file(package.path)))
     chosen = (row for row in rows if isinstance(row, Reject) or row.values.get(column) == wanted)
     return chosen, package.layout, f"package {package.distribution} {installed.version}, {column}={wanted}"
+
+
+def _hub_rows(hub: Hub, splits: Sequence[str]) -> Iterator[Row]:
+    """The rows of some splits of a hub data set, one split after the other, with class names for integer classes.
+
+    Rows without a gold label are left out.
+    """
+    for split in splits:
+        data = _hub_split(hub, split)
+        column = data.features.get(hub.layout.label)
+        names = getattr(getattr(column, "feature", column), "names", None)  # of a list, the names of what is in it
+        for line, values in enumerate(data, start=1):
+            label = values.get(hub.layout.label)
+            if label == NO_GOLD:
+                continue
+            if names is not None and label is not None:
+                named = [names[i] for i in label] if isinstance(label, list) else names[label]
+                values = values | {hub.layout.label: named}
+            yield Row(f"{hub.id}/{split}", line, values)
+
+
+def _hub_split(hub: Hub, split: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingDependency("datasets", "data") from error
+    try:
+        with hub_access(hub.id):
+            return datasets.load_dataset(hub.id, hub.config, split=split, revision=hub.revision)
+    except (OSError, ValueError, RuntimeError) as error:  # no network, an unknown data set or split, a loading script
+        missed = not os.path.isdir(hub.id) and not hub_answers()
+        why = "it cannot be reached, and its cache has no copy" if missed else error
+        raise DataError(f"{hub.id} ({split}) cannot be read from the hub: {why}") from error
 
 
 SPLIT_SEED = 0  # not the user's seed: a calibration row must not become a test row when that changes

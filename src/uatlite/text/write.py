@@ -1,6 +1,6 @@
-"""Write files atomically: a file is complete, or it is not there.
+"""Write files atomically: a file is complete, or it is not there. And resumable work, as a directory of such files.
 
-Rows go to a hidden temporary file in the same directory, which gets the final name when everything is written. An error
+Bytes go to a hidden temporary file in the same directory, which gets the final name when all is written. An error
 removes it and leaves an existing file unchanged; a killed process leaves it behind, with a name that ends in .part.
 """
 
@@ -10,48 +10,42 @@ import io
 import json
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
+from zipfile import BadZipFile
 
-from uatlite.errors import ConfigurationError, DataError, MissingDependency
+from uatlite.errors import ConfigurationError, DataError, MissingDependency, StoreError
 from uatlite.text.files import format_of
 from uatlite.text.rows import Reject
 
+_T = TypeVar("_T")
 Write = Callable[[Mapping[str, object]], None]
 PARQUET_BATCH = 4096
 NOTHING: Mapping[str, object] = {}
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """Types of columns that the first rows may not show: `numbers` are floats, `examples` are values of lists."""
-
-    numbers: Collection[str] = ()
-    examples: Mapping[str, object] = field(default_factory=dict)
+BROKEN = (StoreError, OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile)
+"""What reading a damaged piece or record may raise."""
 
 
 @contextmanager
-def row_writer(
-    path: str | Path, *, numbers: Collection[str] = (), examples: Mapping[str, object] = NOTHING
-) -> Iterator[Write]:
+def row_writer(path: str | Path, *, examples: Mapping[str, object] = NOTHING) -> Iterator[Write]:
     """A function that writes one row; the file appears under `path` when the block ends without an error.
 
         with row_writer("predictions.csv.gz") as write:
             write({"id": "7", "label": "positive", "confidence": 0.93})
 
     JSONL, CSV or Parquet, by extension. The first row fixes the columns of a CSV or Parquet file. Parquet needs the
-    types too: `numbers` are columns of floats that may be empty in the first rows, and `examples` are values of columns
-    of lists that may be.
+    types too: `examples` are values of columns that may be empty in the first rows, or hold empty lists.
     """
     path = Path(path)
     name = format_of(path)
     if name not in WRITERS:
         raise ConfigurationError(f"{path.name} cannot be written: give it .jsonl, .csv (or .gz of these) or .parquet.")
     pack = _gzip if path.suffix.lower() == ".gz" else nullcontext
-    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed, Kinds(numbers, examples)) as write:
+    with atomic_file(path) as file, pack(file) as packed, WRITERS[name](packed, examples) as write:
         yield write
 
 
@@ -112,7 +106,7 @@ def write_rejects(path: Path, rejects: Sequence[Reject]) -> bool:
 
 
 @contextmanager
-def _write_jsonl(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
+def _write_jsonl(file: IO[bytes], examples: Mapping[str, object]) -> Iterator[Write]:
     def write(row: Mapping[str, object]) -> None:
         file.write(_json(row).encode() + b"\n")
 
@@ -120,7 +114,7 @@ def _write_jsonl(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_csv(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
+def _write_csv(file: IO[bytes], examples: Mapping[str, object]) -> Iterator[Write]:
     """Strings in quotes, numbers without; booleans, lists and objects as JSON."""
     text = io.TextIOWrapper(file, encoding="utf-8", newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -131,7 +125,8 @@ def _write_csv(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
             columns.extend(row)
             writer.writerow(columns)
         _check_columns(row, columns)
-        writer.writerow([_csv_value(row[column]) for column in columns])
+        cells = [_plain(row[column]) for column in columns]
+        writer.writerow([_json(cell) if isinstance(cell, bool | list | tuple | dict) else cell for cell in cells])
 
     try:
         yield write
@@ -140,7 +135,7 @@ def _write_csv(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
 
 
 @contextmanager
-def _write_parquet(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
+def _write_parquet(file: IO[bytes], examples: Mapping[str, object]) -> Iterator[Write]:
     """Row groups of `PARQUET_BATCH` rows; the first group fixes the types."""
     try:
         import pyarrow as pa
@@ -153,7 +148,7 @@ def _write_parquet(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
     def flush() -> None:
         nonlocal writer
         if writer is None:
-            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending, kinds), compression="zstd")
+            writer = pq.ParquetWriter(file, _parquet_schema(pa, pending, examples), compression="zstd")
         try:
             writer.write_table(pa.Table.from_pylist(pending, schema=writer.schema))
         except (pa.ArrowException, OverflowError) as error:
@@ -176,21 +171,18 @@ def _write_parquet(file: IO[bytes], kinds: Kinds) -> Iterator[Write]:
             writer.close()
 
 
-def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], kinds: Kinds) -> Any:
-    """The types of the first rows; a column that is empty in all of them becomes one of numbers, or of text.
+def _parquet_schema(pa: Any, rows: list[Mapping[str, object]], examples: Mapping[str, object]) -> Any:
+    """The types of the first rows; a column that is empty there has that of its example, or else text."""
 
-    Lists that are all empty are lists of text.
-    """
+    def typed(field: Any) -> Any:
+        listed, empty = pa.types.is_list(field.type), pa.types.is_null(field.type)
+        if field.name in examples and (listed or empty):
+            return field.with_type(pa.array([examples[field.name]]).type)
+        if listed and pa.types.is_null(field.type.value_type):
+            return field.with_type(pa.list_(pa.string()))
+        return field.with_type(pa.string()) if empty else field
 
-    def known(field: Any) -> Any:
-        if field.name in kinds.examples and (pa.types.is_null(field.type) or pa.types.is_list(field.type)):
-            return field.with_type(pa.array([kinds.examples[field.name]]).type)
-        if pa.types.is_null(field.type):
-            return field.with_type(pa.float64() if field.name in kinds.numbers else pa.string())
-        empty = pa.types.is_list(field.type) and pa.types.is_null(field.type.value_type)
-        return field.with_type(pa.list_(pa.string())) if empty else field
-
-    return pa.schema([known(field) for field in pa.Table.from_pylist(rows).schema])
+    return pa.schema([typed(field) for field in pa.Table.from_pylist(rows).schema])
 
 
 def _check_columns(row: Mapping[str, object], columns: list[str]) -> None:
@@ -217,15 +209,94 @@ def _plain_or_raise(value: object) -> object:
     return plain
 
 
-def _csv_value(value: object) -> object:
-    value = _plain(value)
-    if isinstance(value, bool | list | tuple | dict):
-        return _json(value)
-    return value
-
-
-WRITERS: dict[str, Callable[[IO[bytes], Kinds], AbstractContextManager[Write]]] = {
+WRITERS: dict[str, Callable[[IO[bytes], Mapping[str, object]], AbstractContextManager[Write]]] = {
     "jsonl": _write_jsonl,
     "csv": _write_csv,
     "parquet": _write_parquet,
 }
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record as JSON, atomically."""
+    write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """A record, or None where the file is missing, broken or not a JSON object."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Resumable work on disk: a directory of pieces and a record of what decides their content.
+
+        DIR/record.json     written first; work of another record is not continued
+            PIECE …         one file each, which appears under its name when it is complete
+            complete.json   written last, where a reader must know that no piece is missing
+
+    A killed process leaves complete pieces only. `record` and `complete` are the names of the files written first and
+    last; those of pieces, and their formats, are the caller's choice.
+    """
+
+    directory: Path
+    record: str = "record.json"
+    complete: str = "complete.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether the record is there."""
+        return self.has(self.record)
+
+    @property
+    def finished(self) -> bool:
+        """Whether `finish` was called."""
+        return self.has(self.complete)
+
+    def begin(self, record: Mapping[str, Any]) -> None:
+        """Create the directory and write its record; an existing record is replaced."""
+        make_directory(self.directory)
+        write_record(self.path(self.record), record)
+
+    def differences(self, record: Mapping[str, Any]) -> list[str]:
+        """The fields in which `record` differs from the one on disk; all of them where that is missing or broken."""
+        before = read_record(self.path(self.record)) or {}
+        plain = json.loads(json.dumps(record))  # tuples as lists, as they are on disk
+        return [name for name, value in plain.items() if name not in before or before[name] != value]
+
+    def path(self, name: str) -> Path:
+        """Where the piece of this name is, or will be."""
+        return self.directory / name
+
+    def names(self, pattern: str) -> list[str]:
+        """The names of the pieces that match a glob pattern, sorted."""
+        return sorted(path.name for path in self.directory.glob(pattern))
+
+    def has(self, name: str) -> bool:
+        """Whether a piece is there; `read` also finds out whether it is intact."""
+        return self.path(name).is_file()
+
+    def write(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """A binary file that becomes the piece when the block ends without an error."""
+        return atomic_file(self.path(name))
+
+    def read(self, name: str, reader: Callable[[Path], _T]) -> _T | None:
+        """What `reader` makes of a piece; None where the piece is missing or broken, so that it is written again."""
+        try:
+            return reader(self.path(name))
+        except BROKEN:
+            return None
+
+    def finish(self, note: Mapping[str, Any]) -> None:
+        """Write the last file: every piece is there."""
+        write_record(self.path(self.complete), note)
+
+    def remove(self) -> None:
+        """Remove the directory. It is renamed first, so that a kill does not leave half of it under its name."""
+        if self.directory.exists():
+            aside = self.directory.with_name(f"{self.directory.name}.{secrets.token_hex(4)}.removed")
+            self.directory.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)

@@ -35,7 +35,7 @@ from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
 from uatlite.model.load import Checkpoint
-from uatlite.text.pieces import Pieces, read_record
+from uatlite.text.write import Pieces, read_record
 from uatlite.trust.rule import Rule
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler

@@ -24,7 +24,7 @@ from uatlite.errors import StoreError
 from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
-from uatlite.text.pieces import Pieces, read_record
+from uatlite.text.write import Pieces, read_record
 
 PIECES = 32
 """Files of a run, about: a killed run loses at most one of these parts."""

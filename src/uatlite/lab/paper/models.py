@@ -25,10 +25,9 @@ from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.train.methods import METHOD_TRAININGS, steps, train_method
 from uatlite.lab.train.recipe import PLAIN, MethodTraining, TrainingJob, read_finished, step_counter
 from uatlite.model.load import Checkpoint, load_checkpoint
-from uatlite.text.hub import hub_access
-from uatlite.text.pieces import Pieces
+from uatlite.text.files import hub_access
 from uatlite.text.schema import Task, find_task
-from uatlite.text.write import make_directory
+from uatlite.text.write import Pieces, make_directory
 from uatlite.values import Dataset
 
 Arrays = Mapping[str, NDArray[np.float64]]

@@ -20,7 +20,7 @@ from uatlite.lab.paper.probes import paper_measure, source_of
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Resampling
 from uatlite.model.load import backbone_directory
-from uatlite.text.hub import UNREACHED, hub_was_missed
+from uatlite.text.files import UNREACHED, hub_was_missed
 from uatlite.text.tasks import data_directory
 
 _PACKAGES = {"matplotlib": "report", "jinja2": "report", "accelerate": "train", "pyarrow": "data"}

@@ -12,8 +12,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from uatlite.errors import ConfigurationError, DataError
 from uatlite.model.tokens import Tokens, longest, tokenize
-from uatlite.text.conll import tags_for, tags_of_spans
-from uatlite.text.gold import GOLD
+from uatlite.text.gold import GOLD, tags_for, tags_of_spans
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.schema import Layout, Task
 from uatlite.text.tasks import check_source, load, sample, take_share, task_from_rows, unless_default

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import HEADS
 from uatlite.spelling import change, differences, spelling
-from uatlite.text.pieces import Pieces, read_record, write_record
+from uatlite.text.write import Pieces, read_record, write_record
 from uatlite.values import Dataset, Kind
 
 
