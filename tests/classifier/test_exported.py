@@ -257,7 +257,7 @@ except ImportError as error:
 else:
     raise AssertionError("attribution without torch")
 
-import uatlite.serve.process
+import uatlite.serve.app
 from uatlite.serve.service import Service
 Service(clf).warm_up()
 

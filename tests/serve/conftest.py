@@ -18,8 +18,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from uatlite.classifier.classifiers import UncertaintyClassifier, UncertaintyLabeler, UncertaintyTagger
 from uatlite.predictive import sigmoid
 from uatlite.serve.app import create_app
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"

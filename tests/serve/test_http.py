@@ -13,8 +13,7 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import Predictor
 from uatlite.serve.app import create_app
 from uatlite.serve.http import Refusal, until_disconnect
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}

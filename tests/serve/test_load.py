@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 pytestmark = pytest.mark.anyio
 Ask = Callable[..., httpx.Response]

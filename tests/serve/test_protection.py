@@ -13,8 +13,7 @@ from uatlite.errors import ConfigurationError
 from uatlite.serve.access import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
 from uatlite.serve.app import create_app
 from uatlite.serve.http import HEADERS, SecureHeaders
-from uatlite.serve.limits import Limits
-from uatlite.serve.service import Service
+from uatlite.serve.service import Limits, Service
 
 TOKEN = "correct-horse-battery"
 TEXTS = {"texts": ["a1"]}

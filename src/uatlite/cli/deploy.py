@@ -76,8 +76,8 @@ def serve(
     with console.status("Loading …"):
         from uatlite.classifier.classifiers import load
         from uatlite.serve.access import is_loopback, read_token
-        from uatlite.serve.limits import Limits
-        from uatlite.serve.process import serve as run
+        from uatlite.serve.app import serve as run
+        from uatlite.serve.service import Limits
 
         limits = Limits(
             body=most_bytes, texts=most_texts, characters=most_characters, batch=batch, waiting=waiting,

@@ -4,13 +4,14 @@ import hmac
 import ipaddress
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from uatlite.errors import ConfigurationError
-from uatlite.serve.http import STATIC, Refusal, answer, overloaded
+from uatlite.serve.http import STATIC, Layer, Refusal, answer, overloaded
 
 TOKEN_VARIABLE = "UATLITE_TOKEN"
 SHORTEST_TOKEN = 16
@@ -19,39 +20,36 @@ OPEN = ("/health", "/ready", "/", "/docs", "/openapi.json")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
-class Access:
+@dataclass
+class Access(Layer):
     """Checks host, site and token of each request, and limits the requests that are under way."""
 
-    def __init__(self, app: ASGIApp, *, token: str | None, hosts: Collection[str] | None, most: int) -> None:
-        self._app = app
-        self._token = None if token is None else token.encode()
-        self._hosts = None if hosts is None else {host.casefold() for host in hosts}
-        self._most = most
-        self._under_way = 0
+    token: str | None
+    hosts: Collection[str] | None
+    """host names that are accepted, in lower case; None for any"""
+    most: int
+    under_way: int = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        self._under_way += 1
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.under_way += 1
         try:
             refusal = self._refusal(scope)
-            await (self._app if refusal is None else answer(refusal))(scope, receive, send)
+            await (self.app if refusal is None else answer(refusal))(scope, receive, send)
         finally:
-            self._under_way -= 1
+            self.under_way -= 1
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         headers, path = Headers(scope=scope), scope["path"]
-        if self._under_way > self._most:
+        if self.under_way > self.most:
             return overloaded(1)
-        if self._hosts is not None and host_name(headers.get("host", "")) not in self._hosts:
+        if self.hosts is not None and host_name(headers.get("host", "")) not in self.hosts:
             return Refusal(421)  # DNS rebinding: another site's name that points to this machine
         if scope["method"] == "POST" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return Refusal(403)
-        if self._token is None or path in OPEN or path.startswith(STATIC):
+        if self.token is None or path in OPEN or path.startswith(STATIC):
             return None
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+        if scheme.casefold() == "bearer" and hmac.compare_digest(given.strip().encode(), self.token.encode()):
             return None
         return Refusal(401, headers={"WWW-Authenticate": "Bearer"})
 

@@ -1,31 +1,29 @@
-"""The addresses of the service, the layers around them, and the OpenAPI description with the limits of the service."""
+"""The service as an ASGI application, with its OpenAPI description; and as a process that ends what it has accepted."""
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
-from functools import partial
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, get_type_hints
 
+import uvicorn
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from uatlite import __version__
-from uatlite.serve.access import OPEN, Access
-from uatlite.serve.http import (
-    WORDS,
-    BoundedBodies,
-    ErrorResponse,
-    SecureHeaders,
-    add_handlers,
-    overloaded,
-    until_disconnect,
-)
-from uatlite.serve.limits import Limits
-from uatlite.serve.schema import ServedModel, Shift, Status, response_of, sent_text
-from uatlite.serve.service import Service
+from uatlite.classifier.product import Product
+from uatlite.errors import ConfigurationError
+from uatlite.serve.access import OPEN, Access, allowed_hosts
+from uatlite.serve.http import WORDS, BoundedBodies, ErrorResponse, SecureHeaders, failed, overloaded, until_disconnect
+from uatlite.serve.schema import ServedModel, Shift, Status, response_of
+from uatlite.serve.service import Limits, Service
 from uatlite.serve.traffic import RequestCounter
 
 ABOUT = "Labels with calibrated probabilities, their uncertainty, and whether to abstain."
@@ -33,13 +31,18 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": WORDS[status][1]}
     for status in (401, 403, 408, 413, 415, 421, 422, 500, 503, 504)
 }
+GRACE = 5
+"""Seconds that a stop waits beyond the deadline; by then every accepted request has ended."""
+IDLE = 30
+"""Seconds after which a connection without a request is closed."""
 
 
 def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] | None = None) -> ASGIApp:
     """The service as an ASGI application; `hosts` are the host names it accepts, None for any."""
     api = build_api(service, secured=token is not None)
     bounded = BoundedBodies(api, most=service.limits.body, seconds=service.limits.deadline)
-    access = Access(bounded, token=token, hosts=hosts, most=service.limits.requests)
+    names = None if hosts is None else {host.casefold() for host in hosts}
+    access = Access(bounded, token=token, hosts=names, most=service.limits.requests)
     paths = [str(getattr(route, "path", "")) for route in api.routes]
     return RequestCounter(SecureHeaders(access), counters=service.traffic.counters, paths=paths)
 
@@ -60,8 +63,8 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
         docs_url=None,  # FastAPI's own pages load scripts from another host
         redoc_url=None,
         responses=REFUSALS,
+        exception_handlers=dict.fromkeys((HTTPException, RequestValidationError, Exception), failed),
     )
-    add_handlers(api)
     _add_answers(api, service)
     _add_probes(api, service)
     _add_pages(api)
@@ -77,9 +80,7 @@ def _add_answers(api: FastAPI, service: Service) -> None:
     @api.post("/predict", summary=kind.predicts, tags=["classify"], response_model=response)
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone."""
-        texts = [sent_text(text) for text in body.texts]
-        service.limits.check_texts(texts, service.fault)
-        rows = await until_disconnect(request.receive, service.predict(texts))
+        rows = await until_disconnect(request.receive, service.predict(body.texts))
         shift, predictor = await service.traffic.add(rows), service.predictor
         answer = response(
             predictions=rows,
@@ -92,10 +93,7 @@ def _add_answers(api: FastAPI, service: Service) -> None:
 
     @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
     async def explain(body: asked, request: Request) -> explained:  # type: ignore[valid-type]
-        text = sent_text(body.text)  # type: ignore[attr-defined]
-        service.limits.check_explained(text, service.fault)
-        work = partial(kind.explain, service.predictor, text, body)
-        return await until_disconnect(request.receive, service.explain(work))
+        return await until_disconnect(request.receive, service.explain(body.text, body))  # type: ignore[attr-defined]
 
 
 def _add_probes(api: FastAPI, service: Service) -> None:
@@ -120,7 +118,7 @@ def _add_probes(api: FastAPI, service: Service) -> None:
     async def metrics() -> Response:
         """Counters, and the verdict on the traffic, in Prometheus's text format."""
         await service.traffic.watched()
-        return Response(service.traffic.counters.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(service.traffic.counters.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _add_pages(api: FastAPI) -> None:
@@ -139,18 +137,18 @@ def _add_page(api: FastAPI, address: str, html: str) -> None:
 def _describe(api: FastAPI, limits: Limits, *, secured: bool) -> None:
     """Add the limits of this service, and its token, to the OpenAPI specification."""
     specification = api.openapi()  # FastAPI makes it once and keeps it, so that changes to it last
-    _bound(specification["components"]["schemas"], limits)
+    for name, schema in specification["components"]["schemas"].items():
+        fields = schema["properties"] if name.endswith("Request") else {}
+        if "texts" in fields:
+            fields["texts"]["maxItems"] = limits.texts
+            _bound_strings(fields["texts"]["items"]["oneOf"], limits.characters)
+        if "text" in fields:
+            _bound_strings(fields["text"]["oneOf"], limits.explained)
     if secured:
-        _secure(specification)
-
-
-def _bound(schemas: dict[str, Any], limits: Limits) -> None:
-    asked = [schema["properties"] for name, schema in schemas.items() if name.endswith("Request")]
-    for texts in (fields["texts"] for fields in asked if "texts" in fields):
-        texts["maxItems"] = limits.texts
-        _bound_strings(texts["items"]["oneOf"], limits.characters)
-    for text in (fields["text"] for fields in asked if "text" in fields):
-        _bound_strings(text["oneOf"], limits.explained)
+        specification["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        for path, methods in specification["paths"].items():
+            for operation in methods.values() if path not in OPEN else ():
+                operation["security"] = [{"token": []}]
 
 
 def _bound_strings(kinds: list[dict[str, Any]], most: int) -> None:
@@ -159,9 +157,72 @@ def _bound_strings(kinds: list[dict[str, Any]], most: int) -> None:
             kind |= {"minLength": 1, "maxLength": most}
 
 
-def _secure(specification: dict[str, Any]) -> None:
-    specification["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for path, methods in specification["paths"].items():
-        if path not in OPEN:
-            for operation in methods.values():
-                operation["security"] = [{"token": []}]
+def serve(
+    classifier: Product[Any],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    limits: Limits | None = None,
+    token: str | None = None,
+    hosts: Collection[str] = (),
+    watch: Path | None = None,
+    on_start: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve a classifier until SIGINT or SIGTERM, and then answer the requests accepted before.
+
+    `port=0` takes a free port. `on_start` gets the address once the service answers there. `hosts` are host names to
+    accept; on loopback the local names are accepted as well, elsewhere no `hosts` means any. `watch` is a file that
+    keeps what is known of the traffic.
+    """
+    service = Service(classifier, limits, watch=watch)
+    service.warm_up()
+    config = uvicorn.Config(
+        create_app(service, token=token, hosts=allowed_hosts(host, hosts)),
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=round(service.limits.deadline) + GRACE,
+    )
+    with _bound(host, port) as bound, _quiet_signals():
+        name, number = bound.getsockname()[:2]
+        address = f"http://[{name}]:{number}" if ":" in name else f"http://{name}:{number}"
+        _Server(config, lambda: on_start(address)).run(sockets=[bound])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The service cannot listen on {host}:{port} ({error.strerror or error}); give another --host or --port, "
+            "or --port 0 for a free one."
+        ) from error
+
+
+class _Server(uvicorn.Server):
+    """A server that tells when it has started."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+
+@contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """Ignore the signal that uvicorn raises again after it stopped, so that a stop by signal exits with code 0."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -7,11 +7,13 @@ Every refusal has the same shape, and never holds a file path, a text or a trace
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
@@ -19,6 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOG = logging.getLogger("uatlite.serve")
+CLOSE = {"Connection": "close"}
 
 _Result = TypeVar("_Result")
 
@@ -104,30 +107,18 @@ def answer(refusal: HTTPException) -> JSONResponse:
     return JSONResponse({"error": error}, status, headers=dict(refusal.headers or {}))
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Answer every failure in the same shape."""
-    app.add_exception_handler(HTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(Exception, _failed)
-
-
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    return answer(error)
-
-
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+async def failed(request: Request, error: Exception) -> JSONResponse:
+    """Whatever failed, answered in the same shape."""
+    if isinstance(error, HTTPException):
+        return answer(error)
+    if not isinstance(error, RequestValidationError):
+        LOG.error("%s %s failed", request.method, request.url.path)
+        return answer(Refusal(500))
     faults = [(fault["loc"], str(fault["msg"])) for fault in error.errors()]
     about_body = any(location == ("body",) for location, _ in faults)
     if about_body and "json" not in request.headers.get("content-type", "").casefold():
         return answer(Refusal(415))
     return answer(Refusal(422, fields=[(field_of(location), message) for location, message in faults]))
-
-
-async def _failed(request: Request, error: Exception) -> JSONResponse:
-    LOG.error("%s %s failed", request.method, request.url.path)
-    return answer(Refusal(500))
 
 
 def field_of(location: Sequence[int | str]) -> str:
@@ -144,87 +135,79 @@ def field_of(location: Sequence[int | str]) -> str:
     return field or str(source)
 
 
-class BoundedBodies:
-    """Reads a body before the application does, and refuses one that is too large or too slow."""
+@dataclass
+class Layer(ABC):
+    """An application around another; whatever is no HTTP request goes through unchanged."""
 
-    def __init__(self, app: ASGIApp, *, most: int, seconds: float) -> None:
-        self._app = app
-        self._most = most
-        self._seconds = seconds
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        await (self.http if scope["type"] == "http" else self.app)(scope, receive, send)
+
+    @abstractmethod
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, mostly by the application within."""
+
+
+@dataclass
+class BoundedBodies(Layer):
+    """Reads a body before the application does, and refuses one that is too large or too slow."""
+
+    most: int
+    seconds: float
+
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 body = await self._read(scope, receive)
-        except TimeoutError:
-            await answer(Refusal(408, headers={"Connection": "close"}))(scope, receive, send)
-            return
-        except Refusal as refusal:
+        except (TimeoutError, Refusal) as error:
+            refusal = error if isinstance(error, Refusal) else Refusal(408, headers=CLOSE)
             await answer(refusal)(scope, receive, send)
             return
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            """The body once, and then what the client sends next, which is its disconnect."""
+            return messages.pop() if messages else await receive()
+
         if body is not None:
-            await self._app(scope, _replay(body, receive), send)
+            await self.app(scope, replay, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body; None where the client has left."""
+        too_large = f"The body is larger than the {self.most:,} bytes that this service accepts."
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        if not declared.isdigit() or int(declared) > self._most:
-            raise self._too_large()
+        if not declared.isdigit() or int(declared) > self.most:
+            raise Refusal(413, too_large, headers=CLOSE)
         body = bytearray()
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
             body += message.get("body", b"")
-            if len(body) > self._most:
-                raise self._too_large()
+            if len(body) > self.most:
+                raise Refusal(413, too_large, headers=CLOSE)
             if not message.get("more_body", False):
                 return bytes(body)
-
-    def _too_large(self) -> Refusal:
-        message = f"The body is larger than the {self._most:,} bytes that this service accepts."
-        return Refusal(413, message, headers={"Connection": "close"})
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """A channel that gives the body once, and then what the client sends next, which is its disconnect."""
-    given = False
-
-    async def again() -> Message:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return again
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, _Result]) -> _Result:
     """The result of `work`, which is cancelled when the client disconnects."""
-    asking = asyncio.current_task()
-    assert asking is not None
-    left = False
 
     async def leave() -> None:
-        nonlocal left
         while (await receive())["type"] != "http.disconnect":
             pass
-        left = True
-        asking.cancel()
 
-    leaving = asyncio.create_task(leave())
+    working, leaving = asyncio.create_task(work), asyncio.create_task(leave())
     try:
-        return await work
-    except asyncio.CancelledError:
-        if left and asking.uncancel() == 0:  # else the service itself was told to stop
-            raise Refusal(499) from None
-        raise
-    finally:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Refusal(499)
+        return working.result()
+    finally:  # also where the service itself is told to stop
         leaving.cancel()
+        working.cancel()
+        await asyncio.wait([working])
 
 
 POLICY = "; ".join(
@@ -259,16 +242,10 @@ STATIC = "/static/"
 """The folder of files that a browser may keep, if it asks whether they have changed."""
 
 
-class SecureHeaders:
+class SecureHeaders(Layer):
     """Adds the headers to each response; those of the application by these names are left out."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         caching = (_CACHE_CONTROL, b"no-cache" if scope["path"].startswith(STATIC) else b"no-store")
 
         async def secured(message: Message) -> None:
@@ -277,4 +254,4 @@ class SecureHeaders:
                 message = {**message, "headers": [*others, *RAW_HEADERS, caching]}
             await send(message)
 
-        await self._app(scope, receive, secured)
+        await self.app(scope, receive, secured)

@@ -4,7 +4,7 @@ import math
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
 
 from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.many_labels import LabelPredictions
@@ -17,7 +17,7 @@ from uatlite.trust import rule as rules
 from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.rule import Menu, RiskLine
 from uatlite.trust.shift import ShiftReport
-from uatlite.values import Choices, Kind, Text, Words
+from uatlite.values import Choices, Kind, Words
 
 
 class Question(BaseModel):
@@ -35,25 +35,19 @@ def _form(value: Any) -> str:
 
 
 TextIn = Annotated[
-    Annotated[str, Tag(TEXT)] | Annotated[tuple[str, str], Tag(PAIR)] | Annotated[Question, Tag(QUESTION)],
+    Annotated[str, Tag(TEXT)]
+    | Annotated[tuple[str, str], Tag(PAIR)]
+    | Annotated[Question, AfterValidator(lambda sent: Choices(sent.question, tuple(sent.options))), Tag(QUESTION)],
     Discriminator(_form),
 ]
 """A text, a pair of texts (premise and hypothesis, question and context), or a question with options."""
 
+_WordList = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 TaggedIn = Annotated[
-    Annotated[str, Tag(TEXT)]
-    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1), Tag(AS_WORDS)],
+    Annotated[str, Tag(TEXT)] | Annotated[_WordList, AfterValidator(lambda sent: Words(tuple(sent))), Tag(AS_WORDS)],
     Discriminator(lambda value: AS_WORDS if isinstance(value, list | tuple) else TEXT),
 ]
 """A text, or the list of its words."""
-
-
-def sent_text(given: str | tuple[str, str] | Question | list[str]) -> Text:
-    """The value that a model takes."""
-    if isinstance(given, Question):
-        return Choices(given.question, tuple(given.options))
-    return Words(tuple(given)) if isinstance(given, list) else given
-
 
 ListOfOne = BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
 """One string is a list of one."""

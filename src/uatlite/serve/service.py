@@ -18,7 +18,6 @@ from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import inspect_class, inspect_entity, inspect_label, used_settings
-from uatlite.serve.limits import Limits, characters
 from uatlite.serve.schema import (
     Answer,
     EntitiesAnswer,
@@ -31,11 +30,57 @@ from uatlite.serve.schema import (
     Watched,
 )
 from uatlite.serve.traffic import Traffic
-from uatlite.values import Choices, Kind, Text
+from uatlite.values import Choices, Kind, Text, strings
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _Row = dict[str, Any]
+
+MOST_FAULTS = 10
+"""Faulty fields that a refusal names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds of every body, queue and wait, so that no client can fill the memory. A request beyond them is refused."""
+
+    body: int = 2**20
+    """bytes of a request's body"""
+    texts: int = 128
+    """texts of a request"""
+    characters: int = 20_000
+    """characters of a text, with all parts of a pair or a question"""
+    explained: int = 2_000
+    """characters of a text to explain: attention grows with the square of its tokens"""
+    batch: int = 32
+    """texts in a batch of the model"""
+    waiting: int = 512
+    """texts that may wait for the model; then requests are refused"""
+    explaining: int = 8
+    """explanations that may wait"""
+    gather: float = 0.005
+    """seconds that a text waits at most for as many others as the latest batch had"""
+    deadline: float = 30.0
+    """seconds after which a request is given up"""
+    requests: int = 1024
+    """requests under way at the same time"""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            least = 0 if name == "gather" else 1
+            number, spelt = (int | float, "a number") if name in ("gather", "deadline") else (int, "a whole number")
+            if isinstance(value, bool) or not isinstance(value, number) or not least <= value < float("inf"):
+                raise ConfigurationError(f"{name}={value!r} is not {spelt} of {least} or more.")
+        if self.waiting < self.texts:
+            raise ConfigurationError(
+                f"waiting={self.waiting} is less than texts={self.texts}: the largest request could never be accepted. "
+                "Raise waiting, or lower texts."
+            )
+
+
+def characters(text: Text) -> int:
+    """How many characters a text has, with all parts of a pair or a question."""
+    return sum(map(len, strings(text)))
 
 
 @dataclass(frozen=True)
@@ -86,14 +131,13 @@ class Service:
             waiting=self.limits.waiting,
             gather=self.limits.gather,
             workers=self._workers,
-            on_batch=self.traffic.counters.batch,
+            on_batch=self.traffic.counters.batches.observe,
             length=characters,
         )
-        self._explanations: Batcher[Callable[[], Any], Any] = Batcher(
-            _call_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
+        self._explanations: Batcher[tuple[Text, BaseModel], BaseModel] = Batcher(
+            self._explain_each, self._executor, most=1, waiting=self.limits.explaining, gather=0.0
         )
-        about = "Texts that wait for the model"
-        self.traffic.counters.add_gauge("uatlite_waiting_texts", about, lambda: len(self._texts))
+        self.traffic.counters.waiting.set_function(lambda: len(self._texts))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -119,27 +163,29 @@ class Service:
         options = tuple(self.predictor.class_names or "AB")
         self.predictor.predict([Choices("warm", options) if self.answers.chooses else "warm"])
 
-    def fault(self, text: Text) -> str | None:
-        """Why the model cannot take a text, in a few words; None where it can."""
-        return self.predictor.kind.fault(text, self.predictor.class_names)
-
     @property
     def ready(self) -> bool:
         """Whether another text would be accepted."""
         return self._open and len(self._texts) < self.limits.waiting
 
     async def predict(self, texts: Sequence[Text]) -> list[_Row]:
-        """The rows of checked texts, in order, each with the fields of its answer.
+        """The rows of texts, in order, each with the fields of its answer.
 
-        Raises a `Refusal` where the service is full or too slow.
+        Raises a `Refusal` where texts are faulty, or the service is full or too slow.
         """
+        if len(texts) > (most := self.limits.texts):
+            raise invalid("texts", f"{len(texts)} texts, but a request may have at most {most}")
+        faults = [(f"texts[{i}]", self._fault(text, self.limits.characters)) for i, text in enumerate(texts)]
+        if named := [(field, fault) for field, fault in faults if fault is not None]:
+            raise Refusal(422, fields=named[:MOST_FAULTS])
         return await self._submit(self._texts, texts)
 
-    async def explain(self, explanation: Callable[[], _Result]) -> _Result:
-        """What a worker thread explains; raises a `Refusal` where the settings or the text do not allow it."""
+    async def explain(self, text: Text, asked: BaseModel) -> BaseModel:
+        """What explains a text; raises a `Refusal` where the text or the settings do not allow it."""
+        if fault := self._fault(text, self.limits.explained):
+            raise invalid("text", fault)
         try:
-            (explained,) = await self._submit(self._explanations, [explanation])
-            return explained  # type: ignore[no-any-return]
+            return (await self._submit(self._explanations, [(text, asked)]))[0]
         except (ConfigurationError, InputError, ModelError) as error:
             raise invalid("text" if isinstance(error, InputError) else "settings", str(error)) from None
 
@@ -189,7 +235,18 @@ class Service:
             rows |= dict(zip(numbers, answered, strict=True))
         return [rows[i] for i in range(len(texts))]
 
+    def _explain_each(self, asked: list[tuple[Text, BaseModel]]) -> list[BaseModel]:
+        """Runs in a worker thread."""
+        return [self.answers.explain(self.predictor, text, request) for text, request in asked]
 
-def _call_each(work: list[Callable[[], Any]]) -> list[Any]:
-    """Runs in a worker thread."""
-    return [explain() for explain in work]
+    def _fault(self, text: Text, most: int) -> str | None:
+        """Why a text cannot be taken, in a few words; None where it can."""
+        if (size := characters(text)) > most:
+            return f"{size} characters, but a text may have at most {most}"
+        if fault := self.predictor.kind.fault(text, self.predictor.class_names):
+            return fault
+        try:
+            "\n".join(strings(text)).encode()
+        except UnicodeEncodeError:
+            return "half of a surrogate pair, which is not a character"
+        return None

@@ -9,13 +9,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from starlette.types import Message, Receive, Scope, Send
 
 from uatlite.classifier.record import Calibration
 from uatlite.errors import CalibrationError, UATLiteError
@@ -23,6 +24,7 @@ from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.scoring.timeline import WatchedRow, hour_of
 from uatlite.scoring.watch import Watch
 from uatlite.scoring.watch_state import WatchState
+from uatlite.serve.http import Layer
 from uatlite.trust.monitor import SCOPE, Reference
 from uatlite.trust.shift import CHECKED_ROWS, ShiftReport
 
@@ -120,13 +122,13 @@ class Counters:
     """The counters of one service, in its own registry, so that two services in a process do not mix."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
-        self._requests = counter("uatlite_requests", "Requests by address and status", ("path", "status"))
-        self._seconds = histogram("uatlite_request_seconds", "Time to answer", ("path",), buckets=SECONDS)
-        self._batches = histogram("uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES)
+        self.requests = counter("uatlite_requests", "Requests by address and status", ("path", "status"))
+        self.seconds = histogram("uatlite_request_seconds", "Time to answer", ("path",), buckets=SECONDS)
+        self.batches = histogram("uatlite_batch_texts", "Texts that the model read at once", buckets=SIZES)
         self._texts = counter("uatlite_texts", "Texts classified, by label", ("label",))
         self._reported = counter("uatlite_reported", "Labels or entities reported, by label", ("label",))
         self._abstained = counter("uatlite_abstained", "Texts not answered")
@@ -136,14 +138,7 @@ class Counters:
         self._evidence = gauge("uatlite_watch_evidence", "Evidence that the texts have changed")
         self._limit = gauge("uatlite_watch_limit", "Evidence that raises an alarm")
         self._alarm = gauge("uatlite_watch_alarm", "1 from an alarm until it is acknowledged, else 0")
-
-    def add_gauge(self, name: str, about: str, read: Callable[[], float]) -> None:
-        """Add a gauge that is read on each request to /metrics."""
-        Gauge(name, about, registry=self._registry).set_function(read)
-
-    def batch(self, size: int) -> None:
-        """Count a batch of texts given to the model."""
-        self._batches.observe(size)
+        self.waiting = gauge("uatlite_waiting_texts", "Texts that wait for the model")
 
     def texts(self, rows: Iterable[ScoredRow]) -> None:
         """Count classified texts."""
@@ -164,28 +159,15 @@ class Counters:
         self._limit.set(1.0 / state.monitor.bound)
         self._alarm.set(state.alarm is not None)
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """Count a request that was answered or refused."""
-        self._requests.labels(path, str(status)).inc()
-        self._seconds.labels(path).observe(seconds)
 
-    def text(self) -> bytes:
-        """All counters in Prometheus's text format."""
-        return generate_latest(self._registry)
-
-
-class RequestCounter:
+@dataclass
+class RequestCounter(Layer):
     """Counts each request by its path. Unknown paths are counted as one, so that clients cannot add series."""
 
-    def __init__(self, app: ASGIApp, *, counters: Counters, paths: Collection[str]) -> None:
-        self._app = app
-        self._counters = counters
-        self._paths = frozenset(paths)
+    counters: Counters
+    paths: Collection[str]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    async def http(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun, status = time.perf_counter(), 499  # stays where the client leaves before there is a status
 
         async def counted(message: Message) -> None:
@@ -195,7 +177,8 @@ class RequestCounter:
             await send(message)
 
         try:
-            await self._app(scope, receive, counted)
+            await self.app(scope, receive, counted)
         finally:
-            path = scope["path"] if scope["path"] in self._paths else "other"
-            self._counters.request(path, status, time.perf_counter() - begun)
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.counters.requests.labels(path, str(status)).inc()
+            self.counters.seconds.labels(path).observe(time.perf_counter() - begun)
