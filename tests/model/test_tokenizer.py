@@ -11,8 +11,7 @@ from transformers import BertTokenizer
 
 from uatlite import codec
 from uatlite.errors import ModelError
-from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
-from uatlite.model.tokens import tokenize
+from uatlite.model.tokens import FILE, FastTokenizer, TokenizerSettings, tokenize
 from uatlite.model.windows import windowed
 from uatlite.values import Choices
 

@@ -19,9 +19,8 @@ from uatlite.classifier.product import Product
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.errors import ModelError
 from uatlite.methods.sampling import BASE
-from uatlite.model.onnx_graph import export_plain, quantise
-from uatlite.model.tokenizer import TokenizerSettings
-from uatlite.model.tokens import tokenize
+from uatlite.model.plain import export_plain, quantise
+from uatlite.model.tokens import TokenizerSettings, tokenize
 from uatlite.predictive import PassLogits
 from uatlite.values import Choices, Text
 

@@ -26,8 +26,7 @@ import numpy as np
 from uatlite import codec
 from uatlite.classifier.runtime import Outputs, TokenChoice, chosen_tokens, gather
 from uatlite.errors import MissingDependency, ModelError, StoreError
-from uatlite.model.tokenizer import FILE, FastTokenizer, TokenizerSettings
-from uatlite.model.tokens import Batch
+from uatlite.model.tokens import FILE, Batch, FastTokenizer, TokenizerSettings
 from uatlite.predictive import PassLogits
 from uatlite.values import Integers, Kind, Marks
 

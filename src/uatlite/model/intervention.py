@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 EMBEDDING, ATTENTION, FEED_FORWARD, CLASSIFIER = "embedding", "attention", "feed_forward", "classifier"
 
@@ -90,26 +91,44 @@ class AttentionInput:
         return self.mask[row : row + 1, :, queries]
 
 
-class Intervention(Protocol):
-    """What a view does differently from the plain model during one forward call."""
+class Intervention:
+    """What a view does differently from the plain model during one forward call: nothing, unless a class says so.
+
+    `narrow_layer` continues with the first token of each row alone.
+    """
+
+    def __init__(self, narrow_layer: int | None = None) -> None:
+        self.layer = EMBEDDINGS
+        """the layer that runs"""
+        self._narrow_layer = narrow_layer
 
     def enter_layer(self, hidden: Tensor) -> None:
         """A layer starts; `hidden` (rows, tokens, width) is its input."""
-
-    def at_site(self, site: Site, x: Tensor) -> Tensor:
-        """The new values at a dropout site."""
-
-    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
-        """Attention through the interface: context (rows, heads, tokens, width), and its probabilities if known."""
-
-    def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
-        """Attention outside the interface: new probabilities (rows, heads, tokens, tokens)."""
-
-    def at_values(self, values: Tensor) -> Tensor:
-        """Attention outside the interface: new projected values (rows, tokens, width)."""
+        self.layer += 1
 
     def narrows(self) -> bool:
         """Whether the running layer is the last and continues with the first token alone."""
+        return self.layer == self._narrow_layer
+
+    def at_site(self, site: Site, x: Tensor) -> Tensor:
+        """The new values at a dropout site."""
+        return x
+
+    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
+        """Attention through the interface: context (rows, heads, tokens, width), and its probabilities if known."""
+        used = inputs.of_first_token() if self.narrows() else inputs
+        context = scaled_dot_product_attention(
+            used.query, used.key, used.value, attn_mask=used.mask, scale=used.scaling
+        )
+        return context.expand_as(inputs.query), None  # the model expects all tokens, and drops the others next
+
+    def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
+        """Attention outside the interface: new probabilities (rows, heads, tokens, tokens)."""
+        return probabilities
+
+    def at_values(self, values: Tensor) -> Tensor:
+        """Attention outside the interface: new projected values (rows, tokens, width)."""
+        return values
 
 
 _CURRENT: ContextVar[Intervention | None] = ContextVar("uatlite_intervention", default=None)

@@ -1,25 +1,36 @@
-"""The plain pass: a classifier without dropout, and the representation of each text that it leaves.
+"""The plain pass: a classifier without dropout, and the representation of each text that it leaves; and its ONNX graph.
 
 Where the head reads only the first token of the last layer, that layer runs for this token alone, in a view of the
 model: the same logits at a lower cost. Everywhere else the model itself runs.
+
+A graph takes any batch size and length. It gives what the pass does, which is what `base`, a calibrated `distilled`,
+scope and shift read.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, TypeVar
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from uatlite.model.architectures import ARCHITECTURES, answering
-from uatlite.model.intervention import EMBEDDINGS, AttentionInput, Seen, Site, intervene, see_input, see_states, watch
+from uatlite.errors import MissingDependency, ModelError
+from uatlite.model.architectures import ARCHITECTURES, answering, architecture_of, head_of, unwrap
+from uatlite.model.intervention import Intervention, Seen, intervene, see_input, see_states, watch
 from uatlite.model.view import WATCHED, View, is_known, layers_of, view_of
 
 _ATTENTIONS = ("eager", "sdpa")
 """Attention implementations that PyTorch's fused attention may replace; models with others run as they are."""
+OPSET = 18
+QUANTISED = ("MatMul", "Gather")
+"""Operators whose weights become int8: products and embeddings. Activations are quantised as they come."""
+
+LARGEST = 2 * 10**9
+"""Bytes of weights; an ONNX file is at most 2 GiB."""
 
 
 @contextmanager
@@ -30,7 +41,7 @@ def plain(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Iterator[PreT
         with torch.inference_mode(), in_mode(model, training=False):
             yield model
     else:
-        with torch.inference_mode(), intervene(PlainPass(view.layers - 1)):
+        with torch.inference_mode(), intervene(Intervention(view.layers - 1)):
             yield view.model
 
 
@@ -64,36 +75,6 @@ def _is_customised(model: PreTrainedModel) -> bool:
     own = ("_compiled_call_impl", "forward", "_hf_hook")
     chosen = any(module.__dict__.get(name) is not None for module in model.modules() for name in own)
     return chosen or "_orig_mod" in model._modules or model.config._attn_implementation not in _ATTENTIONS
-
-
-class PlainPass:
-    """The intervention of a pass without dropout whose `narrow_layer` continues with the first token alone."""
-
-    def __init__(self, narrow_layer: int) -> None:
-        self._narrow_layer = narrow_layer
-        self._layer = EMBEDDINGS
-
-    def enter_layer(self, hidden: Tensor) -> None:
-        self._layer += 1
-
-    def at_site(self, site: Site, x: Tensor) -> Tensor:
-        return x
-
-    def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, None]:
-        used = inputs.of_first_token() if self.narrows() else inputs
-        context = scaled_dot_product_attention(
-            used.query, used.key, used.value, attn_mask=used.mask, scale=used.scaling
-        )
-        return context.expand_as(inputs.query), None
-
-    def at_probabilities(self, site: Site, probabilities: Tensor) -> Tensor:
-        return probabilities
-
-    def narrows(self) -> bool:
-        return self._layer == self._narrow_layer
-
-    def at_values(self, values: Tensor) -> Tensor:
-        return values
 
 
 def plain_pass(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
@@ -157,25 +138,29 @@ def _watched(model: PreTrainedModel) -> PreTrainedModel:
     row = ARCHITECTURES.get(getattr(model.config, "model_type", ""))
     if row is not None:
         *_, (path, _) = layers_of(model, row)
-        model = _with_module(model, path.split("."), _LastLayer)
-    return _with_module(model, [model.base_model_prefix], _Encoder)
+        model, layer = _with_shell(model, path.split("."))
+        layer.register_forward_pre_hook(see_input, with_kwargs=True)
+    model, encoder = _with_shell(model, [model.base_model_prefix])
+    encoder.register_forward_hook(see_states)
+    return model
 
 
-Module = TypeVar("Module", bound=nn.Module)
+def _with_shell(model: PreTrainedModel, path: list[str]) -> tuple[PreTrainedModel, nn.Module]:
+    """A copy with a shell around the submodule at the path, and the shell; every other submodule is shared."""
+    other = copy.copy(model)
+    module: nn.Module = other
+    *outer, last = path
+    for name in outer:
+        inner = copy.copy(module.get_submodule(name))
+        module._modules = {**module._modules, name: inner}
+        module = inner
+    shell = _Shell(module.get_submodule(last))
+    module._modules = {**module._modules, last: shell}
+    return other, shell
 
 
-def _with_module(module: Module, path: list[str], wrap: Callable[[nn.Module], nn.Module]) -> Module:
-    """A copy whose submodule at the path is wrapped; every other submodule is shared."""
-    shell = copy.copy(module)
-    name, *rest = path
-    inner = module._modules[name]
-    assert inner is not None
-    shell._modules = {**module._modules, name: _with_module(inner, rest, wrap) if rest else wrap(inner)}
-    return shell
-
-
-class _Wrapped(nn.Module):
-    """A module that tells what passes through another one; in all else it is that one."""
+class _Shell(nn.Module):
+    """A module with hooks of its own around another one; in all else it is that one."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -188,15 +173,79 @@ class _Wrapped(nn.Module):
         except AttributeError:
             return getattr(super().__getattr__("inner"), name)
 
-
-class _Encoder(_Wrapped):
     def forward(self, *args: Any, **inputs: Any) -> Any:
-        output = self.inner(*args, **inputs)
-        see_states(self, args, output)
-        return output
-
-
-class _LastLayer(_Wrapped):
-    def forward(self, *args: Any, **inputs: Any) -> Any:
-        see_input(self, args, inputs)
         return self.inner(*args, **inputs)
+
+
+class _PlainGraph(nn.Module):
+    """The plain pass as a module of tensors by place, which is what tracing takes.
+
+    Where the head reads only the first token, and texts are padded on the right, the last layer runs for it alone.
+    """
+
+    def __init__(self, model: PreTrainedModel, names: tuple[str, ...], *, padding_side: str) -> None:
+        super().__init__()
+        view = view_of(model)
+        self._names = names
+        self._narrow_layer = view.narrow_layer(from_the_left=padding_side == "right")
+        self.model = model if self._narrow_layer is None else view.model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (batch, [tokens,] classes) and representations (batch, [tokens,] units)."""
+        with nullcontext() if self._narrow_layer is None else intervene(Intervention(self._narrow_layer)):
+            given = dict(zip(self._names, inputs, strict=True))
+            logits, read = forward_and_read(self.model, given, return_dict=True)
+        if read is None:
+            raise ModelError(f"{type(self.model).__name__} shows no representation, which an exported graph must give.")
+        return logits.float(), read
+
+
+def export_plain(model: PreTrainedModel, inputs: Mapping[str, Tensor], path: Path, *, padding_side: str) -> None:
+    """Write the graph of the plain pass. `inputs` are an example batch of two rows or more, of the names it takes."""
+    try:
+        import onnx  # noqa: F401 - the exporter needs it
+    except ModuleNotFoundError as error:
+        raise MissingDependency("onnx", "export") from error
+    model = unwrap(model)
+    architecture_of(model)  # an unknown one is an error that says so
+    _check_size(model)
+    head = head_of(model)
+    axes, answers = dict(enumerate(head.inputs)), {i: axis for i, axis in enumerate(head.logits) if axis != "classes"}
+    rows = {i: axis for i, axis in answers.items() if axis != "choices"}
+    graph = _PlainGraph(model, tuple(inputs), padding_side=padding_side)
+    with in_mode(model, training=False), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about values that tracing fixes; the check on texts covers them
+        torch.onnx.export(
+            graph.eval(),
+            tuple(inputs.values()),
+            str(path),
+            input_names=list(inputs),
+            output_names=["logits", "representation"],
+            dynamic_axes={**dict.fromkeys(inputs, axes), "logits": answers, "representation": rows},
+            opset_version=OPSET,
+            dynamo=False,  # the other exporter takes half a minute where this one takes a second
+        )
+
+
+def _check_size(model: PreTrainedModel) -> None:
+    """Raise where the weights do not fit in one file."""
+    size = sum(parameter.nbytes for parameter in model.parameters())
+    if size > LARGEST:
+        raise ModelError(
+            f"{type(model).__name__} has {size / 2**30:.1f} GB of weights; one ONNX file holds less than 2. Export a "
+            "smaller model."
+        )
+
+
+def quantise(path: Path) -> None:
+    """Replace the weights of a graph by int8 ones, in place."""
+    try:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ModuleNotFoundError as error:
+        raise MissingDependency(str(error.name), "export") from error
+    model = onnx.load(path)
+    # Without this mark it logs advice to run a shape inference first, which a traced graph does not need.
+    onnx.helper.set_model_props(model, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    kinds = list(QUANTISED)
+    quantize_dynamic(model, path, per_channel=True, weight_type=QuantType.QInt8, op_types_to_quantize=kinds)

@@ -1,10 +1,11 @@
-"""Texts to what a classifier takes: tokens, and batches of similar length.
+"""Texts to what a classifier takes: tokens, and batches of similar length; and a tokenizer without transformers.
 
 tokens = tokenize(tokenizer, texts, longest(model, tokenizer))
 for batch in tokens.batches():
     logits[list(batch.rows)] = model(**batch.inputs).logits
 
-Nothing here needs torch, except to give a batch as tensors.
+Nothing here needs torch, except to give a batch as tensors. `FastTokenizer` needs the file tokenizer.json, and the
+settings that transformers keeps beside it: it takes the calls that are made here and gives what transformers' gives.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from uatlite.errors import ConfigurationError, InputError
+from uatlite.errors import ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.model.architectures import longest_input
 from uatlite.values import Choices, Integers, Text, Words, strings
 
@@ -27,9 +29,13 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from uatlite.model.tokenizer import FastTokenizer
+    Tokenizer: TypeAlias = "PreTrainedTokenizerBase | FastTokenizer"
 
-    Tokenizer: TypeAlias = PreTrainedTokenizerBase | FastTokenizer
+FILE = "tokenizer.json"
+FIELDS = {"input_ids": "ids", "token_type_ids": "type_ids", "attention_mask": "attention_mask"}
+"""What a model takes -> what the tokenizer's library calls it."""
+_UNLIMITED = int(1e30)
+"""What transformers says of a tokenizer without a longest text."""
 
 BATCH_TOKENS = 4096
 """Most tokens of a padded batch, choices included; the engine cuts it further, to fit the caches."""
@@ -55,15 +61,10 @@ class Batch:
 
     @property
     def inputs(self) -> dict[str, Tensor]:
-        """The same as tensors."""
-        return as_tensors(self.arrays)
+        """The same as tensors, which share the memory of the arrays."""
+        import torch
 
-
-def as_tensors(arrays: Mapping[str, Integers]) -> dict[str, Tensor]:
-    """The inputs of a PyTorch model from arrays, which they share their memory with."""
-    import torch
-
-    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return {name: torch.from_numpy(array) for name, array in self.arrays.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,7 @@ class Tokens:
 
     def pad(self, rows: Sequence[int]) -> dict[str, Tensor]:
         """The texts at these indices as one padded batch of tensors."""
-        return as_tensors(self.padded(rows))
+        return Batch(tuple(rows), self.padded(rows)).inputs
 
     def padded(self, rows: Sequence[int]) -> dict[str, Integers]:
         """The texts at these indices as one batch of arrays, padded on the right, whatever the tokenizer prefers.
@@ -222,3 +223,99 @@ def _encode(tokenizer: Tokenizer, pairs: Sequence[Pair], max_length: int | None)
         for index, i in enumerate(indices):
             encoded[i] = {name: values[index] for name, values in features.items()}
     return encoded
+
+
+@dataclass(frozen=True)
+class TokenizerSettings:
+    """What transformers knows of a tokenizer besides its file."""
+
+    pad_token_id: int
+    pad_token_type_id: int
+    padding_side: str
+    truncation_side: str
+    model_max_length: int | None
+    """None where there is no limit"""
+    split_special_tokens: bool
+    unk_token_id: int | None
+    names: tuple[str, ...]
+    """what the model takes: input_ids, attention_mask and, for some, token_type_ids"""
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> TokenizerSettings:
+        """The settings of transformers' tokenizer; raises where it has no file that another library can read."""
+        if not tokenizer.is_fast:
+            raise ModelError(
+                f"{type(tokenizer).__name__} is a slow tokenizer, without the {FILE} that an exported model needs; use "
+                "a checkpoint with a fast one."
+            )
+        limit = tokenizer.model_max_length
+        return cls(
+            pad_token_id=int(tokenizer.pad_token_id),
+            pad_token_type_id=int(tokenizer.pad_token_type_id),
+            padding_side=str(tokenizer.padding_side),
+            truncation_side=str(tokenizer.truncation_side),
+            model_max_length=None if limit > 1 << 40 else int(limit),
+            split_special_tokens=bool(tokenizer.split_special_tokens),
+            unk_token_id=None if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id),
+            names=tuple(tokenizer("a", verbose=False)),
+        )
+
+
+class FastTokenizer:
+    """The tokenizer in a directory. Truncation is a state of it, so only one thread at a time may call it."""
+
+    is_fast = True
+
+    def __init__(self, directory: Path, settings: TokenizerSettings) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ModuleNotFoundError as error:
+            raise MissingDependency("tokenizers", "onnx") from error
+        path = directory / FILE
+        if not path.is_file():
+            raise ModelError(f"{directory} holds no {FILE}; copy the whole directory, or export again.")
+        self.backend_tokenizer = self._inner = Tokenizer.from_file(str(path))
+        self._inner.no_padding()
+        self._inner.encode_special_tokens = self.split_special_tokens = settings.split_special_tokens
+        self.model_input_names = settings.names
+        self.pad_token_id = settings.pad_token_id
+        self.unk_token_id = settings.unk_token_id
+        self.pad_token_type_id = settings.pad_token_type_id
+        self.padding_side = settings.padding_side
+        self.truncation_side = settings.truncation_side
+        self.model_max_length = _UNLIMITED if settings.model_max_length is None else settings.model_max_length
+
+    def num_special_tokens_to_add(self, pair: bool = False) -> int:
+        """The special tokens that a sequence gets."""
+        return int(self._inner.num_special_tokens_to_add(pair))
+
+    def convert_ids_to_tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """The pieces of these ids."""
+        return [self._inner.id_to_token(token) for token in ids]
+
+    def __call__(
+        self,
+        first: str | Sequence[str],
+        second: str | Sequence[str] | None = None,
+        *,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        add_special_tokens: bool = True,
+        verbose: bool = True,
+    ) -> dict[str, Any]:
+        """The features of one sequence, or lists of those of several."""
+        if truncation:
+            strategy = "longest_first" if truncation is True else truncation
+            self._inner.enable_truncation(max_length or 0, strategy=strategy, direction=self.truncation_side)
+        else:
+            self._inner.no_truncation()
+        one = isinstance(first, str)
+        if one:
+            pairs: list[Any] = [(first, second) if second else first]
+        else:
+            pairs = list(zip(first, second, strict=True)) if second else list(first)
+        encodings = self._inner.encode_batch_fast(pairs, add_special_tokens=add_special_tokens)
+        features = {
+            name: [getattr(encoding, FIELDS[name]) for encoding in encodings] for name in self.model_input_names
+        }
+        return {name: values[0] for name, values in features.items()} if one else features

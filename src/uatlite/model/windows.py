@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.model.tokenizer import FastTokenizer
-from uatlite.model.tokens import TOKENIZING, Features, Pair, Tokens, sequences, tokenize
+from uatlite.model.tokens import FIELDS, TOKENIZING, Features, Pair, Tokens, sequences, tokenize
 from uatlite.values import Integers, Text, Words
 
 if TYPE_CHECKING:
@@ -155,6 +154,11 @@ class LocatedText:
     def __len__(self) -> int:
         return len(self.places)
 
+    def beginning(self, tokens: int) -> LocatedText:
+        """The text of which only the first tokens are read."""
+        words = None if self.words is None else self.words[:tokens]
+        return LocatedText(self.text, self.places[:tokens], self.continues[:tokens], words)
+
 
 @dataclass(frozen=True)
 class Window:
@@ -181,8 +185,8 @@ class LocatedTexts:
 
     def inner(self, window: int) -> slice:
         """Where a window's tokens, without special ones, stand in its row."""
-        one = self.windows[window]
-        return slice(one.special, one.special + one.stop - one.start)
+        special, shown = self.windows[window].special, self.windows[window].stop - self.windows[window].start
+        return slice(special, special + shown)
 
     def stitched(self, values: Sequence[NDArray[Any]], axis: int = 0) -> list[NDArray[Any]]:
         """From values of the inner tokens of every window, which `axis` counts, to those of every text."""
@@ -190,7 +194,7 @@ class LocatedTexts:
         for window, value in zip(self.windows, values, strict=True):
             chosen = range(window.first - window.start, window.last - window.start)
             parts[window.text].append(value.take(chosen, axis=axis))
-        return [one[0] if len(one) == 1 else np.concatenate(one, axis=axis) for one in parts]
+        return [values[0] if len(values) == 1 else np.concatenate(values, axis=axis) for values in parts]
 
 
 def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *, windows: bool) -> LocatedTexts:
@@ -200,67 +204,54 @@ def locate(tokenizer: Tokenizer, texts: Sequence[TaggedText], max_length: int, *
             f"{type(tokenizer).__name__} is a slow tokenizer, which does not say where its tokens stand in a text; use "
             "a checkpoint with a fast one."
         )
-    found: list[LocatedText] = []
+    located: list[LocatedText] = []
     spans: list[Window] = []
     rows: list[tuple[Features, ...]] = []
     cut: list[int] = []
     with TOKENIZING:
-        for number, text in enumerate(texts):
-            features, special, located = _tokens(tokenizer, text, number)
-            before, after = special
+        for i, text in enumerate(texts):
+            features, (before, after), tokens = _tokens(tokenizer, text, i)
             room = max_length - before - after
-            ranges = window_ranges(len(located), room) if windows else [(0, min(len(located), room))]
-            inner = slice(before, before + len(located))
+            ranges = window_ranges(len(tokens), room) if windows else [(0, min(len(tokens), room))]
+            inner = slice(before, before + len(tokens))
             rows += [(_shown(features, inner, start, stop),) for start, stop in ranges]
-            kept = ranges[-1][1]
-            cut.append(len(located) - kept)
-            if kept < len(located):
-                located = _beginning(located, kept)
-            spans += _shares(number, ranges, located.continues, before)
-            found.append(located)
-    return LocatedTexts(tuple(found), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
+            spans += _shares(i, ranges, tokens.continues, before)
+            read = ranges[-1][1]
+            cut.append(len(tokens) - read)
+            located.append(tokens.beginning(read))
+    return LocatedTexts(tuple(located), tuple(spans), Tokens(tokenizer, tuple(rows), tuple(cut)))
 
 
-def _tokens(tokenizer: Tokenizer, text: TaggedText, number: int) -> tuple[Features, tuple[int, int], LocatedText]:
+def _tokens(tokenizer: Tokenizer, text: TaggedText, i: int) -> tuple[Features, tuple[int, int], LocatedText]:
     """The features of a whole text, its special tokens before and after, and the tokens between."""
-    whole = text.text if isinstance(text, Words) else text
-    if not isinstance(whole, str):
-        raise InputError(f"texts[{number}] is {text!r:.80}; allowed are a string, or Words(tokens).")
-    encoded = _located(tokenizer, list(text.tokens) if isinstance(text, Words) else whole)
-    mask = np.array(encoded.pop("special_tokens_mask"), dtype=bool)
-    places = np.array(encoded.pop("offset_mapping"), dtype=np.int64).reshape(-1, 2)
-    inner = np.flatnonzero(~mask)
-    before = int(inner[0]) if len(inner) else int(mask.sum()) - int(mask.sum()) // 2
-    after = len(mask) - 1 - int(inner[-1]) if len(inner) else int(mask.sum()) // 2
+    string = text.text if isinstance(text, Words) else text
+    if not isinstance(string, str):
+        raise InputError(f"texts[{i}] is {text!r:.80}; allowed are a string, or Words(tokens).")
+    inner: Any = tokenizer.backend_tokenizer
+    inner.no_truncation()
+    inner.no_padding()
+    inner.encode_special_tokens = tokenizer.split_special_tokens
+    encoding = inner.encode(text.tokens if isinstance(text, Words) else text, is_pretokenized=isinstance(text, Words))
+    mask = np.array(encoding.special_tokens_mask, dtype=bool)
+    real = np.flatnonzero(~mask)
+    before = int(real[0]) if len(real) else int(mask.sum()) - int(mask.sum()) // 2
+    after = len(mask) - 1 - int(real[-1]) if len(real) else int(mask.sum()) // 2
     middle = slice(before, len(mask) - after)
-    places, words = places[middle], None
+    places, words = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)[middle], None
     if isinstance(text, Words):
-        words = np.array([-1 if word is None else word for word in encoded.word_ids(0)][middle], dtype=np.int64)
+        words = np.array([-1 if word is None else word for word in encoding.word_ids[middle]], dtype=np.int64)
         begins = np.array([start for start, _ in text.spans], dtype=np.int64)
         places = places + begins[words][:, None]
-    ids = list(encoded["input_ids"])[middle]
-    continues = _continues(tokenizer, ids, whole, places)
-    features = {name: list(values) for name, values in encoded.items()}
-    return features, (before, after), LocatedText(whole, places, continues, words)
-
-
-def _located(tokenizer: Tokenizer, text: str | list[str]) -> Any:
-    """The features of a text, or of its words, with the places of its tokens."""
-    if isinstance(tokenizer, FastTokenizer):
-        return tokenizer.locate(text)
-    return tokenizer(
-        text,
-        is_split_into_words=not isinstance(text, str),
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
+    continues = _continues(tokenizer, encoding.ids[middle], string, places)
+    names = [name for name in FIELDS if name == "input_ids" or name in tokenizer.model_input_names]
+    features = {name: getattr(encoding, FIELDS[name]) for name in names}
+    return features, (before, after), LocatedText(string, places, continues, words)
 
 
 def _continues(tokenizer: Tokenizer, ids: list[int], text: str, places: Integers) -> NDArray[np.bool_]:
     """Where the pipeline takes a token for the continuation of a word, by its own rule."""
-    inner: Any = getattr(tokenizer, "backend_tokenizer", None)
-    marked = bool(inner is not None and getattr(inner.model, "continuing_subword_prefix", None))
+    inner: Any = tokenizer.backend_tokenizer
+    marked = bool(getattr(inner.model, "continuing_subword_prefix", None))
     pieces = tokenizer.convert_ids_to_tokens(ids)
     found = np.zeros(len(ids), dtype=bool)
     for place, (token, piece, (start, end)) in enumerate(zip(ids, pieces, places.tolist(), strict=True)):
@@ -281,9 +272,3 @@ def _shares(text: int, ranges: list[tuple[int, int]], continues: NDArray[np.bool
         Window(text, start, stop, first, last, special)
         for (start, stop), first, last in zip(ranges, limits, limits[1:], strict=False)
     ]
-
-
-def _beginning(located: LocatedText, tokens: int) -> LocatedText:
-    """A text of which only the first tokens are read."""
-    words = None if located.words is None else located.words[:tokens]
-    return LocatedText(located.text, located.places[:tokens], located.continues[:tokens], words)

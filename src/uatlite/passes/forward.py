@@ -10,7 +10,7 @@ from collections import Counter
 import torch
 from torch import Tensor
 
-from uatlite.model.intervention import EMBEDDINGS, HEAD, AttentionInput, Site
+from uatlite.model.intervention import EMBEDDINGS, HEAD, AttentionInput, Intervention, Site
 from uatlite.passes import gates as u
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
@@ -22,11 +22,11 @@ _BLOCK = 2**18
 """Most attention probabilities of a block: with their mask they take 2 MiB, the second-level caches of two cores."""
 
 
-class FoldedPasses:
+class FoldedPasses(Intervention):
     """The intervention of a forward over rows = passes × texts, pass by pass.
 
     `noise` acts at the sites; by default it is the configuration's dropout. Token uncertainty and gates are those of
-    the configuration whatever the noise. `narrow_layer` continues with the first token of each row alone.
+    the configuration whatever the noise.
     """
 
     def __init__(
@@ -38,14 +38,13 @@ class FoldedPasses:
         noise: Noise | None = None,
         narrow_layer: int | None = None,
     ) -> None:
+        super().__init__(narrow_layer)
         self._config = config
         self._dropout = DropoutNoise(config, texts, passes)
         self._noise: Noise = self._dropout if noise is None else noise
         self._real = texts.real
         self._passes = passes
         self._count = len(passes)
-        self._layer = EMBEDDINGS
-        self._narrow_layer = narrow_layer
         self._calls: Counter[tuple[int, str]] = Counter()
         self._gates: Gates = NO_GATES
         self.estimates = estimates
@@ -56,7 +55,7 @@ class FoldedPasses:
         self.attended = 0
 
     def enter_layer(self, hidden: Tensor) -> None:
-        self._layer += 1
+        super().enter_layer(hidden)
         if self._config.estimate == "layerwise" and self._config.modulates:
             estimate = u.from_samples(self._unfold(hidden.float()), self._config.uncertainty) * self._real
             self.layer_uncertainty.append(estimate)
@@ -67,15 +66,12 @@ class FoldedPasses:
             self._estimate(self._unfold(x)[0], self._config.rates.at(site))
         return self._perturb(site, x)
 
-    def narrows(self) -> bool:
-        return self._layer == self._narrow_layer
-
     def attend(self, site: Site, inputs: AttentionInput) -> tuple[Tensor, Tensor | None]:
         self.attended += 1
         if not self.narrows():
             return self._attend(site, inputs, self._gates)
         context, probabilities = self._attend(site, inputs.of_first_token(), self._gates.of_first_token())
-        return context.expand_as(inputs.query), probabilities  # the model expects all tokens, and drops the others next
+        return context.expand_as(inputs.query), probabilities
 
     def _attend(self, site: Site, inputs: AttentionInput, g: Gates) -> tuple[Tensor, Tensor | None]:
         if self._noise is self._dropout and _runs_in_blocks(inputs):
@@ -101,7 +97,7 @@ class FoldedPasses:
 
     def _call(self, site: Site) -> SiteCall:
         """The next call of a site, which is recorded if it drops units."""
-        layer = HEAD if site.layer == HEAD else self._layer
+        layer = HEAD if site.layer == HEAD else self.layer
         call = SiteCall(site, layer, self._calls[layer, site.role], self._noise.rate(site, layer))
         self._calls[layer, site.role] += 1
         if call.rate > 0:
