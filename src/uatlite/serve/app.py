@@ -22,7 +22,7 @@ from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError
 from uatlite.serve.access import OPEN, Access, allowed_hosts
 from uatlite.serve.http import WORDS, BoundedBodies, ErrorResponse, SecureHeaders, failed, overloaded, until_disconnect
-from uatlite.serve.schema import ServedModel, Shift, Status, response_of
+from uatlite.serve.schema import ServedModel, Status, response_of
 from uatlite.serve.service import Limits, Service
 from uatlite.serve.traffic import RequestCounter
 
@@ -73,7 +73,7 @@ def build_api(service: Service, *, secured: bool = False) -> FastAPI:
 
 
 def _add_answers(api: FastAPI, service: Service) -> None:
-    kind = service.answers
+    kind, predictor = service.answers, service.predictor
     response, hints = response_of(kind.answer), get_type_hints(kind.explain)
     asked, explained = hints["asked"], hints["return"]
 
@@ -81,13 +81,8 @@ def _add_answers(api: FastAPI, service: Service) -> None:
     async def predict(body: kind.request, request: Request) -> Response:  # type: ignore[name-defined]
         """Each text gets the same prediction as if it were sent alone."""
         rows = await until_disconnect(request.receive, service.predict(body.texts))
-        shift, predictor = await service.traffic.add(rows), service.predictor
-        answer = response(
-            predictions=rows,
-            shift=None if shift is None else Shift.of(shift),
-            calibrated=predictor.calibration is not None,
-            method=predictor.settings.method.name,
-        )
+        told = {"calibrated": predictor.calibration is not None, "method": predictor.settings.method.name}
+        answer = response.model_validate({"predictions": rows, "shift": await service.traffic.add(rows), **told})
         # FastAPI would validate again what is known to be valid, and encode it slowly.
         return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
 

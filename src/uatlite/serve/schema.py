@@ -1,10 +1,21 @@
 """The JSON of requests and responses, as OpenAPI describes it: the texts, what is answered, and what is served."""
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, create_model
+from pydantic import (
+    AfterValidator,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from uatlite.classifier.entities import EntityPredictions
 from uatlite.classifier.many_labels import LabelPredictions
@@ -13,10 +24,8 @@ from uatlite.classifier.predictions import Predictions
 from uatlite.classifier.reasons import REASONS, sentence
 from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.http import AS_WORDS, PAIR, QUESTION, TEXT
-from uatlite.trust import rule as rules
 from uatlite.trust.answers import AnswerCalibrator
-from uatlite.trust.rule import Menu, RiskLine
-from uatlite.trust.shift import ShiftReport
+from uatlite.trust.rule import RiskLine
 from uatlite.values import Choices, Kind, Words
 
 
@@ -76,6 +85,8 @@ class TagRequest(BaseModel):
 _Decision = Literal["reported", "withheld", "no"]
 Threshold = Annotated[float | None, BeforeValidator(lambda value: value if math.isfinite(value or 0.0) else None)]
 """A threshold; null where it is infinite, so that all or nothing is above it."""
+Told = Annotated[str, BeforeValidator(lambda describe: describe()), Field(validation_alias="describe")]
+"""What a value that describes itself says."""
 
 
 def _rows(predictions: Predictions) -> list[dict[str, Any]]:
@@ -227,14 +238,10 @@ class EntitiesAnswer(TextAnswer):
 class Shift(BaseModel):
     """Whether the texts of a request, all together, are like the calibration rows."""
 
+    model_config = ConfigDict(from_attributes=True)
     shifted: bool | None = Field(description="null where the texts are too few to say")
     p_value: float | None
-    verdict: str
-
-    @classmethod
-    def of(cls, report: ShiftReport) -> "Shift":
-        """The JSON of a shift report."""
-        return cls(shifted=report.shifted, p_value=report.p_value, verdict=report.describe())
+    verdict: Told
 
 
 class PredictResponse(BaseModel):
@@ -264,18 +271,12 @@ class UsedSettings(BaseModel):
 class Rule(BaseModel):
     """When the classifier abstains: where `score` is not above `threshold`. Of several answers each is decided so."""
 
+    model_config = ConfigDict(from_attributes=True)
     score: str
     threshold: Threshold = Field(description="null where it always answers, or never")
     most: int | None = Field(description="of several answers: a text reports at most so many, its surest; else null")
     promised: bool = Field(description="whether the calibration rows can promise what was asked for")
-    promise: str
-
-    @classmethod
-    def of(cls, rule: rules.Rule) -> Self:
-        """The JSON of a rule."""
-        return cls(
-            score=rule.score, threshold=rule.threshold, most=rule.most, promised=rule.promised, promise=rule.describe()
-        )
+    promise: Told
 
 
 class TargetRisk(BaseModel):
@@ -287,38 +288,29 @@ class TargetRisk(BaseModel):
     coverage_interval: tuple[float, float] | None
     rows_needed: int | None = Field(description="by estimate; null where it is promised, or more rows will hardly help")
 
+    @model_validator(mode="before")
     @classmethod
-    def of(cls, line: RiskLine) -> Self:
-        """The JSON of a line of the menu."""
+    def _of(cls, line: RiskLine) -> dict[str, Any]:
         promised = {name: getattr(line.rule, name, None) for name in ("threshold", "coverage", "coverage_interval")}
-        return cls(target=line.target, rows_needed=line.texts_needed, **promised)
+        return {"target": line.target, "rows_needed": line.texts_needed, **promised}
 
 
 class RiskMenu(BaseModel):
     """Which risks the calibration rows promise, and the risk at each coverage with its interval, (points,) each."""
 
+    model_config = ConfigDict(from_attributes=True)
     score: str
     confidence: float = Field(description="with which each promise holds by itself")
-    rows: int = Field(description="labelled rows that decided")
+    rows: int = Field(validation_alias="texts", description="labelled rows that decided")
     lines: list[TargetRisk]
-    threshold: list[float] = Field(description="scores above which a row is answered, from high to low")
-    coverage: list[float]
-    risk: list[float]
-    low: list[float]
-    high: list[float]
-
-    @classmethod
-    def of(cls, menu: Menu) -> Self:
-        """The JSON of a menu; that of several answers a text has no curve."""
-        curve = menu.curve
-        points = {"threshold": "thresholds", "coverage": "coverages", "risk": "risks", "low": "low", "high": "high"}
-        return cls(
-            score=menu.score,
-            confidence=menu.confidence,
-            rows=menu.texts,
-            lines=[TargetRisk.of(line) for line in menu.lines],
-            **{name: list(getattr(curve, points[name], ())) for name in points},
-        )
+    threshold: list[float] = Field(
+        validation_alias=AliasPath("curve", "thresholds"),
+        description="scores above which a row is answered, from high to low",
+    )
+    coverage: list[float] = Field(validation_alias=AliasPath("curve", "coverages"))
+    risk: list[float] = Field(validation_alias=AliasPath("curve", "risks"))
+    low: list[float] = Field(validation_alias=AliasPath("curve", "low"))
+    high: list[float] = Field(validation_alias=AliasPath("curve", "high"))
 
 
 class Watched(BaseModel):
@@ -331,18 +323,12 @@ class Watched(BaseModel):
     since: str | None = Field(description="the hour of the change, UTC")
     verdict: str
 
+    @model_validator(mode="before")
     @classmethod
-    def of(cls, state: WatchState) -> "Watched":
-        """The JSON of what is known."""
-        alarm = state.alarm
-        return cls(
-            texts=state.rows,
-            evidence=state.evidence,
-            limit=1.0 / state.monitor.bound,
-            alarm=None if alarm is None else alarm.what,
-            since=None if alarm is None else alarm.since,
-            verdict=state.verdict()[0],
-        )
+    def _of(cls, state: WatchState) -> dict[str, Any]:
+        alarm, limit = state.alarm, 1.0 / state.monitor.bound
+        shown = {"alarm": getattr(alarm, "what", None), "since": getattr(alarm, "since", None)}
+        return {"texts": state.rows, "evidence": state.evidence, "limit": limit, "verdict": state.verdict()[0], **shown}
 
 
 class ServedModel(BaseModel):

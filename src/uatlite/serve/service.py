@@ -18,17 +18,7 @@ from uatlite.scoring.watch_state import WatchState
 from uatlite.serve.batching import Batcher
 from uatlite.serve.http import Refusal, invalid, overloaded
 from uatlite.serve.inspector import inspect_class, inspect_entity, inspect_label, used_settings
-from uatlite.serve.schema import (
-    Answer,
-    EntitiesAnswer,
-    LabelsAnswer,
-    PredictRequest,
-    RiskMenu,
-    Rule,
-    ServedModel,
-    TagRequest,
-    Watched,
-)
+from uatlite.serve.schema import Answer, EntitiesAnswer, LabelsAnswer, PredictRequest, ServedModel, TagRequest
 from uatlite.serve.traffic import Traffic
 from uatlite.values import Choices, Kind, Text, strings
 
@@ -192,27 +182,24 @@ class Service:
     def about(self, watched: WatchState | None = None) -> ServedModel:
         """What is served: model, classes, method, calibration, the verdict on the traffic, and limits."""
         calibration, method = self.predictor.calibration, self.predictor.settings.method
-        learned: dict[str, Any] = dict.fromkeys(("calibration", "rule", "menu", "comparison"))
-        if calibration is not None:
-            learned = {
-                "calibration": calibration.describe(),
-                "rule": calibration.rule and Rule.of(calibration.rule),
-                "menu": calibration.menu and RiskMenu.of(calibration.menu),
-                "comparison": calibration.comparison and calibration.comparison.describe(),
+        return ServedModel.model_validate(
+            {
+                "kind": self.predictor.kind.name,
+                "architecture": self.predictor.runtime.architecture,
+                "classes": self.predictor.class_names,
+                "multiple_choice": self.answers.chooses,
+                "method": method.name,
+                "passes": method.passes,
+                "settings": used_settings(method),
+                "gates": GATES,
+                "calibration": calibration and calibration.describe(),
+                "rule": calibration and calibration.rule,
+                "menu": calibration and calibration.menu,
+                "comparison": calibration and calibration.comparison and calibration.comparison.describe(),
+                "watch": watched,
+                "limits": asdict(self.limits),
+                "version": __version__,
             }
-        return ServedModel(
-            kind=self.predictor.kind.name,
-            architecture=self.predictor.runtime.architecture,
-            classes=list(self.predictor.class_names),
-            multiple_choice=self.answers.chooses,
-            method=method.name,
-            passes=method.passes,
-            settings=used_settings(method),
-            gates=list(GATES),
-            watch=None if watched is None else Watched.of(watched),
-            limits=asdict(self.limits),
-            version=__version__,
-            **learned,
         )
 
     async def _submit(self, queue: Batcher[_Item, _Result], items: Sequence[_Item]) -> list[_Result]:
