@@ -84,7 +84,7 @@ def _add_answers(api: FastAPI, service: Service) -> None:
         told = {"calibrated": predictor.calibration is not None, "method": predictor.settings.method.name}
         answer = response.model_validate({"predictions": rows, "shift": await service.traffic.add(rows), **told})
         # FastAPI would validate again what is known to be valid, and encode it slowly.
-        return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
+        return Response(answer.model_dump_json(), media_type="application/json")
 
     @api.post("/explain", summary=kind.explains, description=kind.explain.__doc__, tags=["classify"])
     async def explain(body: asked, request: Request) -> explained:  # type: ignore[valid-type]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
@@ -31,33 +31,25 @@ class _Ticket(Generic[_Item, _Result]):
     entered: float
 
 
+@dataclass(eq=False)
 class Batcher(Generic[_Item, _Result]):
     """A bounded queue before workers that process at most `most` items at a time, first the one that waits longest."""
 
-    def __init__(
-        self,
-        process: Callable[[list[_Item]], Sequence[_Result]],
-        executor: Executor,
-        *,
-        most: int,
-        waiting: int,
-        gather: float,
-        workers: int = 1,
-        on_batch: Callable[[int], None] = lambda size: None,
-        length: Callable[[_Item], int] = lambda item: 0,
-    ) -> None:
-        self._process = process
-        self._executor = executor
-        self._most = most
-        self._waiting = waiting
-        self._gather = gather
-        self._workers = workers
-        self._busy = 0
-        self._on_batch = on_batch
-        self._length = length
+    process: Callable[[list[_Item]], Sequence[_Result]]
+    executor: Executor
+    _: KW_ONLY
+    most: int
+    waiting: int
+    gather: float
+    workers: int = 1
+    on_batch: Callable[[int], None] = lambda size: None
+    length: Callable[[_Item], int] = lambda item: 0
+
+    def __post_init__(self) -> None:
         self._tickets: deque[_Ticket[_Item, _Result]] = deque()
         self._changed = asyncio.Event()
         self._closing = False
+        self._busy = 0
         self._seconds = 0.0
         self._latest = 1  # items of the latest batch
 
@@ -68,14 +60,14 @@ class Batcher(Generic[_Item, _Result]):
     @property
     def retry_after(self) -> int:
         """In about how many seconds the queue will be empty, 1 or more."""
-        return max(1, math.ceil(len(self._tickets) * self._seconds / self._workers))
+        return max(1, math.ceil(len(self._tickets) * self._seconds / self.workers))
 
     async def submit(self, items: Sequence[_Item], seconds: float | None) -> list[_Result]:
         """The results in order. Raises asyncio.QueueFull at once, or TimeoutError after `seconds`.
 
         On a timeout or when the caller is cancelled, its items are taken out of the queue.
         """
-        if self._closing or len(self._tickets) + len(items) > self._waiting:
+        if self._closing or len(self._tickets) + len(items) > self.waiting:
             raise asyncio.QueueFull
         loop = asyncio.get_running_loop()
         tickets = [_Ticket[_Item, _Result](item, loop.create_future(), loop.time()) for item in items]
@@ -89,11 +81,14 @@ class Batcher(Generic[_Item, _Result]):
                     return [await tickets[0].result]
                 return await asyncio.gather(*(ticket.result for ticket in tickets))
         finally:
-            self._withdraw(tickets)
+            for ticket in tickets:
+                ticket.result.cancel()  # has no effect on a finished one
+            if any(ticket.result.cancelled() for ticket in tickets):
+                self._tickets = deque(ticket for ticket in self._tickets if not ticket.result.done())
 
     async def run(self) -> None:
         """Process items until closed, and then those accepted before."""
-        await asyncio.gather(*(self._work() for _ in range(self._workers)))
+        await asyncio.gather(*(self._work() for _ in range(self.workers)))
 
     def close(self) -> None:
         """Accept no more items; `run` ends when the waiting ones are done."""
@@ -103,12 +98,12 @@ class Batcher(Generic[_Item, _Result]):
     @property
     def _enough(self) -> bool:
         """Whether a worker need not wait for more items."""
-        return len(self._tickets) >= min(self._most, self._latest)
+        return len(self._tickets) >= min(self.most, self._latest)
 
     async def _work(self) -> None:
         while batch := await self._next():
             self._latest = len(batch)
-            self._on_batch(len(batch))
+            self.on_batch(len(batch))
             begun = asyncio.get_running_loop().time()
             self._busy += 1
             await self._process_batch(batch)
@@ -116,64 +111,44 @@ class Batcher(Generic[_Item, _Result]):
             taken = (asyncio.get_running_loop().time() - begun) / len(batch)
             self._seconds = _SMOOTHING * self._seconds + (1 - _SMOOTHING) * taken if self._seconds else taken
 
-    def _withdraw(self, tickets: Sequence[_Ticket[_Item, _Result]]) -> None:
-        for ticket in tickets:
-            ticket.result.cancel()  # has no effect on a finished one
-        if any(ticket.result.cancelled() for ticket in tickets):
-            self._tickets = deque(ticket for ticket in self._tickets if not ticket.result.done())
-
     async def _next(self) -> list[_Ticket[_Item, _Result]]:
         """The next batch; empty when closed and nothing waits."""
-        while True:
-            if not self._tickets:
-                if self._closing:
-                    return []
-                await self._wait(None)
-                continue
-            left = self._tickets[0].entered + self._gather - asyncio.get_running_loop().time()
-            if left <= 0 or self._enough or self._closing:
-                return self._take()
-            await self._wait(left)
+        while self._tickets or not self._closing:
+            left = None
+            if self._tickets:
+                left = self._tickets[0].entered + self.gather - asyncio.get_running_loop().time()
+                if left <= 0 or self._enough or self._closing:
+                    return self._take()
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
+        return []
 
     def _take(self) -> list[_Ticket[_Item, _Result]]:
         """The item that waits longest, and those whose length is nearest to its own: similar texts need little padding.
 
         A worker takes its share of what waits. If that is more than a few, part of it stays, to choose from next time.
         """
-        free = self._workers - self._busy
+        free = self.workers - self._busy
         share, chosen = (math.ceil(len(self._tickets) / parts) for parts in (free, free + 1))
-        size = min(self._most, share, max(FEW, chosen))
-        length = self._length(self._tickets[0].item)
-        nearest = sorted(self._tickets, key=lambda ticket: abs(self._length(ticket.item) - length))[:size]
+        size = min(self.most, share, max(FEW, chosen))
+        length = self.length(self._tickets[0].item)
+        nearest = sorted(self._tickets, key=lambda ticket: abs(self.length(ticket.item) - length))[:size]
         taken = set(map(id, nearest))
         self._tickets = deque(ticket for ticket in self._tickets if id(ticket) not in taken)
         return nearest
 
-    async def _wait(self, seconds: float | None) -> None:
-        """Wait for an item or the end, at most `seconds`."""
-        self._changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-
     async def _process_batch(self, batch: list[_Ticket[_Item, _Result]]) -> None:
-        """Process a batch; if it fails, its items one by one, so that a bad item fails alone."""
-        error = await self._try(batch)
-        if error is None:
-            return
-        for ticket in batch:
-            alone = error if len(batch) == 1 else await self._try([ticket])
-            if alone is not None and not ticket.result.done():
-                ticket.result.set_exception(alone)
-
-    async def _try(self, batch: list[_Ticket[_Item, _Result]]) -> BaseException | None:
-        """Set the result of each item, or return the error."""
-        work = asyncio.wrap_future(self._executor.submit(self._process, [ticket.item for ticket in batch]))
+        """Set the result of each item. A batch that fails is processed one by one, so that a bad item fails alone."""
+        work = asyncio.wrap_future(self.executor.submit(self.process, [ticket.item for ticket in batch]))
         await asyncio.wait([work])
-        error = work.exception()
-        if error is not None:
-            return error
-        for ticket, result in zip(batch, work.result(), strict=True):
-            if not ticket.result.done():
-                ticket.result.set_result(result)
-        return None
+        if (error := work.exception()) is None:
+            for ticket, result in zip(batch, work.result(), strict=True):
+                if not ticket.result.done():
+                    ticket.result.set_result(result)
+        elif len(batch) > 1:
+            for ticket in batch:
+                await self._process_batch([ticket])
+        elif not batch[0].result.done():
+            batch[0].result.set_exception(error)
