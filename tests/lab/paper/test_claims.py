@@ -52,7 +52,7 @@ def test_an_outcome_is_the_direction_and_whether_it_is_beyond_chance(
 
 
 def test_a_sentence_says_where_the_paper_contradicts_itself() -> None:
-    verdict = Verdict("less", "a < b, x", HELD, Interval(-0.02, -0.03, -0.01), 0.0077, False, False)
+    verdict = Verdict("less", "a < b, x", HELD, -0.02, -0.03, -0.01, 0.0077, False, True)
     assert verdict.sentence == (
         "a < b, x: held, −0.0200 (−0.0300 to −0.0100) here; +0.0077 in the paper, against its own claim."
     )
@@ -72,7 +72,7 @@ def test_a_claim_about_a_model_that_has_not_learned_its_task_is_left_out() -> No
     cell, other = (Cell(Measurement((value,)), None, 3, learning=(good, weak)) for value in (0.1, 0.2))
     declaration, grid = table(cell, other)
     (verdict,) = judge(declaration, [grid])
-    assert (verdict.outcome, verdict.here) == (UNLEARNED, None)
+    assert (verdict.outcome, verdict.difference) == (UNLEARNED, None)
     assert verdict.sentence == (
         "A < B, X: not learned: tiny on mnli has an accuracy of 0.380, and one answer for all 0.340."
     )

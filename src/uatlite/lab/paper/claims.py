@@ -6,13 +6,15 @@ off the filled tables; nothing is computed from predictions.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import product
+from typing import get_args
 
-from uatlite.lab.evaluate.cells import Grid, Learning, Line, most_seeds
-from uatlite.lab.evaluate.comparison import Measurement, Relation, relation
-from uatlite.lab.paper.declaration import Claim, Declaration, find_cell
+from uatlite.lab.evaluate.cells import Cell, Grid, Learning, Line, Panel, most_seeds
+from uatlite.lab.evaluate.comparison import Relation, relation
+from uatlite.lab.paper.declaration import Claim, Declaration
 from uatlite.metrics.intervals import Better, Interval
 
 HELD, LIKELY, UNLIKELY, REVERSED, ALIKE, UNLEARNED, UNKNOWN = (
@@ -44,115 +46,101 @@ ARROWS: Mapping[str, Better] = {"↓": "lower", "↑": "higher"}
 """The last character of a column's heading -> which direction is better."""
 
 
-# ── verdicts ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """One comparison of a claim."""
+    """One comparison of a claim, with the fields that are written to JSON."""
 
     says: str
     compared: str
     """'UAT-Lite < BERT-base, MNLI'"""
     outcome: str
-    here: Interval | None
-    """the left cell minus the right one; without an interval its ends are NaN"""
+    difference: float | None
+    """the left cell minus the right one; None where it was not run"""
+    low: float | None
+    high: float | None
     paper: float | None
     """the same difference of the paper's numbers"""
     paper_agrees: bool | None
-    ours: bool
+    claimed_by_the_paper: bool
+    rows: int = 0
     unlearned: tuple[str, ...] = ()
     """the models behind it that have not learned their task, in words"""
-    rows: int = 0
 
     @property
     def sentence(self) -> str:
         """The comparison, its outcome here with the interval, and what the paper's own numbers say."""
         if self.unlearned:
             return f"{self.compared}: not learned: {'; '.join(self.unlearned)}."
-        if self.here is None:
+        if self.difference is None:
             return f"{self.compared}: not run here."
-        interval = "" if math.isnan(self.here.low) else f" ({_signed(self.here.low)} to {_signed(self.here.high)})"
-        text = f"{self.compared}: {self.outcome}, {_signed(self.here.point)}{interval} here"
+        ends = [end for end in (self.low, self.high) if end is not None]
+        interval = f" ({' to '.join(map(_signed, ends))})" if ends else ""
+        text = f"{self.compared}: {self.outcome}, {_signed(self.difference)}{interval} here"
         if self.paper is None:
             return f"{text}."
         agrees = "" if self.paper_agrees else ", against its own claim"
         return f"{text}; {_signed(self.paper)} in the paper{agrees}."
 
 
+def _signed(value: float) -> str:
+    """Unlike in a table a zero keeps its sign, which tells the direction."""
+    return f"{value:+.4f}".replace("-", "−")
+
+
 def judge(declaration: Declaration, grids: Sequence[Grid]) -> list[Verdict]:
-    """A verdict for each comparison of each claim."""
+    """A verdict for each claim."""
     of_panel = {grid.panel.key: grid for grid in grids}
-    return [
-        _verdict(claim, declaration, of_panel, left, right)
-        for claim in declaration.claims
-        for left, right in claim.pairs()
-    ]
+    return [_verdict(claim, declaration, of_panel) for claim in declaration.claims]
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One side of a comparison: a cell and its headings, or a plain number."""
-
-    measurement: Measurement | float | None
-    printed: float | None
-    row: str = ""
-    column: str = ""
-    learning: tuple[Learning, ...] = ()
-
-
-def _side(declaration: Declaration, grids: Mapping[str, Grid], address: str | float) -> _Side:
-    if not isinstance(address, str):
-        return _Side(address, address)
-    panel, row, column = find_cell(declaration, address)
-    title = f"{panel.title}, " if len(declaration.panels) > 1 and panel.title else ""
-    cell = grids[panel.key].cells[row.key, column.key]
-    return _Side(cell.measurement, cell.paper, row.heading, f"{title}{column.heading}", cell.learning)
-
-
-def _verdict(
-    claim: Claim, declaration: Declaration, grids: Mapping[str, Grid], left: str, right: str | float
-) -> Verdict:
-    one, other = _side(declaration, grids, left), _side(declaration, grids, right)
-    learning = (*one.learning, *other.learning)
-    paper = None if one.printed is None or other.printed is None else one.printed - other.printed
-    unlearned = tuple(dict.fromkeys(model.sentence for model in learning if not model.learned))
+def _verdict(claim: Claim, declaration: Declaration, grids: Mapping[str, Grid]) -> Verdict:
+    lines = [declaration.lines[address] for address in claim.addresses]
+    cells = [grids[panel.key].cells[row.key, column.key] for panel, row, column in lines]
+    left, right = cells[0], Cell(None, claim.right, 0) if isinstance(claim.right, float | int) else cells[1]
+    paper = None if left.paper is None or right.paper is None else left.paper - right.paper
+    unlearned = tuple(dict.fromkeys(model.sentence for cell in cells for model in cell.unlearned))
+    other = right.measurement if isinstance(claim.right, str) else claim.right
     apart = None
-    if isinstance(one.measurement, Measurement) and other.measurement is not None and not unlearned:
-        apart = one.measurement.minus(other.measurement)
+    if left.measurement is not None and other is not None and not unlearned:
+        apart = left.measurement.minus(other)
     here = None if apart is None else apart.interval_or_point()
     outcome = UNLEARNED if unlearned else UNKNOWN if here is None else outcome_of(claim, here)
-    if here is not None and math.isnan(here.low) and learning:  # cost needs no interval
+    if here is not None and math.isnan(here.low) and any(cell.learning for cell in cells):  # cost needs no interval
         outcome = SINGLE.get(outcome, outcome)
     return Verdict(
         says=claim.says,
-        compared=_compared(claim, one, other),
+        compared=_compared(claim, lines, len(declaration.panels) > 1),
         outcome=outcome,
-        here=here,
+        difference=None if here is None else here.point,
+        low=None if here is None or math.isnan(here.low) else here.low,
+        high=None if here is None or math.isnan(here.high) else here.high,
         paper=paper,
-        paper_agrees=None if paper is None else _agrees(claim, paper),
-        ours=claim.ours,
-        unlearned=unlearned,
+        paper_agrees=None if paper is None else claim.agrees(paper),
+        claimed_by_the_paper=not claim.ours,
         rows=0 if apart is None else apart.rows,
+        unlearned=unlearned,
     )
 
 
-def _compared(claim: Claim, one: _Side, other: _Side) -> str:
-    """'UAT-Lite < BERT-base, MNLI': what is the same on both sides is said once."""
-    if isinstance(other.measurement, float | int):
-        return f"{one.row}, {one.column} {claim.relation} {other.measurement:g}"
-    if one.column == other.column:
-        return f"{one.row} {claim.relation} {other.row}, {one.column}"
-    if one.row == other.row:
-        return f"{one.row}: {one.column} {claim.relation} {other.column}"
-    return f"{one.row}, {one.column} {claim.relation} {other.row}, {other.column}"
+def _compared(claim: Claim, lines: Sequence[tuple[Panel, Line, Line]], several: bool) -> str:
+    """'UAT-Lite < BERT-base, MNLI': what is the same on both sides is said once; of several panels also which."""
+    titles = [f"{panel.title}, " if several and panel.title else "" for panel, _, _ in lines]
+    columns = [f"{title}{column.heading}" for title, (_, _, column) in zip(titles, lines, strict=True)]
+    rows = [row.heading for _, row, _ in lines]
+    if not isinstance(claim.right, str):
+        return f"{rows[0]}, {columns[0]} {claim.relation} {claim.right:g}"
+    if columns[0] == columns[1]:
+        return f"{rows[0]} {claim.relation} {rows[1]}, {columns[0]}"
+    if rows[0] == rows[1]:
+        return f"{rows[0]}: {columns[0]} {claim.relation} {columns[1]}"
+    return f"{rows[0]}, {columns[0]} {claim.relation} {rows[1]}, {columns[1]}"
 
 
 def outcome_of(claim: Claim, here: Interval) -> str:
     """Whether the claimed direction held. Without an interval the point alone decides."""
     if not math.isfinite(here.point):
         return UNKNOWN
-    agrees = _agrees(claim, here.point)
+    agrees = claim.agrees(here.point)
     low, high = (here.point if math.isnan(end) else end for end in (here.low, here.high))
     if claim.relation == "~":
         inside = -claim.tolerance <= low and high <= claim.tolerance
@@ -167,28 +155,13 @@ def outcome_of(claim: Claim, here: Interval) -> str:
     return REVERSED if sure else UNLIKELY
 
 
-def _agrees(claim: Claim, apart: float) -> bool:
-    # The paper's numbers have four decimals; the difference of two equal ones must be 0.
-    apart = round(apart, 9)
-    return {
-        "<": apart < 0,
-        "<=": apart <= 0,
-        ">": apart > 0,
-        ">=": apart >= 0,
-        "~": abs(apart) <= claim.tolerance + 1e-9,
-    }[claim.relation]
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.4f}".replace("-", "−")
-
-
 def summary(verdicts: Sequence[Verdict]) -> str:
     """How many of the paper's comparisons held."""
-    found = [verdict.outcome for verdict in verdicts if not verdict.ours and verdict.outcome != UNKNOWN]
-    counts = {outcome: found.count(outcome) for outcome in (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)}
-    text = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"Comparisons that the paper claims: {len(found)}, of which {text}." if found else ""
+    counts = Counter(verdict.outcome for verdict in verdicts if verdict.claimed_by_the_paper)
+    del counts[UNKNOWN]
+    outcomes = (HELD, *UNTOLD, REVERSED, ALIKE, UNLEARNED)
+    text = ", ".join(f"{counts[outcome]} {outcome}" for outcome in outcomes if counts[outcome])
+    return f"Comparisons that the paper claims: {counts.total()}, of which {text}." if text else ""
 
 
 # ── findings ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,16 +194,7 @@ class Reproduction:
     @property
     def answered(self) -> list[Verdict]:
         """What the paper claims, and those questions of ours that were run."""
-        return [verdict for verdict in self.verdicts if not (verdict.ours and verdict.outcome == UNKNOWN)]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The comparisons of one claim with one kind of outcome."""
-
-    table: str
-    says: str
-    verdicts: tuple[Verdict, ...]
+        return [verdict for verdict in self.verdicts if verdict.claimed_by_the_paper or verdict.outcome != UNKNOWN]
 
 
 @dataclass(frozen=True)
@@ -250,71 +214,54 @@ class Findings:
     """What stands at the head of the page."""
 
     models: tuple[Learning, ...]
-    claims: dict[str, tuple[Finding, ...]]
-    """heading -> the paper's claims under it"""
+    claims: dict[str, list[tuple[str, Verdict]]]
+    """heading -> the comparisons of the paper under it, each after the name of its table"""
     ours: tuple[OwnResult, ...]
-
-    def count(self, heading: str) -> int:
-        """How many comparisons stand under a heading."""
-        return sum(len(finding.verdicts) for finding in self.claims[heading])
 
     @property
     def headline(self) -> str:
         """'Comparisons that the paper claims: 120, of which 20 held, 9 did not hold, …'."""
-        total = sum(map(self.count, _GROUPS))
-        counts = ", ".join(f"{self.count(heading)} {heading.lower()}" for heading in _GROUPS)
-        return f"Comparisons that the paper claims: {total}, of which {counts}."
+        counts = ", ".join(f"{len(verdicts)} {heading.lower()}" for heading, verdicts in self.claims.items())
+        return f"Comparisons that the paper claims: {sum(map(len, self.claims.values()))}, of which {counts}."
 
     def of_ours(self) -> Iterator[tuple[str, str, dict[str, int]]]:
         """Each of our methods and a rival, and how often it is better, level and worse."""
-
-        def pair(result: OwnResult) -> tuple[str, str]:
-            return result.method, result.rival
-
-        for (method, rival), group in groupby(sorted(self.ours, key=pair), key=pair):
-            outcomes = [result.outcome for result in group]
-            yield method, rival, {name: outcomes.count(name) for name in ("better", "level", "worse")}
+        counts = Counter((result.method, result.rival, result.outcome) for result in self.ours)
+        for method, rival in sorted({(result.method, result.rival) for result in self.ours}):
+            yield method, rival, {outcome: counts[method, rival, outcome] for outcome in get_args(Relation)}
 
 
 def findings_of(tables: Sequence[Reproduction]) -> Findings:
     """The findings of filled tables."""
     cells = [cell for table in tables for grid in table.grids for cell in grid.cells.values()]
     models = most_seeds(learning for cell in cells for learning in cell.learning)
+    verdicts = [(table.declaration.name, verdict) for table in tables for verdict in table.verdicts]
+    claimed = [(name, verdict) for name, verdict in verdicts if verdict.claimed_by_the_paper]
     return Findings(
         models=tuple(sorted(models, key=lambda model: (model.task, model.accuracy))),
         claims={
-            heading: tuple(finding for table in tables for finding in _claims(table, outcomes))
+            heading: [(name, verdict) for name, verdict in claimed if verdict.outcome in outcomes]
             for heading, outcomes in _GROUPS.items()
         },
         ours=tuple(result for table in tables for grid in table.grids for result in _own(table, grid)),
     )
 
 
-def _claims(table: Reproduction, outcomes: Sequence[str]) -> Iterator[Finding]:
-    chosen = [verdict for verdict in table.verdicts if not verdict.ours and verdict.outcome in outcomes]
-    for says, verdicts in groupby(chosen, key=lambda verdict: verdict.says):
-        yield Finding(table.declaration.name, says, tuple(verdicts))
-
-
 def _own(table: Reproduction, grid: Grid) -> Iterator[OwnResult]:
     """Our methods against their rivals in the measured columns with an arrow, where the task was learned."""
     rows = [row for row in grid.panel.rows if row.derive is None]
-    ours = [row for row in rows if row.ours and _method(row) in OWN_METHODS]
+    named = [row for row in rows if row.ours and "contender" in row.coordinates]
+    ours = [row for row in named if row.coordinates["contender"].method.key in OWN_METHODS]
     rivals = [row for row in rows if row.key in RIVALS]
     title = f"{grid.panel.title}, " if grid.panel.title else ""
-    for column in (column for column in grid.panel.columns if column.derive is None):
+    for column in grid.panel.columns:
         better = ARROWS.get(column.heading[-1:])
-        for row, rival in ((row, rival) for row in ours for rival in rivals):
-            one, other = (grid.cells[line.key, column.key] for line in (row, rival))
-            if better is None or one.unlearned or other.unlearned:
-                continue
-            if one.measurement is None or other.measurement is None:
-                continue
-            apart = one.measurement.minus(other.measurement).interval_or_point()
-            heading, stands = f"{title}{column.heading}", relation(apart, better)
-            yield OwnResult(table.declaration.name, heading, row.heading, rival.heading, apart, stands)
-
-
-def _method(row: Line) -> str:
-    contender = row.coordinates.get("contender")
-    return "base" if contender is None else contender.method.key
+        if better is None or column.derive is not None:
+            continue
+        for row, rival in product(ours, rivals):
+            cells = [grid.cells[line.key, column.key] for line in (row, rival)]
+            left, right = (None if cell.unlearned else cell.measurement for cell in cells)
+            if left is not None and right is not None:
+                apart = left.minus(right).interval_or_point()
+                names = table.declaration.name, f"{title}{column.heading}", row.heading, rival.heading
+                yield OwnResult(*names, apart, relation(apart, better))

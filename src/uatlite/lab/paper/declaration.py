@@ -12,9 +12,10 @@ A declaration that compares backbones can be run with other backbones in their p
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,32 +31,37 @@ NAMES = (
 )  # fmt: skip
 """In the order in which `reproduce all` prints them."""
 _FIGURES = ("bars", "heatmap", "attention")
-RELATIONS = ("<", "<=", ">", ">=", "~")
-"""`~` claims that two cells differ by less than the claim's tolerance."""
+RELATIONS: dict[str, Callable[[float, float], bool]] = {
+    "<": lambda apart, tolerance: apart < 0,
+    "<=": lambda apart, tolerance: apart <= 0,
+    ">": lambda apart, tolerance: apart > 0,
+    ">=": lambda apart, tolerance: apart >= 0,
+    "~": lambda apart, tolerance: abs(apart) <= tolerance + 1e-9,
+}
+"""relation -> whether two cells have it, by their difference and the claim's tolerance"""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A comparison of cells. `left` and `right` are 'row/column' or 'panel:row/column'; `right` may be a number."""
+    """A comparison of two cells, 'row/column' or 'panel:row/column'; `right` may be a number."""
 
     says: str
     left: str
     relation: str
     right: str | float
-    over: tuple[str, ...] = ()
-    """the values that replace '{}' in left and right, one comparison each"""
     tolerance: float = 0.0
     ours: bool = False
     """a question of ours; the paper does not claim it"""
 
-    def pairs(self) -> Iterator[tuple[str, str | float]]:
-        """Each comparison that the claim makes."""
-        for one in self.over or ("",):
-            yield self.left.format(one), self.right.format(one) if isinstance(self.right, str) else self.right
+    @property
+    def addresses(self) -> list[str]:
+        """The cells that it compares."""
+        return [side for side in (self.left, self.right) if isinstance(side, str)]
 
-    def addresses(self) -> Iterator[str]:
-        """Every cell that the claim names."""
-        return (cell for pair in self.pairs() for cell in pair if isinstance(cell, str))
+    def agrees(self, apart: float) -> bool:
+        """Whether the claim holds for this difference of left and right."""
+        # The paper's numbers have four decimals; the difference of two equal ones must be 0.
+        return RELATIONS[self.relation](round(apart, 9), self.tolerance)
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,17 @@ class Declaration:
         """The coordinates of every measured cell."""
         return (spec for panel in self.panels for _, spec in panel.specs())
 
+    @cached_property
+    def lines(self) -> dict[str, tuple[Panel, Line, Line]]:
+        """Address of a cell -> its panel, row and column; an address without a panel is in the first one."""
+        return {
+            f"{place}{row.key}/{column.key}": (panel, row, column)
+            for panel in reversed(self.panels)
+            for place in ("", f"{panel.key}:")
+            for row in panel.rows
+            for column in panel.columns
+        }
+
 
 def find_declaration(name: str) -> Declaration:
     """The declaration of this name; an unknown name is an error that lists all names."""
@@ -92,15 +109,22 @@ def read_declaration(path: Path) -> Declaration:
     for before, panel in pairwise(panels):
         for lines in ("rows", "columns"):
             panel.setdefault(lines, before[lines])
-    shared, own = _split(values, Declaration, name)
+    shared, given = _split(values, Declaration, name)
     declaration = Declaration(
         name=name,
         panels=tuple(_panel(panel, shared, name) for panel in panels),
-        claims=tuple(Claim(**claim | {"over": tuple(claim.get("over", ()))}) for claim in claims),
-        **own,
+        claims=tuple(comparison for claim in claims for comparison in _comparisons(**claim)),
+        **given,
     )
     _check(declaration)
     return declaration
+
+
+def _comparisons(*, over: Sequence[str] = ("",), **values: Any) -> Iterator[Claim]:
+    """A claim for each value of `over`, which replaces '{}' in left and right."""
+    for value in over:
+        sides = {side: values[side].format(value) for side in ("left", "right") if isinstance(values[side], str)}
+        yield Claim(**values | sides)
 
 
 def _panel(values: dict[str, Any], shared: dict[str, Any], table: str) -> Panel:
@@ -108,52 +132,39 @@ def _panel(values: dict[str, Any], shared: dict[str, Any], table: str) -> Panel:
     lines = {}
     for name in ("rows", "columns"):
         split = (_split(line, Line, table) for line in values[name])
-        lines[name] = tuple(Line(**own, coordinates=coordinates) for coordinates, own in split)
-    coordinates, own = _split(values, Panel, table)
-    return Panel(**own | lines, coordinates=shared | coordinates)
+        lines[name] = tuple(Line(**given, coordinates=coordinates) for coordinates, given in split)
+    coordinates, given = _split(values, Panel, table)
+    return Panel(**given | lines, coordinates=shared | coordinates)
 
 
 def _split(values: dict[str, Any], kind: type, table: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The coordinates of a part of a declaration, which are the keys that are not its fields; and its fields."""
-    own = {field.name for field in fields(kind)}
-    coordinates = {key: value for key, value in values.items() if key not in own}
+    names = {field.name for field in fields(kind)}
+    coordinates = {key: value for key, value in values.items() if key not in names}
     for key in coordinates:
         if key not in COORDINATES:
             allowed = f"{', '.join(COORDINATES)}.{nearest(key, COORDINATES)}"
             raise ConfigurationError(f"{table}: {key!r} is not a coordinate; allowed are {allowed}")
     if "contender" in coordinates:
         coordinates["contender"] = parse_contender(coordinates["contender"])
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in own}
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items() if key in names}
     return coordinates, given
 
 
 def _check(declaration: Declaration) -> None:
+    name = declaration.name
     for panel in declaration.panels:
         for row, numbers in panel.paper.items():
-            check_choice(f"row of {declaration.name}", row, [line.key for line in panel.rows])
+            check_choice(f"row of {name}", row, [line.key for line in panel.rows])
             if len(numbers) != len(panel.columns):
-                raise ConfigurationError(
-                    f"{declaration.name}: {row} has {len(numbers)} numbers for {len(panel.columns)} columns."
-                )
+                raise ConfigurationError(f"{name}: {row} has {len(numbers)} numbers for {len(panel.columns)} columns.")
     if declaration.figure is not None:
         check_choice("figure", declaration.figure, _FIGURES)
     for claim in declaration.claims:
         check_choice("relation", claim.relation, RELATIONS)
-        for address in claim.addresses():
-            find_cell(declaration, address)
-
-
-def find_cell(declaration: Declaration, address: str) -> tuple[Panel, Line, Line]:
-    """The panel, row and column of 'row/column', which is in the first panel, or of 'panel:row/column'."""
-    place, _, cell = address.rpartition(":")
-    row, _, column = cell.partition("/")
-    for panel in declaration.panels:
-        if place in ("", panel.key):
-            rows, columns = ({line.key: line for line in lines} for lines in (panel.rows, panel.columns))
-            check_choice(f"row of {declaration.name}", row, rows)
-            check_choice(f"column of {declaration.name}", column, columns)
-            return panel, rows[row], columns[column]
-    raise ConfigurationError(f"{declaration.name}: {address!r} names an unknown panel.")
+        for address in claim.addresses:
+            if address not in declaration.lines:
+                raise ConfigurationError(f"{name} has no cell {address!r}.{nearest(address, declaration.lines)}")
 
 
 _SUBSTITUTED = (
@@ -161,46 +172,27 @@ _SUBSTITUTED = (
 )
 
 
-def substitute_backbones(declaration: Declaration, backbones: tuple[str, ...]) -> Declaration:
+def substitute_backbones(declaration: Declaration, backbones: Sequence[str]) -> Declaration:
     """Put the given backbones, in turn, in place of the paper's, the last one in all that are left.
 
-    Sizes of a family get one row each.
+    Sizes of a family get one row each. Nothing is claimed of rows that are gone.
     """
-    named = any("backbone" in row.coordinates for panel in declaration.panels for row in panel.rows)
-    if not backbones or not named:
+    if not backbones or not any("backbone" in row.coordinates for panel in declaration.panels for row in panel.rows):
         return declaration
-    panels = tuple(_substituted(panel, backbones, declaration.sizes) for panel in declaration.panels)
-    changed = replace(declaration, panels=panels, claims=(), notes=(*declaration.notes, _SUBSTITUTED))
-    claims = (_remaining(claim, changed) for claim in declaration.claims)
-    return replace(changed, claims=tuple(claim for claim in claims if claim is not None))
+    panels = tuple(
+        replace(panel, rows=tuple(_substituted(panel.rows, backbones, declaration.sizes)))
+        for panel in declaration.panels
+    )
+    changed = replace(declaration, panels=panels, notes=(*declaration.notes, _SUBSTITUTED))
+    claims = (claim for claim in declaration.claims if changed.lines.keys() >= set(claim.addresses))
+    return replace(changed, claims=tuple(claims))
 
 
-def _substituted(panel: Panel, backbones: tuple[str, ...], sizes: bool) -> Panel:
-    rows: list[Line] = []
-    place = 0
-    for row in panel.rows:
+def _substituted(rows: Sequence[Line], backbones: Sequence[str], sizes: bool) -> Iterator[Line]:
+    given = chain(backbones, repeat(None if sizes else backbones[-1]))
+    for row in rows:
         if "backbone" not in row.coordinates:
-            rows.append(row)
-        elif not sizes or place < len(backbones):
-            backbone = backbones[min(place, len(backbones) - 1)]
+            yield row
+        elif backbone := next(given):
             heading = f"{Path(backbone).name} for {row.heading}"
-            rows.append(replace(row, heading=heading, coordinates={**row.coordinates, "backbone": backbone}))
-            place += 1
-    return replace(panel, rows=tuple(rows))
-
-
-def _remaining(claim: Claim, declaration: Declaration) -> Claim | None:
-    """The claim about the rows that the declaration still has; None where there are none."""
-    if not claim.over:
-        return claim if _has_cells(declaration, claim) else None
-    over = tuple(one for one in claim.over if _has_cells(declaration, replace(claim, over=(one,))))
-    return replace(claim, over=over) if over else None
-
-
-def _has_cells(declaration: Declaration, claim: Claim) -> bool:
-    try:
-        for address in claim.addresses():
-            find_cell(declaration, address)
-    except ConfigurationError:
-        return False
-    return True
+            yield replace(row, heading=heading, coordinates={**row.coordinates, "backbone": backbone})

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,6 +36,10 @@ class ReproductionProgress(Progress, Protocol):
         """Set how many units of work all tables have together."""
 
 
+_Work = list[Model | Job]
+"""Models to train and predictions to compute"""
+
+
 def reproduce(
     names: Sequence[str], runs: Runs, progress: ReproductionProgress, remote: Remote | None = None
 ) -> Iterator[Reproduction]:
@@ -50,27 +53,16 @@ def reproduce(
     return _Reproducer(runs, progress, remote).tables(declarations)
 
 
-Reasons = dict[CellSpec, str | Learning]
-"""cell -> why it is not computed: a sentence, or the model that has not learned its task"""
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The models and predictions that a table needs and no earlier table has."""
-
-    fits: tuple[Model, ...]
-    jobs: tuple[Job, ...]
-
-
 class _Reproducer:
     """Fills tables, and remembers what cannot be computed."""
 
     def __init__(self, runs: Runs, progress: ReproductionProgress, remote: Remote | None) -> None:
         self.runs, self.progress, self.remote = runs, progress, remote
         self.source = source_of(runs)
-        self.reasons: Reasons = {}
+        self.reasons: dict[CellSpec, str | Learning] = {}
+        """cell -> why it is not computed: a sentence, or the model that has not learned its task"""
         self.failed: dict[Model, str] = {}
-        self._learned: dict[CellSpec, Learning] = {}
+        self.learning = cache(self._learning_of)
 
     def tables(self, declarations: Sequence[Declaration]) -> Iterator[Reproduction]:
         """Each table, after all that is missing was said and all work was counted."""
@@ -91,24 +83,24 @@ class _Reproducer:
             self.progress.begin(declaration.name, self._amount(part))
             self._compute(part)
             for cell in self._open(declaration):
-                self.reasons.update((cell, self.failed[fit]) for fit in self._fits_of(cell) if fit in self.failed)
+                self.reasons.update((cell, self.failed[fit]) for fit in self._fits(cell) if fit in self.failed)
             self.progress.step(f"measuring {declaration.name}")
             grids = tuple(self._fill(panel) for panel in declaration.panels)
             notes = (*declaration.notes, *_row_notes(self._open(declaration), self.source))
             yield Reproduction(declaration, grids, tuple(judge(declaration, grids)), notes)
 
-    def _open(self, declaration: Declaration) -> list[CellSpec]:
+    def _open(self, *declarations: Declaration) -> list[CellSpec]:
         """The cells that nothing is known to hinder."""
-        return [cell for cell in declaration.specs() if cell not in self.reasons]
+        return [cell for declaration in declarations for cell in declaration.specs() if cell not in self.reasons]
 
     # ── what is missing ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _missing(self, declarations: Sequence[Declaration]) -> dict[CellSpec, str]:
+    def _missing(self, declarations: Sequence[Declaration]) -> Iterator[tuple[CellSpec, str]]:
         """The cells that cannot be computed, and why; each set is read once."""
         reason_of = cache(self._reason)
-        cells = (cell for declaration in declarations for cell in declaration.specs())
-        found = {cell: reason_of(cell.task, cell.set_name, cell.contender.fitted) for cell in cells}
-        return {cell: reason for cell, reason in found.items() if reason is not None}
+        for cell in self._open(*declarations):
+            if (reason := reason_of(cell.task, cell.set_name, cell.contender.fitted)) is not None:
+                yield cell, reason
 
     def _reason(self, name: str, on: str, fitted: bool) -> str | None:
         """Why cells of a task's models on a set cannot be computed, found by reading the rows; None where they can."""
@@ -128,7 +120,7 @@ class _Reproducer:
         """Which rows a run has and which it lacks, a line each; said before anything is trained."""
         if hub_was_missed():
             yield UNREACHED
-        yield from _row_notes((cell for declaration in declarations for cell in self._open(declaration)), self.source)
+        yield from _row_notes(self._open(*declarations), self.source)
         empty: dict[str | Learning, Counter[str]] = {}
         for declaration in declarations:
             for cell in declaration.specs():
@@ -138,73 +130,63 @@ class _Reproducer:
             cells = ", ".join(f"{count} cells of {name}" for name, count in tables.items())
             yield f"missing: {cells}: {reason}"
 
-    def _unlearned(self, declarations: Sequence[Declaration]) -> dict[CellSpec, Learning]:
+    def _unlearned(self, declarations: Sequence[Declaration]) -> Iterator[tuple[CellSpec, Learning]]:
         """The cells that need more than one pass of a plain model that has not learned its task."""
-        found: dict[CellSpec, Learning] = {}
-        for cell in (cell for declaration in declarations for cell in self._open(declaration)):
+        for cell in self._open(*declarations):
             measure = paper_measure(cell.measure)
-            if not measure.of_learning or any(fit in self.failed for fit in self._fits_of(cell)):
+            if not measure.of_learning or any(fit in self.failed for fit in self._fits(cell)):
                 continue
             jobs = measure.jobs(cell, self.runs)
-            if not (jobs and all(map(_is_plain, jobs))) and not self._learning(cell).learned:
-                found[cell] = self._learning(cell)
-        return found
+            if not (jobs and all(map(_is_plain, jobs))) and not self.learning(learning_cell(cell)).learned:
+                yield cell, self.learning(learning_cell(cell))
 
-    def _learning(self, cell: CellSpec) -> Learning:
-        key = learning_cell(cell)
-        if key not in self._learned:
-            backbone = self.source.settings.backbone_of(cell.backbone)
-            self._learned[key] = learning_of(cell, self.runs, backbone)
-        return self._learned[key]
+    def _learning_of(self, cell: CellSpec) -> Learning:
+        return learning_of(cell, self.runs, self.source.settings.backbone_of(cell.backbone))
 
     # ── models and predictions ─────────────────────────────────────────────────────────────────────────────────────
 
     def _new_work(self, declarations: Sequence[Declaration]) -> list[_Work]:
         """What each table needs that no earlier one has."""
-        fits: set[Model] = set()
-        jobs: set[Job] = set()
-        parts = []
+        parts, seen = [], set[Model | Job]()
         for declaration in declarations:
-            cells = self._open(declaration)
-            needed_fits = dict.fromkeys(fit for cell in cells for fit in self._fits_of(cell))
-            needed_jobs = dict.fromkeys(job for cell in cells for job in self._jobs_of(cell))
-            new_jobs = sorted((job for job in needed_jobs if job not in jobs), key=_order)
-            parts.append(_Work(tuple(fit for fit in needed_fits if fit not in fits), tuple(new_jobs)))
-            fits.update(needed_fits)
-            jobs.update(needed_jobs)
+            needed = dict.fromkeys(unit for cell in self._open(declaration) for unit in self._needs(cell))
+            parts.append([unit for unit in needed if unit not in seen])
+            seen.update(needed)
         return parts
 
-    def _fits_of(self, cell: CellSpec) -> list[Model]:
+    def _needs(self, cell: CellSpec) -> list[Model | Job]:
+        """The models and predictions of a cell, and the predictions that show whether the task was learned."""
+        measure = paper_measure(cell.measure)
+        plain = self.runs.jobs(learning_cell(cell)) if measure.of_learning else []
+        return [*self._fits(cell), *plain, *measure.jobs(cell, self.runs)]
+
+    def _fits(self, cell: CellSpec) -> list[Model]:
         """The models of a cell after those that they are made of, and the plain ones that show what was learned."""
         of_learning = paper_measure(cell.measure).of_learning
         plain = self.source.fine_tunings(learning_cell(cell)) if of_learning else []
-        return [*plain, *(fit for one in self.source.fine_tunings(cell) for fit in (*members_of(one), one))]
-
-    def _jobs_of(self, cell: CellSpec) -> list[Job]:
-        """The predictions of a cell, and those that show whether the task was learned."""
-        measure = paper_measure(cell.measure)
-        plain = self.runs.jobs(learning_cell(cell)) if measure.of_learning else []
-        return [*plain, *measure.jobs(cell, self.runs)]
+        return [*plain, *(fit for model in self.source.fine_tunings(cell) for fit in (*members_of(model), model))]
 
     def _amount(self, part: _Work) -> float:
         """In passes over a sequence."""
-        return sum(map(self.source.work, part.fits)) + sum(map(self.runs.work, part.jobs))
+        return sum(self.source.work(unit) if isinstance(unit, Model) else self.runs.work(unit) for unit in part)
 
     def _compute(self, part: _Work) -> None:
         """Train the models and predict; a model that cannot be trained is added to `failed` with the reason."""
-        if part.fits:
-            self.progress.step(f"fine-tuning {len(part.fits)} models")
+        fits = [unit for unit in part if isinstance(unit, Model)]
+        jobs = sorted((unit for unit in part if isinstance(unit, Job)), key=_order)
+        if fits:
+            self.progress.step(f"fine-tuning {len(fits)} models")
             if self.remote is not None:
-                self.source.fine_tune_on(self.remote, part.fits)
-        for fit in part.fits:
+                self.source.fine_tune_on(self.remote, fits)
+        for fit in fits:
             self.progress.step(f"fine-tuning {title_of(fit)}")
             try:
                 self.source.fine_tune(fit, self.progress.advance)
             except UNAVAILABLE as error:
                 self.failed[fit] = f"needs {title_of(fit)}: {error}"
                 self.progress.advance(self.source.work(fit))
-        self.progress.advance(sum(self.runs.work(job) for job in part.jobs if job.model in self.failed))
-        self.runs.compute([job for job in part.jobs if job.model not in self.failed], self.progress)
+        self.progress.advance(sum(self.runs.work(job) for job in jobs if job.model in self.failed))
+        self.runs.compute([job for job in jobs if job.model not in self.failed], self.progress)
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -220,16 +202,16 @@ class _Reproducer:
         kind, reason = paper_measure(cell.measure), self.reasons.get(cell, reasons.get(cell))
         if isinstance(reason, Learning):
             return Cell(None, None, kind.decimals, f"not computed: {reason.sentence}", (reason,))
-        if reason is not None:
-            return Cell(None, None, kind.decimals, reason)
-        return Cell(number, None, kind.decimals, learning=(self._learning(cell),) if kind.of_learning else ())
+        learning = () if reason is not None or not kind.of_learning else (self.learning(learning_cell(cell)),)
+        return Cell(number, None, kind.decimals, reason, learning)
 
 
 def _plain_work(parts: Sequence[_Work]) -> _Work:
     """The plain models that predict something by themselves, and that in one pass: it shows what was learned."""
-    jobs = tuple(job for part in parts for job in part.jobs if _is_plain(job))
+    units = [unit for part in parts for unit in part]
+    jobs = [unit for unit in units if isinstance(unit, Job) and _is_plain(unit)]
     asked = {job.model for job in jobs}
-    return _Work(tuple(fit for part in parts for fit in part.fits if fit in asked), jobs)
+    return [*(unit for unit in units if unit in asked), *jobs]
 
 
 def _is_plain(job: Job) -> bool:

@@ -8,20 +8,23 @@ DIR/tables/NAME.md .tex .csv .json    each table
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import asdict, dataclass
+from itertools import groupby, product
 from pathlib import Path
 from typing import Literal
 
-from uatlite.lab.evaluate.cells import Cell, Grid
+import numpy as np
+
+from uatlite.lab.evaluate.cells import Cell, Grid, Line
 from uatlite.lab.evaluate.runs import Remote, Runs
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.paper.claims import Findings, OwnResult, Reproduction, findings_of, summary
-from uatlite.lab.paper.figures import figures_of
 from uatlite.lab.paper.models import FineTunedModels
+from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
+from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells, attention_figure, bars_figure, cells_figure
 from uatlite.lab.report.page import Drawn, Page, Part, Plain, Section, Together, blocks
 from uatlite.lab.report.tables import (
     Column,
@@ -37,6 +40,7 @@ from uatlite.lab.report.tables import (
     signed,
 )
 from uatlite.text.write import make_directory, write_text
+from uatlite.values import Floats
 
 _TITLE = "The paper, table by table"
 
@@ -131,7 +135,7 @@ def _told(table: Reproduction) -> Iterator[str]:
     """What became of the claims, and the notes."""
     for says, verdicts in groupby(table.answered, key=lambda verdict: verdict.says):
         group = list(verdicts)
-        yield f"{'We ask' if group[0].ours else 'The paper'}: {says}"
+        yield f"{'The paper' if group[0].claimed_by_the_paper else 'We ask'}: {says}"
         yield _bullets(verdict.sentence for verdict in group)
     if counts := summary(table.verdicts):
         yield counts
@@ -158,55 +162,38 @@ def _as_latex(table: Reproduction) -> str:
     return latex(map(_table, table.shown), table.declaration.title)
 
 
+def _numbers(cell: Cell) -> Record:
+    """The numbers of a cell; None where there is none."""
+    measurement, reach = cell.measurement, cell.interval
+    return {
+        "mean": measurement and measurement.mean,
+        "deviation": measurement and measurement.deviation,
+        "low": reach and reach.low,
+        "high": reach and reach.high,
+        "seeds": 0 if measurement is None else len(measurement.values),
+        "rows": 0 if measurement is None else measurement.rows,
+        "paper": cell.paper,
+        "difference": cell.difference,
+    }
+
+
 def _records(table: Reproduction) -> Iterator[Record]:
     """One flat record for each cell; undefined numbers are None."""
     for grid in table.grids:
-        for row in grid.panel.rows:
-            for column in grid.panel.columns:
-                cell = grid.cells[row.key, column.key]
-                measurement, reach = cell.measurement, cell.interval
-                record: Record = {
-                    "table": table.declaration.name,
-                    "panel": grid.panel.key,
-                    "row": row.key,
-                    "column": column.key,
-                    "mean": measurement and measurement.mean,
-                    "deviation": measurement and measurement.deviation,
-                    "low": reach and reach.low,
-                    "high": reach and reach.high,
-                    "seeds": 0 if measurement is None else len(measurement.values),
-                    "rows": 0 if measurement is None else measurement.rows,
-                    "paper": cell.paper,
-                    "difference": cell.difference,
-                    "reason": cell.reason,
-                }
-                yield finite(record)
+        for row, column in product(grid.panel.rows, grid.panel.columns):
+            cell = grid.cells[row.key, column.key]
+            place = {"table": table.declaration.name, "panel": grid.panel.key, "row": row.key, "column": column.key}
+            yield finite({**place, **_numbers(cell), "reason": cell.reason})
 
 
 def _as_json(table: Reproduction) -> str:
     """Cells, verdicts and notes; undefined numbers are null."""
-    verdicts: list[Record] = [
-        {
-            "says": verdict.says,
-            "compared": verdict.compared,
-            "outcome": verdict.outcome,
-            "difference": verdict.here and verdict.here.point,
-            "low": verdict.here and verdict.here.low,
-            "high": verdict.here and verdict.here.high,
-            "paper": verdict.paper,
-            "paper_agrees": verdict.paper_agrees,
-            "claimed_by_the_paper": not verdict.ours,
-            "rows": verdict.rows,
-            "unlearned": list(verdict.unlearned),
-        }
-        for verdict in table.verdicts
-    ]
     values = {
         "name": table.declaration.name,
         "title": table.declaration.title,
         "where": table.declaration.where,
         "cells": list(_records(table)),
-        "verdicts": list(map(finite, verdicts)),
+        "verdicts": [finite(asdict(verdict)) for verdict in table.verdicts],
         "missing": table.reasons,
         "notes": list(table.notes),
     }
@@ -217,6 +204,43 @@ _FORMATS: dict[str, Callable[[Reproduction], str]] = {
     "md": _as_markdown, "tex": _as_latex, "csv": lambda table: records_csv(_records(table)), "json": _as_json,
 }  # fmt: skip
 """ending of a file -> a table as its text"""
+
+
+# ── figures ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def figures_of(table: Reproduction, runs: Runs) -> list[RenderedFigure]:
+    """The figure of a table that the paper shows as one, of its fullest panel; empty where nothing was measured."""
+    declaration = table.declaration
+    if declaration.figure is None or table.skipped:
+        return []
+    grid = max(table.grids, key=lambda grid: grid.filled)  # the first of the fullest
+    panel = f": {grid.panel.title}" if grid is not table.grids[0] else ""
+    name, title = declaration.name, f"{declaration.title}{panel}"
+    rows, columns = grid.panel.rows, grid.panel.columns
+    if declaration.figure == "bars":
+        rows = tuple(row for row in rows if row.derive is None)
+        columns = tuple(column for column in columns if column.key in declaration.figure_of) or columns
+        values = _values(grid, rows, columns, ("mean", "low", "high", "paper")).swapaxes(0, 1)
+        return [bars_figure(name, title, Bars(_headings(rows), _headings(columns), values))]
+    if declaration.figure == "heatmap":
+        values = _values(grid, rows, columns, ("mean",))[..., 0]
+        return [cells_figure(name, title, ShadedCells(_headings(rows), _headings(columns), values))]
+    spec = next(declaration.specs())
+    arrays = attention_maps(spec, source_of(runs).fine_tunings(spec)[0], runs)
+    plain, modulated, change = (weights_of(arrays) for weights_of in ATTENTION.values())
+    maps = AttentionMaps(tuple(map(str, arrays["tokens"])), "mean over layers and heads", modulated, plain, change)
+    return [attention_figure(name, title, maps)]
+
+
+def _headings(lines: Sequence[Line]) -> tuple[str, ...]:
+    return tuple(line.heading for line in lines)
+
+
+def _values(grid: Grid, rows: Sequence[Line], columns: Sequence[Line], names: Sequence[str]) -> Floats:
+    """(rows, columns, names): these numbers of each cell, NaN where there is none."""
+    cells = [[_numbers(grid.cells[row.key, column.key]) for column in columns] for row in rows]
+    return np.array([[[cell[name] for name in names] for cell in line] for line in cells], dtype=np.float64)
 
 
 # ── the page ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,12 +276,12 @@ def _findings(findings: Findings) -> Iterator[Part]:
         ),
     )
     style: Literal["unfolded", "folded"] = "unfolded"
-    for heading, claims in findings.claims.items():
+    for heading, verdicts in findings.claims.items():
         lines: list[str] = []
-        for claim in claims:
-            lines += [f"- **{claim.table}**: {claim.says}", *(f"  - {verdict.sentence}" for verdict in claim.verdicts)]
+        for (name, says), group in groupby(verdicts, key=lambda named: (named[0], named[1].says)):
+            lines += [f"- **{name}**: {says}", *(f"  - {verdict.sentence}" for _, verdict in group)]
         if lines:
-            yield Together(style, ("\n".join(lines),), f"{heading}: {findings.count(heading)}")
+            yield Together(style, ("\n".join(lines),), f"{heading}: {len(verdicts)}")
             style = "folded"
     if findings.ours:
         yield "### Our own methods on the same cells"
