@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from uatlite.cli import main
+from uatlite.cli import GONE, check_gone, main
 from uatlite.cli.app import app
-from uatlite.cli.gone import GONE, check_gone
 from uatlite.errors import ConfigurationError
 from uatlite.methods.registry import METHODS
 from uatlite.text.schema import catalogue

@@ -2,6 +2,7 @@
 
 import os
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
 
 if TYPE_CHECKING:
+    from uatlite.text.schema import Layout
     from uatlite.values import Text
 
 
@@ -36,40 +38,34 @@ def bench(
 
     from uatlite.lab.bench import BenchPlan, run_bench, write
     from uatlite.model.load import load_checkpoint
+    from uatlite.text.schema import Layout
+    from uatlite.text.tasks import load
 
     console = shared.messages()
     plan = BenchPlan(passes=passes, rounds=rounds)
-    chosen = _texts(texts, rows, text, text_pair, options)
+    if texts is None:
+        chosen = load("rotten-tomatoes", "test", limit=rows).texts
+    else:
+        chosen = _texts(texts, rows, Layout(text=text, pair=text_pair, options=options, label=None))
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
 
     with console.status("loading") as status:
-        results = run_bench(
-            load_checkpoint(model),
-            chosen,
-            plan,
-            lambda step: status.update(f"{step} …"),
-            partial(write, directory=output),
-        )
+        keep, report = partial(write, directory=output), lambda step: status.update(f"{step} …")
+        results = run_bench(load_checkpoint(model), chosen, plan, report, keep)
     for line in results.lines():
         echo(line)
     console.print(f"Wrote bench.json, bench.md, bench.csv, bench.svg and bench.png in {output}")
 
 
-def _texts(source: str | None, rows: int, text: str, pair: str | None, options: str | None) -> "list[Text]":
-    from itertools import islice
-
+def _texts(name: str, rows: int, layout: "Layout") -> "list[Text]":
+    """The texts of the first rows that a model can take."""
     from uatlite.classifier.answer_kind import KINDS
     from uatlite.scoring.source import Source
-    from uatlite.text.schema import Layout
-    from uatlite.text.tasks import load
     from uatlite.values import Example
 
-    if source is None:
-        return [example.text for example in load("rotten-tomatoes", "test", limit=rows).examples]
-    layout = Layout(text=text, pair=pair, options=options, label=None)
-    read = Source(source)
-    read.check(layout)
-    items = read.items(layout, kind=KINDS["one" if options is None else "choice"])
+    source = Source(name)
+    source.check(layout)
+    items = source.items(layout, kind=KINDS["one" if layout.options is None else "choice"])
     return list(islice((item.text for item in items if isinstance(item, Example)), rows))
 
 

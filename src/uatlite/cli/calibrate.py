@@ -7,7 +7,6 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
 from typer import Argument, Option
 
 from uatlite.cli import options as shared
@@ -119,13 +118,30 @@ def calibrate(
             status.update(f"Scoring {len(rows.texts):,} rows{more}: {sum(read):,} texts read …")
 
         classifier.calibrate(rows.texts, rows.gold, reference=others, report=report, **asked)
+    calibration = classifier.calibration_
+    assert calibration is not None
     if menu:
-        _print_menu(console, classifier)
+        promises = ["No menu: it takes 50 rows, and answers in them."]
+        console.print(*(promises if calibration.menu is None else calibration.menu.describe()), sep="\n")
     if output is None:
         return
     classifier.save_pretrained(output, overwrite=overwrite)
     write_rejects(output / "rejects.jsonl", rows.rejects)
-    _print_calibration(console, classifier, len(rows.rejects), output)
+    broken = [rule for rule in calibration.rules if not rule.promised]
+    for rule in broken:
+        console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
+    lines, words = calibration.describe(), classifier.kind.words
+    lines = [line for line in lines if line not in [rule.describe() for rule in broken]]
+    if not calibration.rules:
+        lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
+    elif broken and calibration.menu is not None:
+        lines += calibration.menu.describe()
+    if rows.rejects:
+        lines.append(f"{len(rows.rejects):,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
+    if (figures := calibration.figures) is not None:
+        table = ("  ".join(cell.ljust(24) for cell in row).rstrip() for row in figures.table())
+        lines += [f"On {figures.basis}:", *(f"  {row}" for row in table)]
+    console.print(*lines, f"Wrote {output}", sep="\n")
 
 
 def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,35 +153,3 @@ def _asked(product: "Product[Any]", given: Mapping[str, Any]) -> dict[str, Any]:
     others = {name: value for name, value in asked.items() if name not in (*takes, "menu")}
     shared.refuse(others, f"a model of {words.model}; use {words.options}")
     return {name: value for name, value in asked.items() if name in takes}
-
-
-def _print_menu(console: Console, classifier: "Product[Any]") -> None:
-    calibration = classifier.calibration_
-    assert calibration is not None
-    if calibration.menu is None:
-        console.print("No menu: it takes 50 rows, and answers in them.")
-        return
-    for line in calibration.menu.describe():
-        console.print(line)
-
-
-def _print_calibration(console: Console, classifier: "Product[Any]", rejected: int, output: Path) -> None:
-    calibration = classifier.calibration_
-    assert calibration is not None
-    lines = calibration.describe()
-    broken = [rule for rule in calibration.rules if not rule.promised]
-    for rule in broken:
-        lines.remove(rule.describe())
-        console.print(f"No row will be answered. {rule.describe()}", style=shared.WARNING)
-    words = classifier.kind.words
-    if not calibration.rules:
-        lines.append(f"No rule for {words.deciding}; {words.example} makes one, and --menu lists what can be promised.")
-    elif broken and calibration.menu is not None:
-        lines += calibration.menu.describe()
-    if rejected:
-        lines.append(f"{rejected:,} rows rejected; line numbers and reasons are in {output / 'rejects.jsonl'}")
-    if calibration.figures is not None:
-        lines.append(f"On {calibration.figures.basis}:")
-        lines += ["  " + "  ".join(cell.ljust(24) for cell in row).rstrip() for row in calibration.figures.table()]
-    for line in [*lines, f"Wrote {output}"]:
-        console.print(line)

@@ -97,20 +97,11 @@ def evaluate(
     gpus_per_worker: shared.Gpus = 0.0,
 ) -> None:
     """Compare methods on labelled data: accuracy, calibration and selective risk, with confidence intervals."""
-    from uatlite.lab.evaluate.plan import (
-        Plan,
-        as_sets,
-        choose_out_of_scope,
-        choose_set,
-        parse_contenders,
-        parse_metrics,
-        parse_names,
-        suggestion,
-    )
+    from uatlite.lab.evaluate import plan as plans
     from uatlite.metrics.intervals import Resampling
 
     cluster = shared.chosen_cluster(engine, address, workers, gpus_per_worker)
-    test = choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
+    test = plans.choose_set(task, data, text=text, text_pair=text_pair, label=label, out_of_scope=out_of_scope)
     kind, console = test.task.kind, shared.messages()
     several = kind in _SEVERAL
     if several:
@@ -118,23 +109,23 @@ def evaluate(
         shared.refuse(one_class, f"several answers a text, which {test.task.name} has")
         with console.status(f"Loading {', '.join(model)} …"):
             product = _load_several(model, test)
-    plan = Plan(
-        contenders=_several_contenders(methods, product) if several else parse_contenders(methods or _METHODS),
+    plan = plans.Plan(
+        contenders=_several_contenders(methods, product) if several else plans.parse_contenders(methods or _METHODS),
         test=test,
-        shifts=as_sets(shift or ()),
+        shifts=plans.as_sets(shift or ()),
         perturbations=tuple(perturb or ()),
-        out_of_scope=choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),
+        out_of_scope=plans.choose_out_of_scope(out_of_scope, text=text, text_pair=text_pair),
         seeds=seeds,
         limit=limit,
         max_length=max_length,
         data_dir=data_dir,
-        label_order=parse_names(label_order),
-        metrics=parse_metrics(metrics, kind),
+        label_order=plans.parse_names(label_order),
+        metrics=plans.parse_metrics(metrics, kind),
         target=target_risk,
         resampling=Resampling(resamples, confidence),
     )
     if plan.suggested:
-        console.print(suggestion(plan.suggested))
+        console.print(plans.suggestion(plan.suggested))
     with console.status(f"Loading {', '.join(model)} …"):
         from uatlite.lab.evaluate.answer_runs import GivenProduct, answers_of
         from uatlite.lab.evaluate.evaluate import evaluate as run

@@ -1,7 +1,7 @@
 """Shared by the commands: arguments and options, messages on standard error, the choice of a Ray cluster."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -96,11 +96,6 @@ def refuse(options: Mapping[str, Any], why: str) -> None:
         raise ConfigurationError(f"--{name.replace('_', '-')} is not for {why}.")
 
 
-def names(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Names from an option that may be repeated, and may hold several separated by commas."""
-    return tuple(name.strip() for text in given or () for name in text.split(",") if name.strip())
-
-
 def messages() -> Console:
     """Standard error, for progress and messages; long lines are not wrapped, so that paths can be copied."""
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
@@ -122,11 +117,6 @@ def said_by_the_command() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=UserWarning, module=r"uatlite\.cli\.")
         yield
-
-
-def absolute_model(model: str) -> str:
-    """The model under a name that workers understand too: a directory as an absolute path, a hub id unchanged."""
-    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def not_calibrated(console: Console, model: str) -> None:

@@ -68,14 +68,16 @@ def predict(
         raise ConfigurationError("--review shows the texts, and --no-keep-text leaves them out; choose one of them.")
     source = Source(input, format=format)
     asked = {"text": text, "pair": text_pair, "options": options}
-    layout = source.layout(Layout(label=None, id=id, meta=shared.names(keep)), asked, remembered_columns(model))
+    kept = tuple(name.strip() for name in ",".join(keep or ()).split(",") if name.strip())
+    layout = source.layout(Layout(label=None, id=id, meta=kept), asked, remembered_columns(model))
     texts = True if review is not None else keep_text
     job = Job(input, output, layout, format, rejects, texts, strict=strict, resume=resume, overwrite=overwrite)
     check_output(job)
     job = source.fitted(job, lambda: product_class(model).kinds[0].name)
     changes = shared.given(max_length=max_length, windows=windows or None)
     console = shared.messages()
-    load = partial(load, shared.absolute_model(model), method=method, **changes)
+    place = str(Path(model).absolute()) if Path(model).is_dir() else model  # which workers understand too
+    load = partial(load, place, method=method, **changes)
     total = source.estimate() if console.is_terminal else None
     if cluster is None:
         score: Callable[..., Summary] = partial(score_file, load(), job, source=source)
@@ -88,8 +90,7 @@ def predict(
         summary = score(bar.show)
     if summary.promised is False:
         console.print(f"No row is answered. {summary.promise}", style=shared.WARNING)
-    for line in summary.describe():
-        console.print(line)
+    console.print(*summary.describe(), sep="\n")
     if summary.shift is not None and summary.shift.shifted:
         console.print("Warning: what calibration promised need not hold for these data.", style=shared.WARNING)
     if not summary.calibrated:

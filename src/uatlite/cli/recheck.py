@@ -1,14 +1,11 @@
 """Keeping the promise: rows to label, whether it still holds by their labels, and the versions of a classifier."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option, echo
 
 from uatlite.cli import options as shared
-
-if TYPE_CHECKING:
-    pass
 
 
 def pick(
@@ -45,8 +42,7 @@ def pick(
     rows = picking.read_candidates(scored, asked, id=id, format=format)
     picked = picking.pick(rows, budget, random_share=random_share, of=of, seed=seed)
     write_rows(output, (row.as_row() for row in picked))
-    for line in picking.describe(picked, len(rows)):
-        console.print(line)
+    console.print(*picking.describe(picked, len(rows)), sep="\n")
     console.print(f"Wrote {output}. Fill the column label, then: uatlite recheck DIR {output}")
 
 
@@ -94,16 +90,14 @@ def recheck(
         console.print(f"{len(rows.rejects):,} rows left out; the first: line {reject.line}, {reject.reason}.")
     first, *others = calibration.rules
     checks = [checking.recheck(now, first, target=target_risk), *(checking.recheck(now, rule) for rule in others)]
-    found = checks[0].describe()
-    for line in [line for check in checks for line in check.describe()]:
-        console.print(line)
+    said = [line for check in checks for line in check.describe()]
+    console.print(*said, sep="\n")
     if not update:
         return
     current = None if scored is None else current_scores(scored, first.score)
     classifier.calibration_ = checking.update(calibration, now, target=target_risk, current_scores=current, seed=seed)
-    made = write_version(classifier, directory, found[1])
-    for line in (*classifier.calibration_.describe(), made.describe()):
-        console.print(line)
+    made = write_version(classifier, directory, said[1])
+    console.print(*classifier.calibration_.describe(), made.describe(), sep="\n")
     console.print(f"Version {made.number} is in use; go back with: uatlite history {directory} --use {made.parent}")
 
 

@@ -2,16 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Option
 
 from uatlite.cli import options as shared
 from uatlite.cli.progress import StageBar
-
-if TYPE_CHECKING:
-    pass
-
 
 TRAIN_EXAMPLES = """
 [bold]Examples[/bold]
@@ -104,5 +100,4 @@ def train(
         bases = base or []
         bar.begin(f"training {training.name}", steps(training, job, len(bases)))
         record = train_method(training, job, output, bases=bases, resume=resume, report=step_counter(bar.advance))
-    for line in (f"Wrote {output}: {record.describe()}", *rows.write(output)):
-        console.print(line)
+    console.print(f"Wrote {output}: {record.describe()}", *rows.write(output), sep="\n")

@@ -74,7 +74,7 @@ def watch(
     if scored is None and not state.exists():
         raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:
-        _print(console, watching.acknowledge(fresh=new_normal), new=None)
+        console.print(*watching.acknowledge(fresh=new_normal).describe(None), sep="\n")
         return
     stopped = f"Stopped. What was counted is in {state}; the same command goes on from there."
     with shared.resumable(console, stopped):
@@ -92,9 +92,9 @@ def watch(
 
 def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchState":
     if scored is None:
-        found = watching.read()
-        _print(console, found, new=None)
-        return found
+        state = watching.read()
+        console.print(*state.describe(None), sep="\n")
+        return state
     counted: list[int] = []
     with console.status("Reading …") as status:
 
@@ -102,11 +102,6 @@ def _look(console: Console, watching: "Watch", scored: str | None) -> "WatchStat
             counted.append(rows)
             status.update(f"Reading: {sum(counted):,} new rows …")
 
-        found = watching.look(scored, on_rows)
-    _print(console, found, new=sum(counted))
-    return found
-
-
-def _print(console: Console, state: "WatchState", *, new: int | None) -> None:
-    for line in state.describe(new):
-        console.print(line)
+        state = watching.look(scored, on_rows)
+    console.print(*state.describe(sum(counted)), sep="\n")
+    return state
