@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
-from uatlite.text.conll import tags_of_spans
 
 from uatlite import load
 from uatlite.scoring.scored_rows import ScoredRow
+from uatlite.text.gold import tags_of_spans
 from uatlite.text.write import write_rows
 from uatlite.trust.menu import RISKS
 from uatlite.values import Choices, Kind, Span, Text, Words
