@@ -90,12 +90,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-EXAMPLES = {watch: WATCH_EXAMPLES, evaluate: EVALUATE_EXAMPLES, reproduce: REPRODUCE_EXAMPLES, train: TRAIN_EXAMPLES}
+_EXAMPLES = {watch: WATCH_EXAMPLES, evaluate: EVALUATE_EXAMPLES, reproduce: REPRODUCE_EXAMPLES, train: TRAIN_EXAMPLES}
 for _command in (
     demo, calibrate, predict, review, export, explain, watch, pick, recheck, history,
     evaluate, report, reproduce, serve, train, bench, sites, tasks, methods,
 ):  # fmt: skip
-    app.command(epilog=EXAMPLES.get(_command))(_command)
+    app.command(epilog=_EXAMPLES.get(_command))(_command)
 
 
 def _print_version(asked: bool) -> None:
