@@ -52,12 +52,12 @@ def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
     run = begun(load, job)
     scorer = on_ray.Scorer(load, job, run.record)
     first = handed(scorer, "a1 a2", "a3")
-    part = run.parts.path(0).read_bytes()
+    part = run.parts.path(run.parts.name(0)).read_bytes()
     again = handed(scorer, "a1 a2", "a3")
     assert again.tally == replace(first.tally, resumed=2)  # type: ignore[attr-defined]
     for name in ("positions", "scores", "scope"):
         assert getattr(first, name).tolist() == getattr(again, name).tolist()
-    assert run.parts.path(0).read_bytes() == part
+    assert run.parts.path(run.parts.name(0)).read_bytes() == part
     with pytest.raises(StoreError, match="has changed since"):
         handed(scorer, "a1 a2", "a4")
 

@@ -62,7 +62,9 @@ def test_every_format_and_memory_hold_the_same(name: str, tmp_path: Path) -> Non
     for scored in rows:
         assert (scored.answer, scored.counted_label, scored.answered) == (answer, label, False)
         watched = WatchedRow.of(scored, "logit-margin", HOUR)
-        assert watched == WatchedRow(HOUR, label, 0.9, 2.5, 0.25, abstain=True, out_of_scope=False)
+        assert watched == WatchedRow(
+            HOUR, label, 0.9, 2.5, 0.25, abstain=True, out_of_scope=False, file=scored.file, line=scored.line
+        )
         WATCH.check(Row(scored.file, scored.line, scored.values))
 
 
@@ -72,7 +74,7 @@ def test_a_score_is_higher_where_it_is_more_trustworthy() -> None:
     values = {**row.values, "time": "2026-11-17 06:30:00+02:00"}
     watch = watch_of("entropy", False, "time")
     watched = watch.watched(Row("f", 1, values), "1970-01-01T00")
-    assert watched == WatchedRow(HOUR, "a", 0.9, -0.3)
+    assert watched == WatchedRow(HOUR, "a", 0.9, -0.3, file="f", line=1)
     for broken in ({"entropy": "high"}, {"entropy": "nan"}, {"time": "soon"}, {"abstain": "perhaps"}):
         assert watch.watched(Row("f", 1, {**values, **broken}), "1970-01-01T00") is None
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import time
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -16,9 +17,8 @@ import pytest
 from uatlite.classifier.record import Calibration
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, StoreError
-from uatlite.scoring import watch as watch_module
 from uatlite.scoring.timeline import HourTally, Timeline, WatchedRow, hour_of, share, spelt_hour
-from uatlite.scoring.watch import Watch, changed_rows, rows_since
+from uatlite.scoring.watch import Watch, changed_rows, rows_since, watched_calibration
 from uatlite.scoring.watch_state import WatchState
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
@@ -145,8 +145,7 @@ def look(watch: Watch, scored: Path) -> BaseProcess:
     """Another process that looks, seven rows a block: many writings of the state, to be killed between and in them."""
 
     def run() -> None:
-        watch_module.blocks.__defaults__ = (7,)  # type: ignore[attr-defined]
-        Watch(watch.calibration, watch.path, time="at", patience=60).look(str(scored))
+        replace(watch, patience=60, block=7).look(str(scored))
 
     process = get_context("fork").Process(target=run)
     process.start()
@@ -221,7 +220,7 @@ def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
 
 def test_a_directory_without_calibration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CalibrationError, match="uatlite calibrate"):
-        Watch.of(tmp_path, tmp_path / "state.json")
+        Watch(watched_calibration(tmp_path), tmp_path / "state.json")
 
 
 def test_the_state_stays_small(watch: Watch, scored: Path) -> None:

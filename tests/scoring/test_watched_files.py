@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from uatlite.errors import DataError
-from uatlite.scoring.watched_files import CountedFile, grown_files
+from uatlite.scoring.watch import grown_files
+from uatlite.scoring.watch_state import CountedFile
 from uatlite.text.rows import Row
 from uatlite.text.write import row_writer
 
@@ -21,11 +22,11 @@ def taken(source: Path, counted: list[CountedFile]) -> tuple[list[object], list[
     ids: list[object] = []
     known = {one.name: one for one in counted}
     for file in grown_files(str(source), counted):
-        last = file.known.line
+        last = file.counted.line
         for row in file.rows():
             ids.append(row.values["id"] if isinstance(row, Row) else "reject")
             last = row.line
-        known[file.known.name] = replace(file.known, line=last, done=True)
+        known[file.counted.name] = replace(file.counted, line=last, done=True)
     return ids, list(known.values())
 
 
@@ -95,7 +96,7 @@ def test_an_empty_directory_has_no_rows_yet(tmp_path: Path) -> None:
 
 def _only(source: Path) -> CountedFile:
     (file,) = grown_files(str(source), [])
-    return replace(file.known, done=True)
+    return replace(file.counted, done=True)
 
 
 def test_addresses_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError
 from uatlite.scoring.scored_rows import ScoredRow
-from uatlite.scoring.watch import Watch
+from uatlite.scoring.watch import Watch, watched_calibration
 from uatlite.serve.app import create_app
 from uatlite.serve.service import Service
 from uatlite.serve.traffic import SERVED, Traffic
@@ -56,7 +56,7 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
             for text in half:
                 client.post("/predict", json={"texts": text})
     product.save_pretrained(tmp_path / "saved")
-    watch = Watch.of(tmp_path / "saved", path)
+    watch = Watch(watched_calibration(tmp_path / "saved"), path)
     state, predictions = watch.read(), product.predict(texts, check_shift=False)
     scores = predictions.text_scores(product.calibration_.shift.score)
     expected, _ = Monitor.begin(watch.reference).after(watch.reference, scores, predictions.scope)
@@ -94,15 +94,15 @@ def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
         first.get("/metrics")
         assert gauges(second)["uatlite_watch_texts"] == 120
         assert gauges(first)["uatlite_watch_alarm"] == 1
-        Watch.of(saved, path).acknowledge()
+        Watch(watched_calibration(saved), path).acknowledge()
         assert gauges(first)["uatlite_watch_alarm"] == 0
-        assert Watch.of(saved, path).read().alarms[0].answer == "over"
+        assert Watch(watched_calibration(saved), path).read().alarms[0].answer == "over"
 
 
 def test_texts_wait_while_another_process_holds_the_state(
     classifier: UncertaintyClassifier, saved: Path, tmp_path: Path
 ) -> None:
-    watch = Watch.of(saved, tmp_path / "traffic.json")
+    watch = Watch(watched_calibration(saved), tmp_path / "traffic.json")
     traffic = Traffic(classifier.calibration_, watch.path, patience=0.0)
     asyncio.run(traffic.add(list(classifier.predict(["a1 a2", "a3"], check_shift=False).rows())))
     with watch.locked():

@@ -66,11 +66,11 @@ def watch(
         raise ConfigurationError(f"--every {every:g} is not a number of seconds above 0.")
     console = shared.messages()
     with console.status("Loading …"):
-        from uatlite.scoring.watch import Watch
+        from uatlite.scoring.watch import Watch, watched_calibration
 
         if report is not None:
             from uatlite.lab.report.watch_page import write_watch
-        watching = Watch.of(classifier, state, bound=bound, time=time_column, text=text)
+        watching = Watch(watched_calibration(classifier), state, bound, time_column, text)
     if scored is None and not state.exists():
         raise DataError(f"{state} does not exist; give scored files, or the file that 'uatlite serve --watch' keeps.")
     if acknowledge:

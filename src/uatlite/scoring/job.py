@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +71,13 @@ class Job:
     def record(self, predictor: Predictor) -> dict[str, Any]:
         """Everything that decides the output except the rows, as plain JSON values."""
         calibration = predictor.calibration
-        record: dict[str, Any] = {
+        return {
             "input": self.source,
-            "columns": {**asdict(self.layout), "meta": self.kept},
+            "columns": dump(replace(self.layout, meta=self.kept)),
             "model": predictor.model_hash,
             "settings": predictor.settings.to_dict(),
             "calibration": None if calibration is None else calibration_digest(calibration),
         }
-        plain: dict[str, Any] = json.loads(json.dumps(record))  # tuples as lists, as they are on disk
-        return plain
 
 
 def calibration_digest(calibration: Calibration) -> str:
@@ -109,11 +107,11 @@ class Tally:
     """rows, rejects counted, that an earlier run did"""
 
     def __add__(self, other: "Tally") -> "Tally":
-        known = [count for count in (self.abstained, other.abstained) if count is not None]
+        abstained = [count for count in (self.abstained, other.abstained) if count is not None]
         summed = ("rows", "rejected", "truncated_texts", "truncated_tokens", "resumed")
         return Tally(
             **{name: getattr(self, name) + getattr(other, name) for name in summed},
-            abstained=sum(known) if known else None,
+            abstained=sum(abstained) if abstained else None,
             reasons=dict(Counter(self.reasons) + Counter(other.reasons)),
         )
 
@@ -143,17 +141,15 @@ class Summary(Tally):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; the shift report with its verdict in words."""
-        values: dict[str, Any] = dump(self)
-        if self.shift is not None:
-            values["shift"] = {"verdict": self.shift.describe(), **values["shift"]}
-        return values
+        shift = None if self.shift is None else {"verdict": self.shift.describe(), **dump(self.shift)}
+        return {**dump(self), "shift": shift}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Summary":
         """The summary that `to_dict` described."""
-        shift = values.get("shift")
-        report = None if shift is None else {name: shift[name] for name in shift if name != "verdict"}
-        return load(cls, {**values, "shift": report}, advice="score again, with --overwrite.")
+        shift = dict(values.get("shift") or {})
+        shift.pop("verdict", None)
+        return load(cls, {**values, "shift": shift or None}, advice="score again, with --overwrite.")
 
     def describe(self) -> list[str]:
         """Lines for a terminal."""

@@ -13,7 +13,6 @@ import os
 import pickle
 import secrets
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -26,8 +25,7 @@ from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
 from uatlite.scoring.job import Job, Summary
-from uatlite.scoring.parts import Parts
-from uatlite.scoring.run import OnProgress, ScoredBlock, ScoringRun, check_output, score_block, scored_items
+from uatlite.scoring.run import OnProgress, Parts, ScoredBlock, ScoringRun, check_output, score_block, scored_items
 from uatlite.scoring.source import BLOCK_ROWS, Block, Source, blocks
 from uatlite.text.files import STDIN
 
@@ -81,7 +79,7 @@ class Cluster:
         if tasks:
             with connected(self) as workers:
                 size, items = min(workers, len(tasks)), partial(iter, tasks)
-                for work in worker_results(items, TaskWorker, (), cluster=self, workers=size):
+                for work in worker_results(items, Worker, (), cluster=self, workers=size):
                     advance(work)
 
 
@@ -105,69 +103,49 @@ def score_file(
     run = ScoringRun(job, predictor)
     if (summary := run.finished()) is not None:
         return summary
+    everywhere = replace(job, input=job.source, output=job.output.absolute())
+    read = partial(_read_blocks, everywhere, predictor.kind, predictor.class_names, block_rows)
     with connected(cluster) as workers:
-        run.begin()
-        everywhere = replace(job, input=job.source, output=job.output.absolute())
-        read = partial(_read_blocks, everywhere, predictor.kind, predictor.class_names, block_rows)
-        for scored in worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers):
-            on_progress(run.add(scored))
-    return run.finish()
+        scored = worker_results(read, Scorer, (load, everywhere, run.record), cluster=cluster, workers=workers)
+        return run.over(scored, on_progress)
 
 
 def _read_blocks(job: Job, kind: AnswerKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
     return blocks(scored_items(job, Source(job.input, format=job.format), kind, classes), block_rows)
 
 
-class Worker(ABC):
+class Worker:
     """An actor of the cluster that turns items into results. Ray moves both as pickles, in tables of one row."""
 
-    @abstractmethod
     def work(self, item: Any) -> Any:
-        """The result of one item."""
+        """The result of one item: of a task that brings all that it needs, what it returns."""
+        return item()
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         return pa.table({RESULT: [pickle.dumps(self.work(pickle.loads(item.as_py()))) for item in batch[ITEM]]})
-
-
-class TaskWorker(Worker):
-    """Runs tasks that bring all that they need: pieces of an experiment, or the training of a model."""
-
-    def work(self, item: Callable[[], float]) -> float:
-        """Run a task."""
-        return item()
 
 
 class Scorer(Worker):
     """Loads the classifier once and scores blocks into parts."""
 
     def __init__(self, load: Load, job: Job, record: dict[str, Any]) -> None:
-        self._predictor = load().predictor()
-        self._job = job
-        self._record = record
-        self._parts = Parts(job.output)
-        self._check_model()
-
-    def work(self, item: Block) -> ScoredBlock:
-        """Write the part of a block."""
-        self._check_directory()
-        return score_block(self._predictor, item, self._parts, self._job)
-
-    def _check_model(self) -> None:
-        """The same path may hold another model on this machine than on the driver's."""
-        here = self._job.record(self._predictor)
-        if differs := [name for name in here if here[name] != self._record[name]]:
+        self._predictor, self._job, self._record = load().predictor(), job, record
+        self._parts = Parts.of(job.output)
+        here = job.record(self._predictor)
+        if differs := [name for name in here if here[name] != record[name]]:  # the same path may hold another model
             raise ModelError(
                 f"On {socket.gethostname()} another classifier was loaded than on the driver: {', '.join(differs)} "
                 "differ. Give every machine the same files."
             )
 
-    def _check_directory(self) -> None:
-        """A worker that outlives its driver must not write into the directory of a later run."""
-        if not self._parts.belongs_to(self._record):
+    def work(self, item: Block) -> ScoredBlock:
+        """Write the part of a block; a worker that outlives its driver does not write for a later run."""
+        if not self._parts.begun or self._parts.differences(self._record):
             raise DataError(
                 f"{self._parts.directory} does not exist on {socket.gethostname()}, or belongs to another run. Give an "
                 "output on a file system that driver and workers share."
             )
+        return score_block(self._predictor, item, self._parts, self._job)
 
 
 def worker_results(
@@ -205,11 +183,9 @@ def worker_results(
 def _original_error(error: BaseException) -> BaseException:
     """The UATLiteError that a worker raised, out of Ray's wrapping; the given error where there is none."""
     inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, UATLiteError):
-            return inner
+    while inner is not None and not isinstance(inner, UATLiteError):
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return error
+    return inner or error
 
 
 class ItemSource(Datasource):  # type: ignore[misc]
@@ -254,24 +230,19 @@ def _closed_to_others() -> Iterator[None]:
     Ray turns its token authentication on by itself where RAY_AUTH_MODE is not set. Without the constant it would
     replace 127.0.0.1 by the address of the machine and listen on all interfaces.
     """
-    ours = {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None}
-    before, cluster = {name: os.environ.get(name) for name in ours}, ray_constants.ENABLE_RAY_CLUSTER
-    _set_environment(ours)
+    names = ("RAY_AUTH_TOKEN", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+    before, cluster = {name: os.environ.pop(name, None) for name in names}, ray_constants.ENABLE_RAY_CLUSTER
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    AuthenticationTokenLoader.instance().reset_cache()  # Ray keeps the token that it read first
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = cluster
-        _set_environment(before)
-
-
-def _set_environment(values: dict[str, str | None]) -> None:
-    for name, value in values.items():
-        if value is None:
+        for name in names:
             os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    AuthenticationTokenLoader.instance().reset_cache()  # Ray keeps the token that it read first
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+        AuthenticationTokenLoader.instance().reset_cache()
 
 
 @contextmanager

@@ -1,5 +1,9 @@
 """Scoring a file: read it block by block, score each block into a part on disk, put the output together.
 
+    predictions.csv.unfinished/
+      job.json            the record of the job: only the same job continues it
+      part-000000.jsonl   a line of counts, then the rows of output and the rejects of a block, as JSON
+
 A killed run is resumed: it reads its input again, compares the digests of its blocks with those of the parts it has,
 and scores the blocks that are missing. The output is written when all parts are there, whole or not at all.
 """
@@ -7,10 +11,11 @@ and scores the blocks that are missing. The output is written when all parts are
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,16 +24,17 @@ from uatlite.classifier.answer_kind import AnswerKind
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
+from uatlite.codec import dump, load
 from uatlite.errors import StoreError, check_choice
 from uatlite.scoring.job import Job, Summary, Tally
-from uatlite.scoring.parts import Part, Parts, Row
 from uatlite.scoring.scored_rows import INPUT_PREFIX, ScoredRow
 from uatlite.scoring.source import Block, Item, Source, blocks
 from uatlite.text.files import format_of
-from uatlite.text.write import WRITERS, read_record, row_writer, write_record
+from uatlite.text.write import WRITERS, Pieces, read_record, row_writer, write_record
 from uatlite.trust.shift import ShiftReference, ShiftReport
 from uatlite.values import Example, Floats, Integers
 
+Columns = dict[str, Any]
 OnProgress = Callable[[Tally], None]
 
 NUMBERS = dict.fromkeys((*MEASURES, "above_threshold"), 0.0)
@@ -55,10 +61,7 @@ def score_file(
     if (summary := run.finished()) is not None:
         return summary
     items = scored_items(job, source or Source(job.input, format=job.format), predictor.kind, predictor.class_names)
-    run.begin()
-    for block in blocks(items):
-        on_progress(run.add(score_block(predictor, block, run.parts, job)))
-    return run.finish()
+    return run.over((score_block(predictor, block, run.parts, job) for block in blocks(items)), on_progress)
 
 
 def scored_items(job: Job, source: Source, kind: AnswerKind, classes: Sequence[str]) -> Iterator[Item]:
@@ -78,6 +81,81 @@ def _exists(job: Job) -> StoreError:
     return StoreError(f"{job.output} exists; give another name, or --overwrite to replace it.")
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a scored block gives: the block's digest, its counts, the rows of output, and the rejects."""
+
+    digest: str
+    tally: Tally
+    rows: list[Columns]
+    rejects: list[Columns]
+
+
+@dataclass(frozen=True)
+class Parts(Pieces):
+    """The directory of finished parts beside an output; a part appears under its name when it is complete."""
+
+    record: str = "job.json"
+
+    @classmethod
+    def of(cls, output: Path) -> Self:
+        """The parts of an output file."""
+        return cls(output.with_name(f"{output.name}.unfinished"))
+
+    def __len__(self) -> int:
+        return len(self.names("part-*.jsonl"))
+
+    @staticmethod
+    def name(number: int) -> str:
+        """That of the part of a block."""
+        return f"part-{number:06d}.jsonl"
+
+    def open(self, record: Mapping[str, object], *, resume: bool, overwrite: bool) -> None:
+        """Create the directory for a job or, with `resume`, continue that of the same job."""
+        if overwrite and not resume:
+            self.remove()
+        if self.directory.exists() and not resume:
+            raise StoreError(
+                f"{self.directory} holds {len(self)} parts of an unfinished run; continue it with --resume, "
+                "or start again with --overwrite."
+            )
+        if not self.begun:
+            if len(self):
+                raise StoreError(f"{self.directory} has parts and no {self.record}; start again with --overwrite.")
+            self.begin(record)
+        elif differences := self.differences(record):
+            raise StoreError(
+                f"{self.directory} belongs to another run: {', '.join(differences)} differ. Resume that run, "
+                "or start again with --overwrite."
+            )
+
+    def changed(self, source: str) -> StoreError:
+        """The error for parts of other rows than `source` has now."""
+        return StoreError(f"{source} has changed since {self.directory.name} was begun; start again with --overwrite.")
+
+    def put(self, number: int, part: Part) -> None:
+        """Write a part, whole or not at all."""
+        rows, rejects = (("row", row) for row in part.rows), (("reject", row) for row in part.rejects)
+        with self.write(self.name(number)) as file:
+            for line in (("counts", {"digest": part.digest, **dump(part.tally)}), *rows, *rejects):
+                file.write(json.dumps(line, ensure_ascii=False, allow_nan=False, default=str).encode() + b"\n")
+
+    def get(self, number: int) -> Part | None:
+        """A part; None where it is missing or broken, so that its block is scored again."""
+        return self.read(self.name(number), _read_part)
+
+
+def _read_part(path: Path) -> Part:
+    values: dict[str, list[Columns]] = {"counts": [], "row": [], "reject": []}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            kind, value = json.loads(line)
+            values[kind].append(value)
+    (counts,) = values["counts"]
+    digest = str(counts.pop("digest"))
+    return Part(digest, load(Tally, counts, advice="score its rows again."), values["row"], values["reject"])
+
+
 @dataclass(frozen=True, eq=False)
 class ScoredBlock:
     """A block whose part is on disk: its counts, and what a shift is told by, (rows,) each."""
@@ -93,30 +171,41 @@ class ScoredBlock:
 
 def score_block(predictor: Predictor, block: Block, parts: Parts, job: Job) -> ScoredBlock:
     """Write the part of a block, unless it is there already; a part of other rows is an error."""
-    digest = block.digest
-    part = parts.read(block.number)
-    if part is not None:
-        if part.digest != digest:
-            raise parts.changed(job.input)
-        return _scored_block(predictor, block, replace(part.tally, resumed=part.tally.seen), part.rows)
+    digest, part = block.digest, parts.get(block.number)
+    if part is None:
+        part = _scored_part(predictor, block, digest, job)
+        parts.put(block.number, part)
+        tally = part.tally
+    elif part.digest == digest:
+        tally = replace(part.tally, resumed=part.tally.seen)
+    else:
+        raise parts.changed(job.input)
+    shift = None if predictor.calibration is None else predictor.calibration.shift
+    positions = [block.first + i for i, item in enumerate(block.items) if isinstance(item, Example)]
+    scores = None if shift is None else np.array([ScoredRow(row).score(shift.score) for row in part.rows])
+    scope = np.array([row["scope"] for row in part.rows]) if part.rows and "scope" in part.rows[0] else None
+    return ScoredBlock(tally, np.array(positions, dtype=np.int64), scores, scope)
+
+
+def _scored_part(predictor: Predictor, block: Block, digest: str, job: Job) -> Part:
     examples = block.examples
     predictions = predictor.predict([example.text for example in examples])
+    rejects = [reject.as_row() for reject in block.rejects]
     tally = Tally(
         rows=len(examples),
-        rejected=len(block.rejects),
+        rejected=len(rejects),
         abstained=int(predictions.abstain.sum()) if predictions.rules else None,
         truncated_texts=predictions.truncated_texts,
         truncated_tokens=predictions.truncated_tokens,
         reasons=dict(Counter(predictions.reasons)),
     )
     rows = [_row(example, row, job) for example, row in zip(examples, predictions.rows(), strict=True)]
-    parts.write(block.number, Part(digest, tally, rows, [reject.as_row() for reject in block.rejects]))
-    return _scored_block(predictor, block, tally, rows)
+    return Part(digest, tally, rows, rejects)
 
 
-def _row(example: Example, prediction: Row, job: Job) -> Row:
+def _row(example: Example, prediction: Columns, job: Job) -> Columns:
     """A row of output: the id, the kept columns, the prediction."""
-    row: Row = {"id": example.id}
+    row: Columns = {"id": example.id}
     for column in job.kept:
         value = example.meta.get(column)
         if isinstance(value, float) and not math.isfinite(value):
@@ -127,26 +216,16 @@ def _row(example: Example, prediction: Row, job: Job) -> Row:
     return row | prediction
 
 
-def _scored_block(predictor: Predictor, block: Block, tally: Tally, rows: Sequence[Row]) -> ScoredBlock:
-    shift = None if predictor.calibration is None else predictor.calibration.shift
-    positions = [block.first + i for i, item in enumerate(block.items) if isinstance(item, Example)]
-    scores = None if shift is None else np.array([ScoredRow(row).score(shift.score) for row in rows])
-    scope = np.array([row["scope"] for row in rows]) if rows and "scope" in rows[0] else None
-    return ScoredBlock(tally, np.array(positions, dtype=np.int64), scores, scope)
-
-
 class ScoringRun:
     """A job under way: counts the scored blocks, in any order and from any process, and writes the output."""
 
     def __init__(self, job: Job, predictor: Predictor) -> None:
         self.record = job.record(predictor)
-        self.parts = Parts(job.output)
+        self.parts = Parts.of(job.output)
         self._job = job
         calibration = predictor.calibration
         self._rules = () if calibration is None else calibration.rules
         self._monitor = ShiftMonitor(None if calibration is None else calibration.shift)
-        self._tally = Tally(abstained=0 if self._rules else None)
-        self._blocks = 0
 
     def finished(self) -> Summary | None:
         """The summary of an output that an earlier run of the same job finished; None where there is work to do."""
@@ -162,26 +241,25 @@ class ScoringRun:
         """Make the directory of parts, or continue that of the same job."""
         self.parts.open(self.record, resume=self._job.resume, overwrite=self._job.overwrite)
 
-    def add(self, scored: ScoredBlock) -> Tally:
-        """Count a block whose part is on disk."""
-        if scored.scores is not None and len(scored.scores):
-            self._monitor.add(scored.positions, scored.scores, scored.scope)
-        self._tally = self._tally + scored.tally
-        self._blocks += 1
-        return self._tally
-
-    def finish(self) -> Summary:
-        """Write the output, once every block of the input was added."""
-        if len(self.parts) != self._blocks:
+    def over(self, scored: Iterable[ScoredBlock], on_progress: OnProgress) -> Summary:
+        """Begin, count every block of the input once its part is on disk, and write the output."""
+        self.begin()
+        tally, count = Tally(abstained=0 if self._rules else None), 0
+        for block in scored:
+            if block.scores is not None and len(block.scores):
+                self._monitor.add(block.positions, block.scores, block.scope)
+            tally, count = tally + block.tally, count + 1
+            on_progress(tally)
+        if len(self.parts) != count:
             raise self.parts.changed(self._job.input)
         broken = [rule for rule in self._rules if not rule.promised]
         summary = Summary(
-            **vars(self._tally),
+            **vars(tally),
             job=self.record,
             shift=self._monitor.report(),
             promise=" ".join(rule.describe() for rule in broken or self._rules) or None,
             promised=not broken if self._rules else None,
-            rejects=str(self._job.rejects_path) if self._tally.rejected else None,
+            rejects=str(self._job.rejects_path) if tally.rejected else None,
         )
         _write_output(self.parts, self._job, summary)
         return summary
@@ -196,9 +274,10 @@ def _write_output(parts: Parts, job: Job, summary: Summary) -> None:
         row_writer(job.rejects_path) if summary.rejected else nullcontext(write) as write_reject,
     ):
         for number in range(len(parts)):
-            part = parts.read(number)
+            part = parts.get(number)
             if part is None:
-                raise StoreError(f"{parts.path(number)} is missing or broken; run again with --resume to replace it.")
+                path = parts.path(parts.name(number))
+                raise StoreError(f"{path} is missing or broken; run again with --resume to replace it.")
             for row in part.rows:
                 write(row)
             for reject in part.rejects:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from uatlite.errors import DataError
 from uatlite.text.rows import Reject, Row
@@ -32,6 +32,13 @@ class ScoredRow:
     values: Mapping[str, Any]
     file: str = ""
     line: int = 0
+
+    @classmethod
+    def of(cls, row: Row | Reject) -> Self:
+        """A row of a file; one that cannot be read is an error."""
+        if isinstance(row, Reject):
+            raise DataError(f"{row.file}, line {row.line}: {row.reason}. Score the rows again.")
+        return cls(row.values, row.file, row.line)
 
     @property
     def answer_column(self) -> str | None:
@@ -143,11 +150,8 @@ def column_of_score(name: str) -> str:
 
 def scored_rows(rows: Iterable[Row | Reject], needed: Sequence[str]) -> Iterator[ScoredRow]:
     """The rows of a file that `predict` wrote. A row that cannot be read is an error, and so is a missing column."""
-    for number, row in enumerate(rows):
-        if isinstance(row, Reject):
-            raise DataError(f"{row.file}, line {row.line}: {row.reason}. Score the rows again.")
-        scored = ScoredRow(row.values, row.file, row.line)
-        if not number:
+    for i, scored in enumerate(map(ScoredRow.of, rows)):
+        if not i:
             check_columns(scored, needed)
         yield scored
 

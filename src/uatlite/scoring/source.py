@@ -53,9 +53,9 @@ class Source:
         Roles are those of `Layout.columns`. A remembered column that the input does not have is left aside: the usual
         one of the layout stands.
         """
-        there = {role: column for role, column in remembered.items() if self._has(column)}
-        chosen: dict[str, Any] = {role: column or there.get(role) for role, column in asked.items()}
-        return replace(layout, **{role: column for role, column in chosen.items() if column is not None})
+        there = {role: remembered[role] for role in asked if role in remembered and self._has(remembered[role])}
+        chosen: dict[str, Any] = there | {role: column for role, column in asked.items() if column}
+        return replace(layout, **chosen)
 
     def text_layout(self, layout: Layout, kind: Kind) -> Layout:
         """The layout of texts for a model of this kind: those with entities may be words, in the column `tokens`.
@@ -64,10 +64,9 @@ class Source:
         """
         if not GOLD[kind].in_place:
             return layout
-        words = layout.text == TAGS.text
-        if layout.text == Layout().text:
-            first = next((row.values for row in self._first if isinstance(row, Row)), {})
-            words = layout.text not in first and TAGS.text in first
+        first = next((row.values for row in self._first if isinstance(row, Row)), {})
+        unnamed = layout.text == Layout().text
+        words = layout.text not in first and TAGS.text in first if unnamed else layout.text == TAGS.text
         return replace(layout, text=TAGS.text if words else layout.text, gold=TAGS.gold if words else "entities")
 
     def gold_layout(self, layout: Layout, kind: Kind) -> Layout:
@@ -139,9 +138,8 @@ class Source:
         self.check(layout, with_label=True)
         if filled:
             self._rows = (_checked_filled(row, str(layout.label)) for row in self._rows)
-        items = list(self.items(layout, classes, strict=strict))
-        rejects = [item for item in items if isinstance(item, Reject)]
-        examples = [item for item in items if isinstance(item, Example)]
+        read = Block(0, 0, tuple(self.items(layout, classes, strict=strict)))
+        examples, rejects = read.examples, read.rejects
         if not examples:
             first = f"; the first: line {rejects[0].line}, {rejects[0].reason}" if rejects else ""
             names = ", ".join(classes[:8]) + (", …" if len(classes) > 8 else "")
@@ -161,13 +159,13 @@ class Source:
     def texts(self, layout: Layout, *, strict: bool = False) -> list[Text]:
         """The texts of every usable row; labels are not read. With `strict` the first unusable row is an error."""
         self.check(layout)
-        items = list(self.items(layout, strict=strict))
-        texts = [item.text for item in items if isinstance(item, Example)]
-        if not texts:
+        read = Block(0, 0, tuple(self.items(layout, strict=strict)))
+        if not read.examples:
             raise DataError(
-                f"{self.name} has no usable text ({len(items)} rows rejected); is the column {layout.text!r} right?"
+                f"{self.name} has no usable text ({len(read.items)} rows rejected); is the column {layout.text!r} "
+                "right?"
             )
-        return texts
+        return [example.text for example in read.examples]
 
     def estimate(self) -> int | None:
         """About how many rows there are: line ends, or the number in a Parquet file.
@@ -195,8 +193,9 @@ class LabelledRows:
 
 
 def _checked_filled(row: Row | Reject, label: str) -> Row | Reject:
-    empty = isinstance(row, Row) and value_at(row.values, label) in (None, "")
-    return row.rejected(InputError("no label")) if isinstance(row, Row) and empty else row
+    if isinstance(row, Row) and value_at(row.values, label) in (None, ""):
+        return row.rejected(InputError("no label"))
+    return row
 
 
 def _file_rows(path: Path, name: str) -> int:

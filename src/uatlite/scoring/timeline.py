@@ -5,7 +5,7 @@ Hours are UTC, written as 2026-11-17T04. Old hours are merged into days (2026-11
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from statistics import NormalDist
 from typing import Self
@@ -37,6 +37,8 @@ class WatchedRow:
     scope: float | None = None
     abstain: bool | None = None
     out_of_scope: bool | None = None
+    file: str = ""
+    line: int = 0
 
     @classmethod
     def of(cls, row: ScoredRow, score: str, hour: str, *, scoped: bool = True) -> Self:
@@ -49,6 +51,8 @@ class WatchedRow:
             scope=row.number("scope") if scoped else None,
             abstain=row.truth("abstain"),
             out_of_scope=row.truth("out_of_scope"),
+            file=row.file,
+            line=row.line,
         )
 
 
@@ -60,6 +64,10 @@ class Share:
     low: float
     high: float
     rows: int
+
+
+ANSWERED, OUTSIDE, SURE = "answered", "out of scope", "confidence"
+_SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
 
 
 @dataclass(frozen=True)
@@ -98,9 +106,8 @@ class HourTally:
         )
 
     def __add__(self, other: "HourTally") -> "HourTally":
-        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMMED}
-        labels = dict(Counter(self.labels) + Counter(other.labels))
-        return HourTally(**sums, labels=labels, log_martingale=other.log_martingale)
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        return replace(other, **sums, labels=dict(Counter(self.labels) + Counter(other.labels)))
 
     def shares(self) -> dict[str, Share]:
         """The shares that are known, by name: answered, out of scope, confidence."""
@@ -119,10 +126,6 @@ class HourTally:
     def label_share(self, label: str) -> Share:
         """How often a label was predicted."""
         return share(self.labels.get(label, 0), self.rows)
-
-
-ANSWERED, OUTSIDE, SURE = "answered", "out of scope", "confidence"
-SUMMED = ("rows", "decided", "answered", "scoped", "outside", "confidence", "squares")
 
 
 def share(count: int, rows: int) -> Share:
@@ -147,15 +150,12 @@ class Timeline:
             by_hour.setdefault(row.hour, []).append(i)
         for hour, numbers in by_hour.items():
             tally = HourTally.of((rows[i] for i in numbers), float(logs[numbers[-1]]))
-            merged[hour] = merged[hour] + tally if hour in merged else tally
+            merged[hour] = merged.get(hour, HourTally()) + tally
         return Timeline(_thinned(merged))
 
     def total(self, hours: Iterable[str] | None = None) -> HourTally:
         """The counts over some hours, or over all."""
-        total = HourTally()
-        for hour in self.hours if hours is None else hours:
-            total = total + self.hours[hour]
-        return total
+        return sum((self.hours[hour] for hour in (self.hours if hours is None else hours)), HourTally())
 
 
 def _thinned(hours: Mapping[str, HourTally]) -> dict[str, HourTally]:
@@ -164,7 +164,7 @@ def _thinned(hours: Mapping[str, HourTally]) -> dict[str, HourTally]:
     recent = set(sorted(hour for hour in hours if "T" in hour)[-HOURS:])
     for hour in sorted(hours):
         name = hour if hour in recent else hour.partition("T")[0]
-        kept[name] = kept[name] + hours[hour] if name in kept else hours[hour]
+        kept[name] = kept.get(name, HourTally()) + hours[hour]
     return {name: kept[name] for name in sorted(kept)[-(HOURS + DAYS) :]}
 
 
@@ -176,16 +176,13 @@ def spelt_hour(hour: str) -> str:
 
 def hour_of(moment: object) -> str:
     """The hour of a time: a datetime, ISO 8601 (UTC where it names no zone), or seconds or milliseconds since 1970."""
-    if isinstance(moment, str) and not moment.strip().replace(".", "", 1).isdigit():
-        try:
+    try:
+        if isinstance(moment, str) and not moment.strip().replace(".", "", 1).isdigit():
             moment = datetime.fromisoformat(moment.strip())
-        except ValueError:
-            raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
-    if not isinstance(moment, datetime):
-        try:
+        elif not isinstance(moment, datetime):
             seconds = float(str(moment))
             moment = datetime.fromtimestamp(seconds / 1000 if seconds > MILLISECONDS else seconds, UTC)
-        except (ValueError, OverflowError, OSError):
-            raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
+    except (ValueError, OverflowError, OSError):
+        raise InputError(f"{moment!r} is no time; allowed are ISO 8601 and seconds since 1970") from None
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return moment.strftime("%Y-%m-%dT%H")

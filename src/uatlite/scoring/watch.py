@@ -2,9 +2,13 @@
 
 The file is replaced whole after every block of rows: a kill at any point leaves the state of a moment before, and the
 next look counts the rows since then. A lock keeps two processes apart.
+
+A scored file is known by its name and the hash of the bytes that were counted: it may grow, and a file that was
+rewritten or has got another name is an error. A line without a line end is still being written, and waits.
 """
 
 import fcntl
+import hashlib
 import heapq
 import json
 import os
@@ -13,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice, pairwise
 from pathlib import Path
 
 from uatlite.classifier.record import Calibration
@@ -22,25 +26,30 @@ from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, InputError, StoreError
 from uatlite.scoring.scored_rows import ScoredRow, check_columns, column_of_score
 from uatlite.scoring.timeline import HourTally, WatchedRow, hour_of
-from uatlite.scoring.watch_state import Place, WatchState
-from uatlite.scoring.watched_files import GrownFile, first_row, grown_files
+from uatlite.scoring.watch_state import CountedFile, WatchState
+from uatlite.text.files import is_remote, row_files
 from uatlite.text.rows import Reject, Row, read_rows
 from uatlite.text.write import make_directory, write_text
 from uatlite.trust.monitor import BOUND, SCOPE, Reference
 
-_BLOCK = 4096
+BLOCK = 4096
 """Rows between two writings of the state."""
 PATIENCE = 60.0
 """Seconds to wait for another process that holds the state."""
+BESIDE = (".rejects.jsonl", ".review.csv")
+"""How the names of files end that `predict` writes beside its rows."""
+_CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class NumberedRow:
-    """A counted row: its number among all that were counted, the row of the file, and what was read of it."""
-
-    number: int
-    row: Row
-    watched: WatchedRow
+def watched_calibration(directory: str | Path) -> Calibration:
+    """What a watch compares with, of a calibrated classifier; no model is loaded."""
+    calibration = read(directory).calibration
+    if calibration is None:
+        raise CalibrationError(
+            f"{directory} is not calibrated, so there are no rows to compare with. Run: uatlite calibrate {directory} "
+            "DATA -o DIR"
+        )
+    return calibration
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,42 +65,26 @@ class Watch:
     text: str | None = None
     """the column of the text, for a page; by default the column `text`, if there is one"""
     patience: float = PATIENCE
-
-    @classmethod
-    def of(
-        cls,
-        directory: str | Path,
-        path: Path,
-        *,
-        bound: float | None = None,
-        time: str | None = None,
-        text: str | None = None,
-    ) -> "Watch":
-        """The watch of a calibrated classifier; no model is loaded."""
-        calibration = read(directory).calibration
-        if calibration is None:
-            raise CalibrationError(
-                f"{directory} is not calibrated, so there are no rows to compare with. Run: uatlite calibrate "
-                f"{directory} DATA -o DIR"
-            )
-        return cls(calibration, path, bound, time, text)
+    block: int = BLOCK
 
     @cached_property
     def reference(self) -> Reference:
         """The calibration rows as the monitor sees them."""
         return Reference.of(self.calibration.shift, self.calibration.scope)
 
-    def check(self, row: Row) -> None:
-        """Raise where the first row of a file lacks a column."""
-        named = [name for name in (self.time, self.text) if name is not None]
-        needed = ["confidence", column_of_score(self.reference.score), *(["scope"] if self._scoped else []), *named]
-        check_columns(ScoredRow(row.values, row.file, row.line), list(dict.fromkeys(needed)))
+    def check(self, row: Row | None) -> None:
+        """Raise where the first row of a file lacks a column; there may be none yet."""
+        if row is None:
+            return
+        scope = "scope" if self._scoped else None
+        needed = ["confidence", column_of_score(self.reference.score), scope, self.time, self.text]
+        check_columns(ScoredRow.of(row), list(dict.fromkeys(name for name in needed if name is not None)))
 
-    def watched(self, row: Row, hour: str) -> WatchedRow | None:
-        """What is watched of a row; None where a value cannot be used. `hour` is that of the file."""
+    def watched(self, row: Row | Reject, hour: str) -> WatchedRow | None:
+        """What is watched of a row; None where it cannot be used. `hour` is that of the file."""
         try:
-            hour = hour if self.time is None else hour_of(row.values.get(self.time))
-            scored = ScoredRow(row.values, row.file, row.line)
+            scored = ScoredRow.of(row)
+            hour = hour if self.time is None else hour_of(scored.values.get(self.time))
             return WatchedRow.of(scored, self.reference.score, hour, scoped=self._scoped)
         except (InputError, DataError):
             return None
@@ -131,24 +124,25 @@ class Watch:
         with self.locked():
             state = self.read()
             files = grown_files(source, state.files)
-            if (row := first_row(source)) is not None:  # a wrong name is an error even where nothing is new
-                self.check(row)
+            self.check(first_row(source))  # a wrong name is an error even where nothing is new
             for file in files:
-                line = file.known.line
-                for block in blocks(file, self):
-                    line = block.line
-                    state = state.after(self.reference, block.rows, block.places)
-                    state = state.counting(replace(file.known, line=line), block.rejected)
+                self.check(first_row(file.path))
+                counted, rows = file.counted, file.rows()
+                hour = hour_of(counted.modified / 1e9)
+                while block := list(islice(rows, self.block)):
+                    usable = [watched for row in block if (watched := self.watched(row, hour)) is not None]
+                    counted = replace(counted, line=block[-1].line)
+                    state = state.after(self.reference, usable).counting(counted, len(block) - len(usable))
                     self.write(state)
-                    on_rows(len(block.rows))
-                state = state.counting(replace(file.known, line=line, done=True))
+                    on_rows(len(usable))
+                state = state.counting(replace(counted, done=True))
             self.write(state)
         return state
 
-    def count(self, rows: Sequence[WatchedRow], place: str) -> WatchState:
-        """Count rows that are in no file, such as those of a service; `place` says where they are from."""
+    def count(self, rows: Sequence[WatchedRow]) -> WatchState:
+        """Count rows that are in no file, such as those of a service; their `file` says where they are from."""
         with self.locked():
-            state = self.read().after(self.reference, rows, [(place, 0)] * len(rows))
+            state = self.read().after(self.reference, rows)
             if rows:
                 self.write(state)
         return state
@@ -164,59 +158,118 @@ class Watch:
     def locked(self) -> Iterator[None]:
         """Hold the state alone; wait for another process, but not for ever."""
         make_directory(self.path.parent)
-        lock = self.path.with_name(f".{self.path.name}.lock")
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(self.path.with_name(f".{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise DataError(f"{self.path} cannot be written: {error.strerror} ({self.path.parent}).") from error
         try:
-            self._wait(descriptor)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _wait(self, descriptor: int) -> None:
-        until = time.monotonic() + self.patience
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
+            until = time.monotonic() + self.patience
+            while not _alone(descriptor):
                 if time.monotonic() > until:
                     raise StoreError(
                         f"{self.path} is in use by another process, for {self.patience:g} seconds now; one at a time "
                         "may watch with it."
-                    ) from None
+                    )
                 time.sleep(0.05)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _alone(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
-class WatchedBlock:
-    """Some rows of a file: those that can be used with their places, and how far they reach."""
+class GrownFile:
+    """A file to read on, from the row after `counted.line`; `lines` are complete, None where all are."""
 
-    rows: list[WatchedRow]
-    places: list[Place]
-    rejected: int
-    line: int
+    path: Path
+    counted: CountedFile
+    lines: int | None
+
+    def rows(self) -> Iterator[Row | Reject]:
+        """The complete rows that are not counted yet."""
+        for row, after in pairwise(chain(read_rows(self.path), [None])):
+            if row is None or not self._complete(row, after):
+                return
+            if row.line > self.counted.line:
+                yield row
+
+    def _complete(self, row: Row | Reject, after: Row | Reject | None) -> bool:
+        """Whether a row ends in a complete line. An open quote at the end of a file is still being written."""
+        if self.lines is None:
+            return True
+        if after is None:
+            return row.line <= self.lines and not (isinstance(row, Reject) and "quote" in row.reason)
+        return row.line <= self.lines and after.line <= self.lines + 1
 
 
-def blocks(file: GrownFile, watch: Watch, most: int = _BLOCK) -> Iterator[WatchedBlock]:
-    """The rows of a file that are not counted yet, block by block; a row with a value that is no number is rejected."""
-    hour, rows = hour_of(file.known.modified / 1e9), file.rows()
-    checked = False
-    while block := list(islice(rows, most)):
-        usable: list[WatchedRow] = []
-        places: list[Place] = []
-        for row in block:
-            if isinstance(row, Reject):
-                continue
-            if not checked:
-                watch.check(row)
-                checked = True
-            if (watched := watch.watched(row, hour)) is not None:
-                usable.append(watched)
-                places.append((file.path.name, row.line))
-        yield WatchedBlock(usable, places, len(block) - len(usable), block[-1].line)
+def grown_files(source: str, counted: Sequence[CountedFile]) -> list[GrownFile]:
+    """The files with rows that are not counted, in the order of their names."""
+    if is_remote(source):
+        raise DataError(f"{source} is remote: watching takes files on this machine, whose bytes it can compare.")
+    return [file for path in _files(source) if (file := _grown(path, counted)) is not None]
+
+
+def first_row(source: str | Path) -> Row | None:
+    """The first row of the files, counted or not; None where there is none yet."""
+    return next((row for path in _files(source) for row in read_rows(path) if isinstance(row, Row)), None)
+
+
+def _files(source: str | Path) -> list[Path]:
+    empty = Path(source).is_dir() and not any(Path(source).iterdir())
+    files = [] if empty else [Path(str(path)) for path, _ in row_files(source)]
+    return [path for path in files if not path.name.endswith(BESIDE)]
+
+
+def _grown(path: Path, counted: Sequence[CountedFile]) -> GrownFile | None:
+    """The file as it is now; None where nothing is new. Raises where counted rows changed, or their file's name."""
+    before = next((file for file in counted if file.name == path.name), None)
+    stat = path.stat()
+    size, modified, line = stat.st_size, stat.st_mtime_ns, 0 if before is None else before.line
+    if before is not None and before.done and (size, modified) == (before.size, before.modified):
+        return None
+    digests, lines = _digests(path, {size} if before is None else {size, before.size})
+    if before is not None and line and digests[before.size] != before.digest:
+        raise DataError(
+            f"{path} was counted up to line {line:,} and has other rows there now. A counted file may grow, but not be "
+            "rewritten: give new rows a new file."
+        )
+    same = [file.name for file in counted if file.line and file.digest == digests[size]]
+    if before is None and same:
+        raise DataError(
+            f"{path} has the rows of {same[0]}, which are counted. A counted file keeps its name: rename it back, or "
+            "take the copy away."
+        )
+    packed = path.suffix.lower() in (".parquet", ".gz")
+    return GrownFile(path, CountedFile(path.name, size, digests[size], modified, line), None if packed else lines)
+
+
+def _digests(path: Path, sizes: set[int]) -> tuple[dict[int, str], int]:
+    """SHA-256 of the first bytes of a file, for each number of bytes; and the line ends in the longest of them."""
+    digest, done, lines = hashlib.sha256(), 0, 0
+    digests: dict[int, str] = {}
+    with path.open("rb") as file:
+        for size in sorted(sizes):
+            while done < size and (chunk := file.read(min(_CHUNK, size - done))):
+                digest.update(chunk)
+                done, lines = done + len(chunk), lines + chunk.count(b"\n")
+            digests[size] = digest.hexdigest()
+    return digests, lines
+
+
+@dataclass(frozen=True)
+class NumberedRow:
+    """A counted row: its number among all that were counted, the row of the file, and what was read of it."""
+
+    number: int
+    row: Row
+    watched: WatchedRow
 
 
 def rows_since(watch: Watch, state: WatchState, source: str | None, first: int) -> Iterator[NumberedRow]:
@@ -229,17 +282,11 @@ def rows_since(watch: Watch, state: WatchState, source: str | None, first: int) 
         path = home / stretch.file
         if end <= first or not path.exists():
             continue
-        number = stretch.row
-        for row in read_rows(path):
-            if number == end:
-                break
-            if isinstance(row, Reject) or row.line < stretch.line:
-                continue
-            if (watched := watch.watched(row, stretch.hour)) is None:
-                continue
+        rows = (row for row in read_rows(path) if isinstance(row, Row) and row.line >= stretch.line)
+        usable = ((row, watched) for row in rows if (watched := watch.watched(row, stretch.hour)) is not None)
+        for number, (row, watched) in enumerate(islice(usable, end - stretch.row), stretch.row):
             if number >= first:
                 yield NumberedRow(number, row, watched)
-            number += 1
 
 
 @dataclass(frozen=True)
@@ -255,16 +302,15 @@ def changed_rows(
     watch: Watch, state: WatchState, source: str | None, change: int, *, most: int = 20, around: int = 5
 ) -> ChangedRows:
     """The rows from number `change` on, in one reading. Strangest are the lowest p-values of scope, then of scores."""
+
+    def trust(row: NumberedRow) -> tuple[float, float]:
+        return 1.0 if row.watched.scope is None else row.watched.scope, row.watched.score
+
     tally, strangest, near = HourTally(), list[NumberedRow](), list[NumberedRow]()
     rows = rows_since(watch, state, source, max(change - around, 0))
-    while block := list(islice(rows, _BLOCK)):
+    while block := list(islice(rows, BLOCK)):
         near += [row for row in block if row.number < change + around]
         since = [row for row in block if row.number >= change]
         tally = tally + HourTally.of(row.watched for row in since)
-        strangest = heapq.nsmallest(most, [*strangest, *since], key=_trust)
+        strangest = heapq.nsmallest(most, [*strangest, *since], key=trust)
     return ChangedRows(tally, strangest, near)
-
-
-def _trust(row: NumberedRow) -> tuple[float, float]:
-    scope = row.watched.scope
-    return 1.0 if scope is None else scope, row.watched.score

@@ -8,18 +8,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import numpy as np
-
 from uatlite.scoring.timeline import Timeline, WatchedRow, spelt_hour
-from uatlite.scoring.watched_files import CountedFile
-from uatlite.trust.monitor import BOUND, Alarm, Monitor, Reference
+from uatlite.trust.monitor import BOUND, Monitor, Reference
 
 STRETCHES, FILES = 4000, 4000
 """The latest stretches and files that are remembered."""
 
 
-Place = tuple[str, int]
-"""The name of a file and a line in it."""
+@dataclass(frozen=True)
+class CountedFile:
+    """A file whose first `size` bytes are known; its rows up to `line` are counted."""
+
+    name: str
+    size: int
+    digest: str
+    modified: int
+    """when it was written, in nanoseconds since 1970"""
+    line: int = 0
+    done: bool = False
+    """whether all complete rows of these bytes are counted"""
 
 
 @dataclass(frozen=True)
@@ -76,45 +83,34 @@ class WatchState:
         """Before the first row."""
         return cls(reference.digest, Monitor.begin(reference, bound=bound, seed=seed))
 
-    def after(self, reference: Reference, rows: Sequence[WatchedRow], places: Sequence[Place] = ()) -> "WatchState":
-        """The state after some more rows; `places` are their files and lines, where they are in files."""
+    def after(self, reference: Reference, rows: Sequence[WatchedRow]) -> "WatchState":
+        """The state after some more rows."""
         if not rows:
             return self
         scope = [row.scope for row in rows if row.scope is not None]
-        monitor, logs = self.monitor.after(
-            reference, np.array([row.score for row in rows]), np.array(scope) if scope else None
-        )
+        monitor, logs = self.monitor.after(reference, [row.score for row in rows], scope or None)
+        stretches = list(self.stretches)
+        for i, row in enumerate(rows, self.rows):
+            if not stretches or (stretches[-1].file, stretches[-1].hour) != (row.file, row.hour):
+                stretches.append(Stretch(i, row.file, row.line, row.hour))
         grown = replace(
             self,
             monitor=monitor,
             timeline=self.timeline.with_rows(rows, logs),
             rows=self.rows + len(rows),
-            stretches=self._stretches(rows, places) if places else self.stretches,
+            stretches=tuple(stretches[-STRETCHES:]),
         )
-        if self.monitor.alarm is None and monitor.alarm is not None:
-            raised = rows[self.begun + monitor.alarm.row - 1 - self.rows].hour
-            return grown._with_alarm(monitor.alarm, raised)
-        return grown
-
-    def _stretches(self, rows: Sequence[WatchedRow], places: Sequence[Place]) -> tuple[Stretch, ...]:
-        stretches = list(self.stretches)
-        for number, (row, (file, line)) in enumerate(zip(rows, places, strict=True)):
-            if not stretches or (stretches[-1].file, stretches[-1].hour) != (file, row.hour):
-                stretches.append(Stretch(self.rows + number, file, line, row.hour))
-        return tuple(stretches[-STRETCHES:])
+        if self.monitor.alarm is not None or monitor.alarm is None:
+            return grown
+        at, change = self.begun + monitor.alarm.row, self.begun + monitor.alarm.change
+        raised, since = rows[at - 1 - self.rows].hour, grown.stretch_of(change)
+        past = PastAlarm(at, change, since.hour if since else raised, raised, monitor.alarm.describe())
+        return replace(grown, alarms=(*self.alarms, past))
 
     def counting(self, file: CountedFile, rejected: int = 0) -> "WatchState":
         """The state with a file counted up to a line, and some rows that could not be used."""
         others = [counted for counted in self.files if counted.name != file.name]
         return replace(self, files=(*others, file)[-FILES:], rejected=self.rejected + rejected)
-
-    def _with_alarm(self, alarm: Alarm, raised: str) -> "WatchState":
-        change = self.begun + alarm.change
-        since = self.stretch_of(change)
-        past = PastAlarm(
-            self.begun + alarm.row, change, raised if since is None else since.hour, raised, alarm.describe()
-        )
-        return replace(self, alarms=(*self.alarms, past))
 
     def stretch_of(self, row: int) -> Stretch | None:
         """The stretch that holds a row; None where it was forgotten."""
@@ -138,28 +134,21 @@ class WatchState:
 
     def verdict(self) -> list[str]:
         """Whether something has changed, what and since when."""
-        lines, alarm = list[str](), self.alarm
+        alarm = self.alarm
         if alarm is not None:
-            lines.append(
-                f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "
-                f"row {alarm.row:,}. The promises hold for rows like the calibration rows, not for these."
-            )
-            if (latest := self.latest()) is not None:
-                lines.append(latest)
             stretch = self.stretch_of(alarm.change)
-            if stretch is not None:
-                lines.append(
-                    f"The change is in {stretch.file}. --report PAGE shows it, --acknowledge resets the alarm."
-                )
-        elif self.monitor.fresh and self.alarms:
-            lines.append(f"Compared with the rows since row {self.begun + 1:,}, which are the new normal.")
-        elif not self.rows:
-            lines.append("No rows yet.")
-        else:
-            lines.append(
-                f"No change was found; false alarms are bounded by {self.monitor.bound:g} over the whole life."
+            found = (
+                f"ALARM: {alarm.what}, since about row {alarm.change + 1:,} ({spelt_hour(alarm.since)}). Raised after "
+                f"row {alarm.row:,}. The promises hold for rows like the calibration rows, not for these.",
+                self.latest(),
+                stretch and f"The change is in {stretch.file}. --report PAGE shows it, --acknowledge resets the alarm.",
             )
-        return lines
+            return [line for line in found if line]
+        if self.monitor.fresh and self.alarms:
+            return [f"Compared with the rows since row {self.begun + 1:,}, which are the new normal."]
+        if not self.rows:
+            return ["No rows yet."]
+        return [f"No change was found; false alarms are bounded by {self.monitor.bound:g} over the whole life."]
 
     def latest(self) -> str | None:
         """The change by all rows so far, where that says more than the alarm did."""

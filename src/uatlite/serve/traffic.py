@@ -72,7 +72,7 @@ class Traffic:
 
         None where these are unknown.
         """
-        scored = [ScoredRow(row) for row in rows]
+        scored = [ScoredRow(row, SERVED) for row in rows]
         self.counters.texts(scored)
         if self._shift is None:
             return None
@@ -103,9 +103,9 @@ class Traffic:
             rows = [self._pending.popleft() for _ in range(len(self._pending))]
             try:
                 if self._watch is not None:
-                    self._state = self._watch.count(rows, SERVED)
+                    self._state = self._watch.count(rows)
                 elif self._state is not None:
-                    self._state = self._state.after(self._reference, rows, [(SERVED, 0)] * len(rows))
+                    self._state = self._state.after(self._reference, rows)
             except UATLiteError as error:
                 self._pending.extendleft(reversed(rows))
                 logging.getLogger(__name__).warning("the traffic is not counted: %s", error)
