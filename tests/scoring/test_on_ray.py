@@ -4,18 +4,16 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
+from scoring.desk import Desk
 from uatlite.cli import main
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, StoreError
 from uatlite.scoring.job import Job
-from uatlite.scoring.run import ScoringRun
+from uatlite.scoring.run import ScoredBlock, ScoringRun
 from uatlite.scoring.source import Block
 from uatlite.values import Example
 
@@ -23,65 +21,51 @@ REASON = "ray is not installed, so scoring on a cluster is NOT tested: pip insta
 on_ray = pytest.importorskip("uatlite.scoring.on_ray", reason=REASON)
 pa = pytest.importorskip("pyarrow")
 
-Load = Callable[[], UncertaintyClassifier]
 
-
-@pytest.fixture
-def load(saved: Path) -> Load:
-    return partial(UncertaintyClassifier.from_pretrained, str(saved))
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(str(tmp_path / "in.jsonl"), tmp_path / "out.jsonl")
-
-
-def begun(load: Load, job: Job) -> ScoringRun:
-    run = ScoringRun(job, load().predictor())
+def begun(desk: Desk, job: Job) -> ScoringRun:
+    run = ScoringRun(job, desk.classifier.predictor())
     run.begin()
     return run
 
 
-def handed(scorer: object, *texts: str, number: int = 0) -> object:
-    block = Block(number, 0, tuple(Example(f"r{place}", text) for place, text in enumerate(texts)))
-    answer = scorer(pa.table({on_ray.ITEM: [pickle.dumps(block)]}))  # type: ignore[operator]
+def handed(scorer: object, *texts: str) -> ScoredBlock:
+    block = Block(0, 0, tuple(Example(f"r{i}", text) for i, text in enumerate(texts)))
+    answer = scorer(pa.table({on_ray.ITEM: [pickle.dumps(block)]}))
     return pickle.loads(answer[on_ray.RESULT][0].as_py())
 
 
-def test_a_block_handed_out_twice_is_one_part(load: Load, job: Job) -> None:
-    run = begun(load, job)
-    scorer = on_ray.Scorer(load, job, run.record)
+def test_a_block_handed_out_twice_is_one_part(desk: Desk) -> None:
+    job = desk.job("in.jsonl")
+    run = begun(desk, job)
+    scorer, path = on_ray.Scorer(lambda: desk.classifier, job, run.record), run.parts.path(run.parts.name(0))
     first = handed(scorer, "a1 a2", "a3")
-    part = run.parts.path(run.parts.name(0)).read_bytes()
+    part = path.read_bytes()
     again = handed(scorer, "a1 a2", "a3")
-    assert again.tally == replace(first.tally, resumed=2)  # type: ignore[attr-defined]
+    assert again.tally == replace(first.tally, resumed=2)
     for name in ("positions", "scores", "scope"):
         assert getattr(first, name).tolist() == getattr(again, name).tolist()
-    assert run.parts.path(run.parts.name(0)).read_bytes() == part
+    assert path.read_bytes() == part
     with pytest.raises(StoreError, match="has changed since"):
         handed(scorer, "a1 a2", "a4")
 
 
-def test_a_worker_writes_only_where_its_own_run_is(load: Load, job: Job) -> None:
-    scorer = on_ray.Scorer(load, job, job.record(load().predictor()))
-    with pytest.raises(
-        DataError, match=r"out\.jsonl\.unfinished does not exist on .* a file system that driver and workers"
-    ):
+def test_a_worker_writes_only_where_its_own_run_is_and_with_its_model(desk: Desk) -> None:
+    job, load = desk.job("in.jsonl"), lambda: desk.classifier
+    record = job.record(desk.classifier.predictor())
+    scorer = on_ray.Scorer(load, job, record)
+    shared = r"out\.jsonl\.unfinished does not exist on .* a file system that driver and workers"
+    with pytest.raises(DataError, match=shared):
         handed(scorer, "a1")
-    begun(load, replace(job, input="other.jsonl"))  # a later run has taken the place
+    begun(desk, replace(job, input="other.jsonl"))  # a later run has taken the place
     with pytest.raises(DataError, match="belongs to another run"):
         handed(scorer, "a1")
-
-
-def test_another_model_under_the_same_name_is_refused(load: Load, job: Job) -> None:
-    record = job.record(load().predictor()) | {"model": "0" * 64}
     with pytest.raises(ModelError, match=r"another classifier was loaded than on the driver: model differ"):
-        on_ray.Scorer(load, job, record)
+        on_ray.Scorer(load, job, record | {"model": "0" * 64})
 
 
-def test_standard_input_stays_with_the_local_engine(load: Load, job: Job) -> None:
+def test_standard_input_stays_with_the_local_engine(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match="Standard input cannot be read by other machines"):
-        on_ray.score_file(load, replace(job, input="-"), None)
+        on_ray.score_file(lambda: desk.classifier, desk.job("-"), None)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +94,17 @@ def test_a_cluster_of_nothing_is_no_cluster(asked: dict[str, int]) -> None:
         on_ray.Cluster(**asked)
 
 
+def connect(refused: str, cluster: object) -> None:
+    with pytest.raises(ConfigurationError, match=refused), on_ray.connected(cluster):
+        pass
+
+
 def test_an_address_where_nobody_answers_is_told_at_once() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"  # bound and not listening
-        with (
-            pytest.raises(ConfigurationError, match=rf"address='{address}': no Ray cluster answers.*--address"),
-            on_ray.connected(on_ray.Cluster(address)),
-        ):
-            pass
-    with pytest.raises(ConfigurationError, match="address='nonsense'"), on_ray.connected(on_ray.Cluster("nonsense")):
-        pass
+        connect(f"address='{address}': no Ray cluster answers.*--address", on_ray.Cluster(address))
+    connect("address='nonsense'", on_ray.Cluster("nonsense"))
 
 
 def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was(
@@ -131,13 +115,7 @@ def test_a_start_that_fails_is_one_sentence_and_leaves_the_environment_as_it_was
     monkeypatch.setenv("RAY_TMPDIR", str(deep))
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     before = dict(os.environ)
-    with (
-        pytest.raises(
-            ConfigurationError, match=r"^Ray cannot be started on this machine \(.*107 bytes.*--engine local"
-        ),
-        on_ray.connected(on_ray.Cluster(workers=1)),
-    ):
-        pass
+    connect(r"^Ray cannot be started on this machine \(.*107 bytes.*--engine local", on_ray.Cluster(workers=1))
     assert {name: os.environ.get(name) for name in before} == before
     assert "RAY_AUTH_TOKEN" not in os.environ
 

@@ -1,4 +1,4 @@
-"""Scoring a file: every row once and in order, whatever the formats, the rejects and the interruptions."""
+"""Scoring a file: every row once and in order, whatever the kind, the formats, the rejects and the interruptions."""
 
 import csv
 import gzip
@@ -16,76 +16,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
+from scoring.desk import LAYOUTS, Desk, Stop
 from uatlite.classifier.settings import Settings, tokenizer_fingerprint
 from uatlite.errors import ConfigurationError, DataError, StoreError
 from uatlite.model.load import model_hash
-from uatlite.scoring.job import Job, Tally
-from uatlite.scoring.run import ShiftMonitor, hashed, score_file
+from uatlite.scoring.job import Job
+from uatlite.scoring.run import ShiftMonitor, hashed
 from uatlite.scoring.source import Source
 from uatlite.text.examples import text_fault
-from uatlite.text.rows import Row, read_rows
 from uatlite.text.schema import Layout
 from uatlite.trust.shift import summarise
 
-Texts = Callable[..., list[str]]
 REFERENCE = summarise(np.random.default_rng(0).random(200))
+every_kind = pytest.mark.parametrize("kind", LAYOUTS)
 
 
-def write_jsonl(path: Path, texts: list[str], **columns: list[object]) -> Path:
-    rows = [{"id": f"r{place}", "text": text} for place, text in enumerate(texts)]
-    for name, values in columns.items():
-        rows = [{**row, name: value} for row, value in zip(rows, values, strict=True)]  # type: ignore[dict-item]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, object]]:
-    return [dict(row.values) for row in read_rows(path) if isinstance(row, Row)]
-
-
-def beside(path: Path) -> list[str]:
-    return sorted(entry.name for entry in path.parent.iterdir())
-
-
-def test_the_output_is_what_predict_says_in_the_order_of_the_input(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
-) -> None:
-    texts = made_texts(3 * small_blocks + 5)
-    job = Job(str(write_jsonl(tmp_path / "in.jsonl", texts)), tmp_path / "out.jsonl")
-    seen: list[Tally] = []
-    summary = score_file(classifier, job, seen.append)
-    rows = read(job.output)
-    assert [row["id"] for row in rows] == [f"r{place}" for place in range(len(texts))]
-    pred = classifier.predict(texts)
+def test_the_output_is_what_predict_says_in_the_order_of_the_input(desk: Desk, small_blocks: int) -> None:
+    texts = desk.made_texts(3 * small_blocks + 5)
+    seen = desk.seen(desk.job(desk.rows(texts)))
+    rows, pred = desk.output(), desk.classifier.predict(texts)
+    assert [row["id"] for row in rows] == [f"r{i}" for i in range(len(texts))]
     assert [row["label"] for row in rows] == pred.labels.tolist()
     assert [row["abstain"] for row in rows] == pred.abstain.tolist()
-    assert [tuple(row["label_set"]) for row in rows] == pred.label_sets  # type: ignore[arg-type]
+    assert [tuple(row["label_set"]) for row in rows] == pred.label_sets
     for name in ("confidence", "mutual_information", "variance"):
-        np.testing.assert_allclose([row[name] for row in rows], getattr(pred, name), atol=1e-5)  # type: ignore[misc]
-    assert (summary.rows, summary.rejected, summary.abstained) == (len(texts), 0, int(pred.abstain.sum()))
-    assert [progress.rows for progress in seen] == [16, 32, 48, 53]
-    assert beside(job.output) == ["in.jsonl", "out.jsonl", "out.jsonl.summary.json"]
+        np.testing.assert_allclose([row[name] for row in rows], getattr(pred, name), atol=1e-5)
+    assert (seen[-1].rows, seen[-1].rejected, seen[-1].abstained) == (len(texts), 0, int(pred.abstain.sum()))
+    assert [tally.rows for tally in seen] == [16, 32, 48, 53]
+    assert desk.names == ["in.jsonl", "out.jsonl", "out.jsonl.summary.json"]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz", "csv", "csv.gz", "parquet"])
-def test_every_output_format_holds_the_same(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, suffix: str
-) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(7), stars=[1, 2.5, None, "x", 5, 6, [7]])
-    job = Job(str(source), tmp_path / f"out.{suffix}", Layout(label=None, meta=("stars",)))
-    score_file(classifier, job)
-    plain = Job(str(source), tmp_path / "plain.jsonl", Layout(label=None, meta=("stars",)))
-    score_file(classifier, plain)
-    expected, rows = read(plain.output), read(job.output)
+def test_every_output_format_holds_the_same(desk: Desk, suffix: str) -> None:
+    source = desk.rows(7, stars=[1, 2.5, None, "x", 5, 6, [7]])
+    for name in (f"out.{suffix}", "plain.jsonl"):
+        desk.score(source, name, "stars")
+    rows, expected = desk.output(f"out.{suffix}"), desk.output("plain.jsonl")
     text = ["text"] if suffix.startswith("csv") else []  # people read CSV
     assert [list(row) for row in rows] == [["id", *text, *list(row)[1:]] for row in expected]
     assert [row["id"] for row in rows] == [row["id"] for row in expected]
-    assert [float(str(row["p_good"])) for row in rows] == [row["p_good"] for row in expected]
+    assert [float(row["p_good"]) for row in rows] == [row["p_good"] for row in expected]
     if suffix == "parquet":
         assert [row["stars"] for row in rows] == ["1", "2.5", None, "x", "5", "6", "[7]"]
     if suffix.startswith("csv"):
-        assert json.loads(str(rows[0]["label_set"])) == expected[0]["label_set"]
+        assert json.loads(rows[0]["label_set"]) == expected[0]["label_set"]
 
 
 def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -> None:
@@ -98,144 +72,143 @@ def test_the_output_carries_the_text_in_csv_or_where_asked_for(tmp_path: Path) -
     assert replace(job, output=tmp_path / "out.parquet", texts=True).kept == job.kept
 
 
-def test_a_column_that_is_named_and_not_there_is_an_error(tmp_path: Path, made_texts: Texts) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(3), stars=[1, 2, 3])
-    for layout in (Layout(label=None, meta=("strs",)), Layout(label=None, id="strs")):
-        job = Job(str(source), tmp_path / "out.csv", layout)
+def test_a_column_that_is_named_and_not_there_is_an_error(desk: Desk) -> None:
+    source = desk.rows(3, stars=[1, 2, 3])
+    by_id = replace(desk.job(source, "out.csv"), layout=Layout(label=None, id="strs"))
+    for job in (desk.job(source, "out.csv", "strs"), by_id):
         with pytest.raises(DataError, match=r"There is no column 'strs'; the columns are: id, text, stars\. Did you"):
             Source(job.input).check(job.layout, also=job.named)
-    job = Job(str(source), tmp_path / "out.csv", Layout(label=None, meta=("stars",)))
+    job = desk.job(source, "out.csv", "stars")
     Source(job.input).check(job.layout, also=job.named)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet", "jsonl.gz"])
-def test_every_input_format_gives_the_same(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, suffix: str
-) -> None:
-    texts = made_texts(6)
-    write_jsonl(tmp_path / "in.jsonl", texts)
-    path = tmp_path / f"other.{suffix}"
+def test_every_input_format_gives_the_same(desk: Desk, suffix: str) -> None:
+    texts = desk.made_texts(6)
+    plain, path = desk.rows(texts), desk.directory / f"other.{suffix}"
+    ids = [f"r{i}" for i in range(6)]
     if suffix == "parquet":
         pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-        pq.write_table(pa.table({"id": [f"r{place}" for place in range(6)], "text": texts}), path)
+        pq.write_table(pa.table({"id": ids, "text": texts}), path)
     elif suffix == "jsonl.gz":
-        path.write_bytes(gzip.compress((tmp_path / "in.jsonl").read_bytes()))
+        path.write_bytes(gzip.compress(plain.read_bytes()))
     else:
         with open(path, "w", newline="") as file:
             writer = csv.writer(file, delimiter="," if suffix == "csv" else "\t")
-            writer.writerows([("id", "text"), *((f"r{place}", text) for place, text in enumerate(texts))])
-    score_file(classifier, Job(str(tmp_path / "in.jsonl"), tmp_path / "a.jsonl"))
-    score_file(classifier, Job(str(path), tmp_path / "b.jsonl"))
-    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+            writer.writerows([("id", "text"), *zip(ids, texts, strict=True)])
+    desk.score(plain, "a.jsonl")
+    desk.score(path, "b.jsonl")
+    assert desk.bytes("a.jsonl") == desk.bytes("b.jsonl")
 
 
-def test_a_directory_and_standard_input(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "many").mkdir()
-    first = write_jsonl(tmp_path / "many" / "a.jsonl", made_texts(3))
-    second = write_jsonl(tmp_path / "many" / "b.jsonl", made_texts(2, seed=1))
-    score_file(classifier, Job(str(tmp_path / "many"), tmp_path / "both.jsonl"))
+def test_a_directory_and_standard_input(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    (desk.directory / "many").mkdir()
+    first, second = desk.rows(3, "many/a.jsonl"), desk.rows(desk.made_texts(2, seed=1), "many/b.jsonl")
+    desk.score(desk.directory / "many", "both.jsonl")
     joined = first.read_bytes() + second.read_bytes()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(joined))))
-    score_file(classifier, Job("-", tmp_path / "piped.jsonl"))
-    assert (tmp_path / "both.jsonl").read_bytes() == (tmp_path / "piped.jsonl").read_bytes()
+    desk.score("-", "piped.jsonl")
+    assert desk.bytes("both.jsonl") == desk.bytes("piped.jsonl")
 
 
+BROKEN = {
+    "one": [
+        (b'{"text": ""}', "no text"),
+        (b'{"text": 3}', "holds a int"),
+        (b"{broken", "broken JSON"),
+        (b'{"other": 1}', "no text"),
+        (b'"\xff"', "not UTF-8"),
+    ],
+    "entities": [
+        (b'{"tokens": []}', "column 'tokens'"),
+        (b'{"tokens": ["a1", ""]}', "column 'tokens'"),
+        (b"{broken", "broken JSON"),
+    ],
+    "labels": [(b'{"text": ""}', "no text"), (b'{"text": 3}', "holds a int"), (b"{broken", "broken JSON")],
+}
+"""Kind -> rows that cannot be scored, and a part of the reason."""
+
+
+@every_kind
 def test_rows_that_cannot_be_scored_are_set_aside_with_line_and_reason(
-    classifier: UncertaintyClassifier, tmp_path: Path
+    kind: str, desk_of: Callable[[str], Desk]
 ) -> None:
-    lines = [
-        b'{"text": "a1"}',
-        b'{"text": ""}',
-        b'{"text": 3}',
-        b"{broken",
-        b'{"other": 1}',
-        b'"\xff"',
-        b'{"text": "a2"}',
-    ]
-    (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines))
-    job = Job(str(tmp_path / "in.jsonl"), tmp_path / "out.csv")
-    summary = score_file(classifier, job)
-    assert (summary.rows, summary.rejected) == (2, 5)
-    assert [row["id"] for row in read(job.output)] == ["in.jsonl:1", "in.jsonl:7"]
-    rejects = read(job.rejects_path)
-    assert [reject["line"] for reject in rejects] == [2, 3, 4, 5, 6]
-    reasons = [str(reject["reason"]) for reject in rejects]
-    for reason, part in zip(reasons, ["no text", "holds a int", "broken JSON", "no text", "not UTF-8"], strict=True):
-        assert part in reason
-    assert "5 rows rejected" in "\n".join(summary.describe())
-    with pytest.raises(DataError, match=r"in\.jsonl, line 2: no text"):
-        score_file(classifier, Job(job.input, tmp_path / "strict.csv", strict=True))
-    assert not (tmp_path / "strict.csv").exists()
+    desk = desk_of(kind)
+    broken, why = zip(*BROKEN[kind], strict=True)
+    source = desk.rows(7)
+    lines = source.read_bytes().splitlines()
+    lines[5] = b"{" + lines[5].partition(b", ")[2]  # without an id
+    source.write_bytes(b"\n".join([*lines[:5], *broken, *lines[5:]]))
+    job = desk.job(source, "out.csv")
+    summary = desk.score(source, "out.csv")
+    assert (summary.rows, summary.rejected) == (7, len(broken))
+    unnamed = f"in.jsonl:{6 + len(broken)}"
+    assert [row["id"] for row in desk.output("out.csv")] == [*(f"r{i}" for i in range(5)), unnamed, "r6"]
+    rejects = desk.output(job.rejects_path)
+    assert [reject["line"] for reject in rejects] == list(range(6, 6 + len(broken)))
+    assert all(part in reject["reason"] for reject, part in zip(rejects, why, strict=True))
+    assert f"{len(broken)} rows rejected" in "\n".join(summary.describe())
+    with pytest.raises(DataError, match=rf"in\.jsonl, line 6: .*{why[0]}"):
+        desk.score(source, "strict.csv", strict=True)
+    assert not (desk.directory / "strict.csv").exists()
 
 
-def test_old_rejects_do_not_survive_a_clean_run(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
-) -> None:
-    job = Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(2))), tmp_path / "out.csv")
-    job.rejects_path.write_text("old")
-    score_file(classifier, job)
-    assert not job.rejects_path.exists()
+def test_old_rejects_do_not_survive_a_clean_run(desk: Desk) -> None:
+    source = desk.rows(2)
+    rejects = desk.job(source).rejects_path
+    rejects.write_text("old")
+    desk.score(source)
+    assert not rejects.exists()
 
 
-def test_kept_columns_and_those_that_clash(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
-) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(2), label=["good", "bad"], stars=[5, 1])
+def test_kept_columns_and_those_that_clash(desk: Desk) -> None:
+    source = desk.rows(2, label=["good", "bad"], stars=[5, 1])
     source.write_text(source.read_text().replace('"stars": 1', '"stars": 1, "note": "late"'))
-    job = Job(str(source), tmp_path / "out.jsonl", Layout(label=None, meta=("label", "stars", "note")))
-    score_file(classifier, job)
-    rows = read(job.output)
+    desk.score(source, "out.jsonl", "label", "stars", "note")
+    rows = desk.output()
     assert [row["input_label"] for row in rows] == ["good", "bad"]
     assert [row["stars"] for row in rows] == [5, 1]
     assert [row["note"] for row in rows] == [None, "late"]
 
 
-def test_a_missing_column_lists_those_there_are(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("body,stars\nx,1\n")
+def test_a_missing_column_lists_those_there_are(desk: Desk) -> None:
+    source = desk.lines(["body,stars", "x,1"], "in.csv")
     with pytest.raises(DataError, match="no column 'text'; the columns are: body, stars"):
-        score_file(classifier, Job(str(tmp_path / "in.csv"), tmp_path / "out.csv"))
-    assert beside(tmp_path / "in.csv") == ["in.csv"]
+        desk.score(source, "out.csv")
+    assert desk.names == ["in.csv"]
     with pytest.raises(ConfigurationError, match=r"the format of out\.xlsx"):
-        score_file(classifier, Job(str(tmp_path / "in.csv"), tmp_path / "out.xlsx"))
+        desk.score(source, "out.xlsx")
 
 
-def test_an_output_is_not_replaced_unasked(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path
-) -> None:
-    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(3)))
-    score_file(classifier, Job(source, tmp_path / "out.jsonl"))
+def test_an_output_is_not_replaced_unasked(desk: Desk) -> None:
+    source, other = desk.rows(3), desk.rows(2, "other.jsonl")
+    desk.score(source)
     with pytest.raises(StoreError, match="exists; give another name, or --overwrite"):
-        score_file(classifier, Job(source, tmp_path / "out.jsonl"))
-    again = score_file(classifier, Job(source, tmp_path / "out.jsonl", resume=True))
-    assert again.rows == 3
-    other = str(write_jsonl(tmp_path / "other.jsonl", made_texts(2)))
+        desk.score(source)
+    assert desk.score(source, resume=True).rows == 3
     with pytest.raises(StoreError, match="exists"):
-        score_file(classifier, Job(other, tmp_path / "out.jsonl", resume=True))
-    assert score_file(classifier, Job(other, tmp_path / "out.jsonl", overwrite=True)).rows == 2
+        desk.score(other, resume=True)
+    assert desk.score(other, overwrite=True).rows == 2
 
 
-def test_nothing_is_done_twice(
-    saved: Path, made_texts: Texts, tmp_path: Path, small_blocks: int, counted: Callable[[object], list[object]]
-) -> None:
+def test_nothing_is_done_twice(desk: Desk, small_blocks: int, counted: Callable[[object], list[object]]) -> None:
     """Weights are hashed once, when the model is loaded. A run builds its settings once, checks each text once, and
     reads the parts once, when it writes the output; a resumed part is read once more."""
     rows = 3 * small_blocks
     hashes, fingerprints, checks = (counted(f) for f in (model_hash, tokenizer_fingerprint, text_fault))
     settings, parsed = counted(Settings.__init__), counted(json.loads)
-    job = Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(rows))), tmp_path / "out.jsonl")
-    classifier = UncertaintyClassifier.from_pretrained(saved)
+    source = desk.rows(rows)
+    assert desk.classifier is not None
     settings.clear()  # those stored with the calibration
-    score_file(classifier, job)
+    desk.score(source)
     assert (len(hashes), len(settings), len(fingerprints), len(checks)) == (1, 1, 1, rows)
     assert len(part_lines(parsed)) == rows + 3  # a line of counts in each part
 
     parsed.clear()
-    job = replace(job, output=tmp_path / "resumed.jsonl")
-    interrupted(classifier, job, 2 * small_blocks)
+    job = desk.job(source, "resumed.jsonl")
+    desk.interrupted(job, 2 * small_blocks)
     assert part_lines(parsed) == []
-    score_file(classifier, replace(job, resume=True))
+    desk.score(source, "resumed.jsonl", resume=True)
     assert len(part_lines(parsed)) == 2 * (small_blocks + 1) + rows + 3
 
 
@@ -243,66 +216,59 @@ def part_lines(parsed: list[object]) -> list[object]:
     return [line for line in parsed if str(line).startswith('["')]
 
 
-def test_a_broken_part_is_scored_again(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
-) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(3 * small_blocks))
-    job = Job(str(source), tmp_path / "out.jsonl")
-    interrupted(classifier, job, 2 * small_blocks)
-    (tmp_path / "out.jsonl.unfinished" / "part-000000.jsonl").write_text('["counts", {}]\n["row"')
-    seen: list[Tally] = []
-    score_file(classifier, replace(job, resume=True), seen.append)
-    assert [progress.resumed for progress in seen] == [0, 16, 16]
-    assert len(read(job.output)) == 3 * small_blocks
+def test_a_broken_part_is_scored_again(desk: Desk, small_blocks: int) -> None:
+    job = desk.job(desk.rows(3 * small_blocks))
+    desk.interrupted(job, 2 * small_blocks)
+    desk.lines(['["counts", {}]', '["row"'], "out.jsonl.unfinished/part-000000.jsonl")
+    assert [tally.resumed for tally in desk.seen(replace(job, resume=True))] == [0, 16, 16]
+    assert len(desk.output()) == 3 * small_blocks
 
 
-class Stop(Exception):
-    """What a test interrupts a run with."""
-
-
-def interrupted(classifier: UncertaintyClassifier, job: Job, after: int) -> None:
-    def stop(progress: Tally) -> None:
-        if progress.seen >= after:
-            raise Stop
-
-    with pytest.raises(Stop):
-        score_file(classifier, job, stop)
-
-
-def test_an_interrupted_run_is_neither_lost_nor_mixed_up(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
-) -> None:
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(4 * small_blocks))
-    job = Job(str(source), tmp_path / "out.jsonl")
-    interrupted(classifier, job, 2 * small_blocks)
-    assert beside(job.output) == ["in.jsonl", "out.jsonl.unfinished"]
+def test_an_interrupted_run_is_neither_lost_nor_mixed_up(desk: Desk, small_blocks: int) -> None:
+    source = desk.rows(4 * small_blocks)
+    job = desk.job(source)
+    desk.interrupted(job, 2 * small_blocks)
+    assert desk.names == ["in.jsonl", "out.jsonl.unfinished"]
     with pytest.raises(StoreError, match="2 parts of an unfinished run; continue it with --resume"):
-        score_file(classifier, job)
+        desk.score(source)
     with pytest.raises(StoreError, match="belongs to another run: columns differ"):
-        score_file(classifier, Job(str(source), job.output, Layout(label=None, meta=("id",)), resume=True))
-    calibration = classifier.calibration_
+        desk.score(source, "out.jsonl", "id", resume=True)
+    calibration = desk.classifier.calibration_
     assert calibration is not None
     assert calibration.scope is not None
     stricter = replace(calibration.scope, false_alarm=0.2)  # as after another --false-alarm
-    classifier.calibration_ = replace(calibration, scope=stricter)
+    desk.classifier.calibration_ = replace(calibration, scope=stricter)
     with pytest.raises(StoreError, match="belongs to another run: calibration differ"):
-        score_file(classifier, Job(str(source), job.output, resume=True))
-    classifier.calibration_ = calibration
-    changed = source.read_text().replace("a1", "a2")
-    whole = source.read_text()
-    source.write_text(changed)
-    with pytest.raises(StoreError, match="has changed since"):
-        score_file(classifier, Job(str(source), job.output, resume=True))
-    source.write_text("".join(whole.splitlines(keepends=True)[:small_blocks]))
-    with pytest.raises(StoreError, match="has changed since"):
-        score_file(classifier, Job(str(source), job.output, resume=True))
-    source.write_text(whole)
-    seen: list[Tally] = []
-    score_file(classifier, Job(str(source), job.output, resume=True), seen.append)
-    assert [progress.resumed for progress in seen] == [16, 32, 32, 32]
-    score_file(classifier, Job(str(source), tmp_path / "once.jsonl"))
-    assert job.output.read_bytes() == (tmp_path / "once.jsonl").read_bytes()
-    assert "out.jsonl.unfinished" not in beside(job.output)
+        desk.score(source, resume=True)
+    desk.classifier.calibration_ = calibration
+    content = source.read_text()
+    fewer = "".join(content.splitlines(keepends=True)[:small_blocks])
+    for changed in (content.replace("a1", "a2"), fewer):
+        source.write_text(changed)
+        with pytest.raises(StoreError, match="has changed since"):
+            desk.score(source, resume=True)
+    source.write_text(content)
+    assert [tally.resumed for tally in desk.seen(replace(job, resume=True))] == [16, 32, 32, 32]
+    desk.score(source, "once.jsonl")
+    assert desk.bytes("out.jsonl") == desk.bytes("once.jsonl")
+    assert "out.jsonl.unfinished" not in desk.names
+
+
+@every_kind
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_resumed_run_gives_the_same_bytes(
+    kind: str, suffix: str, desk_of: Callable[[str], Desk], small_blocks: int
+) -> None:
+    desk = desk_of(kind)
+    lines = desk.rows(3 * small_blocks).read_text().splitlines()
+    source = desk.lines([*lines[:5], *(line.decode(errors="replace") for line, _ in BROKEN[kind]), *lines[5:]])
+    desk.score(source, f"whole.{suffix}")
+    killed = desk.job(source, f"killed.{suffix}")
+    desk.interrupted(killed, 2 * small_blocks)
+    assert not killed.output.exists()
+    assert desk.seen(replace(killed, resume=True))[-1].resumed == 2 * small_blocks
+    for beside in ("", ".rejects.jsonl"):
+        assert desk.bytes(f"killed.{suffix}{beside}") == desk.bytes(f"whole.{suffix}{beside}")
 
 
 _RUN = """
@@ -321,45 +287,33 @@ score_file(classifier, Job(sys.argv[2], Path(sys.argv[3]), resume=True), show)
 """
 
 
-def test_a_killed_run_goes_on_with_each_row_exactly_once(
-    saved: Path, classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
-) -> None:
+def test_a_killed_run_goes_on_with_each_row_exactly_once(desk: Desk, small_blocks: int) -> None:
     """SIGKILL, for real: after the first block, and again in the middle of a later one."""
-    source = write_jsonl(tmp_path / "in.jsonl", made_texts(9 * small_blocks))
-    output = tmp_path / "out.csv"
-
-    command = [sys.executable, "-c", _RUN, str(saved), str(source), str(output), str(small_blocks)]
-    done = 0
+    source = desk.rows(9 * small_blocks)
+    job = desk.job(source, "out.csv", resume=True)
+    command = [sys.executable, "-c", _RUN, str(desk.model), str(source), str(job.output), str(small_blocks)]
     for blocks_to_see, wait in [(1, 0.0), (5, 0.03)]:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        process, done = subprocess.Popen(command, stdout=subprocess.PIPE), 0
         assert process.stdout is not None
         while done < blocks_to_see * small_blocks:
             done = int(process.stdout.readline())
         time.sleep(wait)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
-        assert not output.exists()
-        done = 0
-    seen: list[Tally] = []
-    score_file(classifier, Job(str(source), output, resume=True), seen.append)
-    assert seen[-1].rows == 9 * small_blocks
-    assert seen[-1].resumed >= 5 * small_blocks
-    score_file(classifier, Job(str(source), tmp_path / "once.csv"))
-    assert output.read_bytes() == (tmp_path / "once.csv").read_bytes()
-    assert [row["id"] for row in read(output)] == [f"r{place}" for place in range(9 * small_blocks)]
+        assert not job.output.exists()
+    last = desk.seen(job)[-1]
+    assert last.rows == 9 * small_blocks
+    assert last.resumed >= 5 * small_blocks
+    desk.score(source, "once.csv")
+    assert desk.bytes("out.csv") == desk.bytes("once.csv")
+    assert [row["id"] for row in desk.output("out.csv")] == [f"r{i}" for i in range(9 * small_blocks)]
 
 
 def test_a_kill_while_the_output_is_put_together(
-    classifier: UncertaintyClassifier,
-    made_texts: Texts,
-    tmp_path: Path,
-    small_blocks: int,
-    monkeypatch: pytest.MonkeyPatch,
+    desk: Desk, small_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between summary and output, with an older output there: the older one is not taken for the new."""
-    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(2 * small_blocks)))
-    output = tmp_path / "out.jsonl"
-    output.write_text("old\n")
+    source, older = desk.rows(2 * small_blocks), desk.lines(["old"], "out.jsonl")
 
     def fail(path: Path, **options: object) -> None:
         raise Stop
@@ -367,43 +321,46 @@ def test_a_kill_while_the_output_is_put_together(
     with monkeypatch.context() as patch:
         patch.setattr("uatlite.scoring.run.row_writer", fail)
         with pytest.raises(Stop):
-            score_file(classifier, Job(source, output, overwrite=True))
-    assert output.read_text() == "old\n"
-    assert score_file(classifier, Job(source, output, resume=True)).rows == 2 * small_blocks
-    assert len(read(output)) == 2 * small_blocks
+            desk.score(source, overwrite=True)
+    assert older.read_text() == "old\n"
+    assert desk.score(source, resume=True).rows == 2 * small_blocks
+    assert len(desk.output()) == 2 * small_blocks
 
 
-def test_a_shift_is_in_the_summary(
-    classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path, small_blocks: int
-) -> None:
-    same = score_file(
-        classifier, Job(str(write_jsonl(tmp_path / "in.jsonl", made_texts(60, seed=8))), tmp_path / "a.csv")
-    )
-    assert same.shift is not None
-    assert same.shift.shifted is False
-    odd = write_jsonl(tmp_path / "odd.jsonl", ["a3 a3 a3"] * 60)
-    other = score_file(classifier, Job(str(odd), tmp_path / "b.csv"))
-    assert other.shift is not None
-    assert other.shift.shifted is True
-    stored = json.loads((tmp_path / "b.csv.summary.json").read_text())
-    assert stored["shift"]["shifted"] is True
-    assert "The data have shifted" in stored["shift"]["verdict"]
+def test_a_shift_is_in_the_summary(desk: Desk, small_blocks: int) -> None:
+    same = desk.score(desk.rows(desk.made_texts(60, seed=8)), "a.csv").shift
+    other = desk.score(desk.rows(["a3 a3 a3"] * 60), "b.csv").shift
+    assert same is not None
+    assert other is not None
+    assert (same.shifted, other.shifted) == (False, True)
+    stored = json.loads(desk.bytes("b.csv.summary.json"))["shift"]
+    assert stored["shifted"] is True
+    assert "The data have shifted" in stored["verdict"]
 
 
-def test_an_uncalibrated_model_scores_too(classifier: UncertaintyClassifier, made_texts: Texts, tmp_path: Path) -> None:
-    classifier.calibration_ = None
-    source = str(write_jsonl(tmp_path / "in.jsonl", made_texts(3)))
-    summary = score_file(classifier, Job(source, tmp_path / "out.jsonl"))
+def test_an_uncalibrated_model_scores_too(desk: Desk) -> None:
+    desk.classifier.calibration_ = None
+    summary = desk.score(desk.rows(3))
     assert (summary.abstained, summary.shift, summary.promise) == (None, None, None)
-    assert "abstain" not in read(tmp_path / "out.jsonl")[0]
+    assert "abstain" not in desk.output()[0]
 
 
-def test_an_empty_file_gives_an_empty_output(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text("")
+def test_an_empty_file_gives_an_empty_output(desk: Desk) -> None:
     for suffix in ("jsonl", "csv", "parquet"):
-        summary = score_file(classifier, Job(str(tmp_path / "in.jsonl"), tmp_path / f"out.{suffix}"))
-        assert summary.rows == 0
-        assert read(tmp_path / f"out.{suffix}") == []
+        assert desk.score(desk.lines([]), f"out.{suffix}").rows == 0
+        assert desk.output(f"out.{suffix}") == []
+
+
+def test_a_rule_for_recall_alone_counts_as_a_rule(desk_of: Callable[[str], Desk]) -> None:
+    desk = desk_of("entities")
+    texts, tagger = desk.made_texts(80, seed=3), desk.classifier
+    gold = [[(e.start, e.end, e.label) for e in pred.entities] for pred in tagger.predict(texts, check_shift=False)]
+    tagger.calibrate(texts, gold, target_recall=0.3)  # type: ignore[attr-defined]
+    summary = desk.score(desk.rows(texts[:20]))
+    assert summary.abstained == sum(row["abstain"] for row in desk.output())
+    assert "abstained (" in summary.describe()[0]
+    assert summary.promise is not None
+    assert summary.promised is True
 
 
 def test_the_sample_does_not_depend_on_the_cuts() -> None:
