@@ -1,4 +1,4 @@
-"""A watch over files: each row once through kills and beside another process, alarms, resets, and what it refuses."""
+"""A watch over files: each row once, however they grow, through kills and beside others; alarms, resets, refusals."""
 
 import json
 import os
@@ -9,17 +9,18 @@ from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from uatlite.classifier.record import Calibration
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, DataError, StoreError
 from uatlite.scoring.timeline import HourTally, Timeline, WatchedRow, hour_of, share, spelt_hour
-from uatlite.scoring.watch import Watch, changed_rows, rows_since, watched_calibration
-from uatlite.scoring.watch_state import WatchState
+from uatlite.scoring.watch import Watch, changed_rows, grown_files, rows_since, watched_calibration
+from uatlite.scoring.watch_state import CountedFile, WatchState
+from uatlite.text.rows import Row
+from uatlite.text.write import row_writer
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import summarise
 
@@ -28,10 +29,9 @@ SPAN = {"start": 0, "end": 4, "text": "text"}
 NORMAL = np.sort(np.random.default_rng(0).normal(size=CALIBRATION))
 
 
-def calibration() -> Calibration:
+def calibration(score: str = "logit-margin", moved: float = 0.0) -> SimpleNamespace:
     """What a watch reads of a calibration: scores and strangeness of 200 rows."""
-    found = SimpleNamespace(shift=summarise(NORMAL, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
-    return cast(Calibration, found)
+    return SimpleNamespace(shift=summarise(NORMAL + moved, score=score), scope=Scope(0.01, 0, NORMAL))
 
 
 def rows(first: int, number: int, *, moved: float = 0.0) -> list[dict[str, Any]]:
@@ -123,8 +123,7 @@ def test_an_alarm_its_rows_and_the_reset(watch: Watch, scored: Path) -> None:
 
 @pytest.mark.parametrize("answer", [{"labels": ["joy"]}, {"entities": [{"label": "joy", "reported": True} | SPAN]}])
 def test_several_answers_a_text_are_watched_too(answer: dict[str, Any], tmp_path: Path, scored: Path) -> None:
-    found = SimpleNamespace(shift=summarise(NORMAL, score="log_odds"), scope=Scope(0.01, 0, NORMAL))
-    watch = Watch(cast(Calibration, found), tmp_path / "watch.json", time="at")
+    watch = Watch(calibration("log_odds"), tmp_path / "watch.json", time="at")
     written = [{**row, **answer, "log_odds": row["logit_margin"]} for row in rows(0, 400) + rows(5000, 300, moved=1.5)]
     write(scored / "a.jsonl", [{name: row[name] for name in row if name != "label"} for row in written])
     state = watch.look(str(scored))
@@ -200,20 +199,15 @@ def test_states_that_do_not_fit_are_refused(watch: Watch, scored: Path) -> None:
     write(scored / "a.jsonl", rows(0, 3))
     watch.look(str(scored))
     with pytest.raises(StoreError, match=r"begun with the bound 0\.01, not 0\.05"):
-        Watch(watch.calibration, watch.path, bound=0.05).read()
-    moved = SimpleNamespace(shift=summarise(NORMAL + 1, score="logit-margin"), scope=Scope(0.01, 0, NORMAL))
+        replace(watch, bound=0.05).read()
     with pytest.raises(StoreError, match="another calibration"):
-        Watch(cast(Calibration, moved), watch.path).read()
-    for text, reason in (
-        ("{", "cannot be read"),
-        ("{}", "broken"),
-        ('{"format": 1}', "broken.*begin a new state file"),
-    ):
+        replace(watch, calibration=calibration(moved=1.0)).read()
+    broken = {"{": "cannot be read", "{}": "broken", '{"format": 1}': "broken.*begin a new state file"}
+    for text, reason in broken.items():
         watch.path.write_text(text)
         with pytest.raises(StoreError, match=reason):
             watch.read()
-    missing = [{"label": "a", "confidence": 0.5}]
-    write(scored / "c.jsonl", missing)
+    write(scored / "c.jsonl", [{"label": "a", "confidence": 0.5}])
     with pytest.raises(DataError, match="no column 'logit_margin'"):
         Watch(watch.calibration, watch.path.with_name("other.json")).look(str(scored))
 
@@ -250,10 +244,7 @@ def test_shares_and_their_intervals() -> None:
     tally = HourTally.of([outcome("h"), outcome("h", answered=False)]) + HourTally.of([outcome("h")] * 98)
     shares = tally.shares()
     assert shares["answered"].value == 0.99
-    assert (shares["answered"].low, shares["answered"].high) == (
-        pytest.approx(0.9455, abs=1e-4),
-        pytest.approx(0.9997, abs=1e-4),
-    )
+    assert [shares["answered"].low, shares["answered"].high] == pytest.approx([0.9455, 0.9997], abs=1e-4)
     assert (shares["out of scope"].value, shares["confidence"].value) == (0.0, pytest.approx(0.8))
     assert shares["confidence"].high == pytest.approx(0.8, abs=1e-6)
     assert tally.label_share("a").value == 1.0
@@ -268,3 +259,87 @@ def test_hours(moment: object) -> None:
     assert hour_of(moment) == "2026-11-17T04"
     assert spelt_hour(hour_of(moment)) == "2026-11-17 04:00 UTC"
     assert spelt_hour("2026-11-17") == "2026-11-17"
+
+
+def line(number: int) -> str:
+    return json.dumps({"id": number, "label": "a"}) + "\n"
+
+
+def taken(source: Path, counted: list[CountedFile]) -> tuple[list[object], list[CountedFile]]:
+    """The ids of the new rows, and the files as they are counted afterwards."""
+    ids: list[object] = []
+    files = {file.name: file for file in counted}
+    for file in grown_files(str(source), counted):
+        rows = list(file.rows())
+        ids += [row.values["id"] if isinstance(row, Row) else "reject" for row in rows]
+        last = rows[-1].line if rows else file.counted.line
+        files[file.counted.name] = replace(file.counted, line=last, done=True)
+    return ids, list(files.values())
+
+
+def test_a_file_that_grows_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    counted: list[CountedFile] = []
+    seen: list[object] = []
+    content = ""
+    for number in range(6):
+        content += line(number)
+        # Half of the next line has been written: it is not a row yet.
+        file.write_text(content + line(number + 1)[: number + 3])
+        ids, counted = taken(tmp_path, counted)
+        seen += ids
+    assert seen == list(range(6))
+    assert taken(tmp_path, counted)[0] == []
+
+
+def test_a_csv_row_with_a_line_break_is_whole_or_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text('id,text\n1,"one\ntwo"\n2,"three\nfo')
+    ids, counted = taken(tmp_path, [])
+    assert ids == ["1"]
+    file.write_text('id,text\n1,"one\ntwo"\n2,"three\nfour"\n3,five\n')
+    ids, counted = taken(tmp_path, counted)
+    assert ids == ["2", "3"]
+    assert taken(tmp_path, counted)[0] == []
+
+
+def test_a_rewritten_file_and_one_with_another_name_are_errors(tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text(line(1) + line(2))
+    _, counted = taken(tmp_path, [])
+    (tmp_path / "log.jsonl").write_text(line(9) + line(2))
+    with pytest.raises(DataError, match="counted up to line 2 and has other rows there now"):
+        taken(tmp_path, counted)
+    (tmp_path / "log.jsonl").write_text(line(1) + line(2))
+    (tmp_path / "log.jsonl").rename(tmp_path / "log.1.jsonl")
+    with pytest.raises(DataError, match=r"log\.1\.jsonl has the rows of log\.jsonl, which are counted"):
+        taken(tmp_path, counted)
+    (tmp_path / "log.1.jsonl").unlink()
+    (tmp_path / "other.jsonl").write_text(line(3))
+    assert taken(tmp_path, counted)[0] == [3]
+
+
+def test_parquet_gzip_and_what_predict_writes_beside(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.jsonl.gz", "c.csv"):
+        with row_writer(tmp_path / name) as write:
+            for number in range(3):
+                write({"id": f"{name}{number}", "label": "x"})
+    (tmp_path / "a.parquet.rejects.jsonl").write_text(line(7))
+    (tmp_path / "a.parquet.summary.json").write_text("{}")
+    (tmp_path / "a.parquet.review.csv").write_text("id,why\n7,cut\n")
+    ids, counted = taken(tmp_path, [])
+    assert ids == [f"{name}{number}" for name in ("a.parquet", "b.jsonl.gz", "c.csv") for number in range(3)]
+    assert taken(tmp_path, counted)[0] == []
+
+
+def test_an_empty_directory_has_no_rows_yet(tmp_path: Path) -> None:
+    assert grown_files(str(tmp_path), []) == []
+    (tmp_path / "new.jsonl").write_text("")
+    (file,) = grown_files(str(tmp_path), [])
+    assert taken(tmp_path, []) == ([], [replace(file.counted, done=True)])
+
+
+def test_addresses_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="remote"):
+        grown_files("s3://bucket/rows", [])
+    with pytest.raises(DataError, match="does not exist"):
+        grown_files(str(tmp_path / "nothing"), [])
