@@ -12,12 +12,11 @@ from transformers import BertTokenizer, PreTrainedModel, pipeline
 
 from uatlite import UncertaintyLabeler, UncertaintyTagger
 from uatlite.errors import ConfigurationError, DataError, StoreError
-from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows
+from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows, best_coverage
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import sets_of
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_answer_contenders
-from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import ANSWERS, read_answers, read_results, write_answers
@@ -27,6 +26,7 @@ from uatlite.lab.report.result_tables import promise_lines
 from uatlite.lab.report.verdict import findings
 from uatlite.metrics.intervals import Resampling
 from uatlite.predictive import sigmoid
+from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load, task_from_file
 
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
@@ -177,15 +177,16 @@ def test_labels_are_scored_and_promised(of_labels: tuple[Evaluated, GoldRows], l
     base = found.outcomes["rows/test"]["base"]
     expected = labeler.predict(test.texts).probabilities
     assert base.confidence == pytest.approx(expected.ravel(), abs=1e-6)
-    assert base.right.tolist() == test.gold.ravel().tolist()
+    gold = label_matrix(test.gold, LABELS)
+    assert base.right.tolist() == gold.ravel().tolist()
     scores = found.results.sets[0].scores["base"]
-    chosen = np.where(test.gold, expected, 1 - expected)
+    chosen = np.where(gold, expected, 1 - expected)
     assert scores["label_nll"].mean == pytest.approx(-np.log(chosen).mean(), rel=1e-5)
-    by_label = [slow_ece(expected[:, label], test.gold[:, label]) for label in range(4)]
+    by_label = [slow_ece(expected[:, label], gold[:, label]) for label in range(4)]
     assert scores["label_ece"].mean == pytest.approx(np.mean(by_label), abs=1e-5)
     (check,) = found.results.promises
     assert (check.contender, check.covered, check.promised) == ("analytic+answers", "gold labels", True)
-    assert check.coverage == pytest.approx((check.reported - check.wrong) / test.gold.sum())
+    assert check.coverage == pytest.approx((check.reported - check.wrong) / gold.sum())
 
 
 @pytest.mark.parametrize("gold", [False, True])
@@ -195,7 +196,6 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
         size = int(generator.integers(1, 30))
         scores = generator.integers(0, 6, size).astype(float)
         right = generator.random(size) < scores / 6
-        answers = ReportedAnswers(np.zeros(size, bool), right, scores, np.arange(size), size, gold)
         best = 0.0
         for threshold in sorted({*scores, -1.0}):
             above = scores > threshold
@@ -203,7 +203,8 @@ def test_the_best_coverage_is_that_of_the_best_threshold(gold: bool) -> None:
                 whole = right.sum() if gold else size
                 part = (above & right).sum() if gold else above.sum()
                 best = max(best, part / whole if whole else 0.0)
-        assert answers.best_coverage(0.3) == pytest.approx(best)
+        counted = right if gold else np.ones(size, dtype=bool)
+        assert best_coverage(scores, right, counted, 0.3) == pytest.approx(best)
 
 
 def test_results_and_answers_go_to_files_and_back_and_to_a_page(

@@ -12,7 +12,6 @@ from uatlite.errors import DataError
 from uatlite.lab.evaluate.evaluate import jobs_of
 from uatlite.lab.evaluate.models import GivenModels, load_models, sets_of
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
-from uatlite.lab.evaluate.predict import recipe_of
 from uatlite.lab.evaluate.runs import NoProgress, Runs, compute_piece
 from uatlite.lab.evaluate.store import Store
 
@@ -67,8 +66,7 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_p
 def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, tmp_path: Path) -> None:
     source = source_of(saved, plan)
     job = jobs_of(plan, sets_of(plan), runs := Runs(source(), Store(tmp_path / "store")))[0]
-    prepared, method, seed = runs.store_job(job)
-    key = recipe_of(prepared, method, seed).key
+    key = runs.store_job(job).recipe.key
     rows = tmp_path / "rows.csv"
     rows.write_text(rows.read_text().replace("a1", "a2"))
     with pytest.raises(DataError, match="the models or the data are not those of the driver: there is no base on"):

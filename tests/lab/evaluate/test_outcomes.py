@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.outcomes import OUTCOMES, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.parquet import NO_LABEL
-from uatlite.lab.evaluate.store import Provenance, RunRecipe
+from uatlite.lab.evaluate.store import NO_LABEL, Provenance, RunRecipe
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
 from uatlite.metrics.intervals import METRICS, SCALES
-from uatlite.predictive import margin_variance, softmax
+from uatlite.predictive import PassLogits, margin_variance, softmax
 from uatlite.trust.calibrators import Temperature
 from uatlite.values import Kind
 
@@ -51,7 +50,8 @@ def stored(
         truncated_tokens=0,
     )
     ids = tuple(str(row) for row in range(len(labels)))
-    return Predictions(provenance, ids, labels, logits, variance, 0.0)
+    passes = PassLogits(logits.astype(np.float64), None if variance is None else variance.astype(np.float64)[:, None])
+    return Predictions(np.arange(len(labels)), ids, labels, passes, 0.0, provenance=provenance)
 
 
 @pytest.fixture

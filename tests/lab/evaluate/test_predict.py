@@ -15,8 +15,10 @@ import torch
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, InputError, ModelError
-from uatlite.lab.evaluate.models import MethodModels
-from uatlite.lab.evaluate.predict import Prepared, predict, prepare
+from uatlite.lab.evaluate.cells import CellSpec
+from uatlite.lab.evaluate.models import GivenModels
+from uatlite.lab.evaluate.plan import Contender, Plan, SetChoice, parse_contenders
+from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods.method import Passes
 from uatlite.methods.registry import METHODS, parse_method
@@ -24,12 +26,13 @@ from uatlite.methods.sampling import Deterministic
 from uatlite.model.load import Checkpoint
 from uatlite.model.weights import MethodWeights, attach
 from uatlite.text.labels import Alignment
+from uatlite.text.schema import find_task
 from uatlite.values import Choices, Dataset, Example
 
 
 @pytest.mark.parametrize("name", ["base", "uat", "analytic"])
 def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Prepared, name: str) -> None:
-    predictions = predict(Store(tmp_path), prepared, METHODS[name], seed=3).read()
+    predictions = StoreJob(prepared, METHODS[name].seeded(3)).fill(Store(tmp_path)).read()
     assert predictions.ids == tuple(prepared.dataset.ids)
     assert predictions.labels.tolist() == prepared.dataset.gold
     checkpoint, method = prepared.checkpoint, METHODS[name].seeded(3)
@@ -38,8 +41,8 @@ def test_stored_logits_are_those_of_each_text_alone(tmp_path: Path, prepared: Pr
         alone = method.run(checkpoint.model, encoded)
         np.testing.assert_allclose(predictions.logits[:, row], alone.logits[:, 0].numpy(), atol=2e-5)
         if alone.variance is not None:
-            assert predictions.margin_variance is not None
-            np.testing.assert_allclose(predictions.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
+            assert predictions.passes.margin_variance is not None
+            np.testing.assert_allclose(predictions.passes.margin_variance[row], alone.variance[0, 0], rtol=1e-3)
 
 
 def test_provenance_says_where_the_numbers_come_from(
@@ -48,7 +51,7 @@ def test_provenance_says_where_the_numbers_come_from(
     texts = ["w1 w2", " ".join(["w3"] * 60)]
     dataset = Dataset("made", "test", own_order.labels, tuple(Example(t, t, 1) for t in texts), source="two rows")
     prepared = prepare(checkpoint, dataset, own_order, perturbation="swap")
-    provenance = predict(Store(tmp_path), prepared, parse_method("uat:samples=2"), seed=5).provenance
+    provenance = StoreJob(prepared, parse_method("uat:samples=2").seeded(5)).fill(Store(tmp_path)).provenance
     assert provenance.recipe.model == checkpoint.hash
     assert provenance.recipe.data == dataset.fingerprint
     assert provenance.recipe.seed == 5
@@ -74,17 +77,18 @@ class Counting:
 
 
 def test_nothing_is_computed_twice(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, base, advanced, counting = Store(tmp_path), METHODS["base"], list[int](), Counting(monkeypatch)
+    store, job, advanced = Store(tmp_path), StoreJob(prepared, METHODS["base"]), list[int]()
+    counting = Counting(monkeypatch)
     counting.left = 2
     with pytest.raises(KeyboardInterrupt):
-        predict(store, prepared, base, seed=0, advance=advanced.append)
+        job.fill(store, advanced.append)
     assert advanced == [16, 16]
     counting.left, counting.texts = -1, 0
-    run = predict(store, prepared, base, seed=0, advance=advanced.append)
+    run = job.fill(store, advanced.append)
     assert counting.texts == 80 - 32
     assert advanced[2:] == [16] * 3
     # base has no seed: every seed is the same run
-    assert predict(store, prepared, base, seed=1, advance=advanced.append) == run
+    assert StoreJob(prepared, METHODS["base"].seeded(1)).fill(store, advanced.append) == run
     assert counting.texts == 80 - 32
     assert len(advanced) == 5
 
@@ -93,12 +97,13 @@ def test_a_broken_piece_alone_is_computed_anew(
     tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(tmp_path)
-    run = predict(store, prepared, METHODS["base"], seed=0)
+    job = StoreJob(prepared, METHODS["base"])
+    run = job.fill(store)
     before = run.read().logits
     (run.directory / "_complete.json").unlink()
     run.piece_path(1).write_bytes(b"PAR1")
     counting = Counting(monkeypatch)
-    assert predict(store, prepared, METHODS["base"], seed=0).read().logits.tolist() == before.tolist()
+    assert job.fill(store).read().logits.tolist() == before.tolist()
     assert counting.texts == 16
 
 
@@ -117,7 +122,7 @@ import torch; torch.set_num_threads(1)
 from conftest import make_dataset, LABELS
 from uatlite.model.load import load_checkpoint
 from uatlite.text.labels import Alignment
-from uatlite.lab.evaluate.predict import predict, prepare
+from uatlite.lab.evaluate.predict import StoreJob, prepare
 from uatlite.lab.evaluate.store import Store
 from uatlite.methods import METHODS
 
@@ -126,7 +131,7 @@ def wait(rows):
 
 alignment = Alignment(((0,), (1,), (2,)), LABELS, "")
 prepared = prepare(load_checkpoint(Path(sys.argv[1]), device="cpu"), make_dataset(400), alignment)
-predict(Store(sys.argv[2]), prepared, METHODS["uat"], 0, wait)
+StoreJob(prepared, METHODS["uat"]).fill(Store(sys.argv[2]), wait)
 """
 
 
@@ -156,11 +161,12 @@ def test_interrupted_and_killed_a_run_goes_on_where_it_stopped(
     stamps = {path.name: path.stat().st_mtime_ns for path in run.directory.glob("piece-*.parquet")}
     assert 6 <= len(stamps) < run.pieces
     prepared = prepare(checkpoint, dataset(400), own_order)
-    assert predict(Store(store), prepared, METHODS["uat"], seed=0) == run
+    job = StoreJob(prepared, METHODS["uat"])
+    assert job.fill(Store(store)) == run
     assert run.complete
     unchanged = {name: (run.directory / name).stat().st_mtime_ns for name in stamps}
     assert unchanged == stamps, "a finished piece was computed again"
-    whole = predict(Store(tmp_path / "other"), prepared, METHODS["uat"], seed=0).read()
+    whole = job.fill(Store(tmp_path / "other")).read()
     assert run.read().ids == whole.ids == tuple(f"test-{row}" for row in range(400))
     np.testing.assert_array_equal(run.read().logits, whole.logits)
 
@@ -181,22 +187,33 @@ def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make
     return checkpoint
 
 
-def test_each_method_runs_on_the_model_that_was_trained_for_it(make: Make) -> None:
-    models = MethodModels.of([make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")])
-    names = {name: models.of_method(parse_method(name)).name for name in ("base", "uat", "swag:samples=3", "ensemble")}
+@pytest.fixture
+def runs_on() -> Callable[..., dict[str, str]]:
+    """`runs_on(checkpoints, methods)`: method -> the model that it runs on."""
+    plan = Plan(parse_contenders("base"), SetChoice(find_task("sst2")))
+
+    def names(checkpoints: list[Checkpoint], *methods: str) -> dict[str, str]:
+        source = GivenModels(checkpoints, plan)
+        cells = {method: CellSpec(measure="", contender=Contender(parse_method(method))) for method in methods}
+        return {method: source.load(source.models(cell)[0][0]).name for method, cell in cells.items()}
+
+    return names
+
+
+def test_each_method_runs_on_the_model_that_was_trained_for_it(make: Make, runs_on: Callable[..., Any]) -> None:
+    models = [make("swag-dir", "swag"), make("plain-dir"), make("ens-dir", "ensemble")]
+    names = runs_on(models, "base", "uat", "swag:samples=3", "ensemble")
     assert names == {"base": "plain-dir", "uat": "plain-dir", "swag:samples=3": "swag-dir", "ensemble": "ens-dir"}
 
 
-def test_a_trained_model_alone_is_also_the_plain_one(make: Make) -> None:
-    models = MethodModels.of([make("swag-dir", "swag")])
-    assert {models.of_method(parse_method(name)).name for name in ("base", "swag")} == {"swag-dir"}
+def test_a_trained_model_alone_is_also_the_plain_one(make: Make, runs_on: Callable[..., Any]) -> None:
+    assert set(runs_on([make("swag-dir", "swag")], "base", "swag").values()) == {"swag-dir"}
 
 
-def test_what_is_missing_or_there_twice_is_named(make: Make) -> None:
-    models = MethodModels.of([make("plain-dir"), make("swag-dir", "swag")])
+def test_what_is_missing_or_there_twice_is_named(make: Make, runs_on: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match=r"ensemble needs a model .* trained for swag.*train --method ensemble"):
-        models.of_method(parse_method("ensemble"))
+        runs_on([make("plain-dir"), make("swag-dir", "swag")], "ensemble")
     with pytest.raises(ConfigurationError, match="a and b are both trained for swag"):
-        MethodModels.of([make("a", "swag"), make("b", "swag")])
+        runs_on([make("a", "swag"), make("b", "swag")])
     with pytest.raises(ConfigurationError, match="a, b are all plain models"):
-        MethodModels.of([make("a"), make("b")])
+        runs_on([make("a"), make("b")])

@@ -167,7 +167,7 @@ def test_a_second_run_makes_nothing_anew(whole: Any, settings: Settings, recorde
     monkeypatch.setattr(
         "uatlite.lab.train.methods.fine_tune", lambda *_, **__: pytest.fail("a model was trained again")
     )
-    monkeypatch.setattr("uatlite.lab.evaluate.predict.compute", lambda *_: pytest.fail("rows were predicted again"))
+    monkeypatch.setattr("uatlite.lab.evaluate.predict.StoreJob.compute", lambda *_: pytest.fail("rows predicted again"))
     monkeypatch.setattr(np, "savez", lambda *_, **__: pytest.fail("an array was computed again"))
     write_reproduction(names, whole.directory, settings, recorder())
     assert {path: path.read_bytes() for path in before} == before

@@ -18,10 +18,9 @@ from uatlite.codec import dump
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.outcomes import DIRECTIONS, Outcome, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.parquet import Piece
 from uatlite.lab.evaluate.plan import Contender, parse_contenders
 from uatlite.lab.evaluate.results import Results, SetScores
-from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store
+from uatlite.lab.evaluate.store import Piece, Provenance, RunRecipe, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
@@ -29,6 +28,7 @@ from uatlite.lab.report.explained_texts import FILE, ExplainedText, write_explan
 from uatlite.lab.report.result_files import write_results
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
+from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.distribution import MarginBand
 from uatlite.values import Example, Word, WordAttribution
@@ -58,8 +58,7 @@ def write_run(store: Store, contender: Contender, task: str, split: str, rows: i
     for number, places in enumerate(run.plan(range(rows))):
         ids = tuple(f"{task}-{split}-{place}" for place in places)
         own = None if read is None else read[places]
-        values = (places, ids, labels[places].astype(np.int32), logits[:, places], None)
-        run.write(number, Piece(*values, seconds=0.1, representations=own))
+        run.write(number, Piece(places, ids, labels[places], PassLogits(logits[:, places], None, own), 0.1))
     run.finish()
     return run.read()
 

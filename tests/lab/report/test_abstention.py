@@ -28,7 +28,7 @@ def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
     rows, plain = opened.calibration_rows(method), opened.calibration_rows("base")
     assert rows is not None
     assert plain is not None
-    scope = fit_scope(None, plain.representations, rows.logits.mean(axis=0, dtype=float))
+    scope = fit_scope(None, plain.passes.representations, rows.logits.mean(axis=0, dtype=float))
     assert scope.inside is not None
     wrong = rows.logits.mean(axis=0, dtype=float).argmax(axis=1) != rows.labels
     decides = margins(rows)[scope.inside], wrong[scope.inside]
@@ -45,7 +45,7 @@ def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> 
     assert rule.texts < 400  # those out of scope do not decide
     rows = opened.predictions(method, "toy/test")
     mean, plain = rows.logits.mean(axis=0, dtype=float), opened.predictions("base", "toy/test")
-    outside = scope.out_of_scope(scope.p_values(plain.representations, mean))
+    outside = scope.out_of_scope(scope.p_values(plain.passes.representations, mean))
     answers, wrong = (margins(rows) > rule.threshold) & ~outside, mean.argmax(axis=1) != rows.labels
     first, shifted = found.sets
     assert outside.sum() > 0

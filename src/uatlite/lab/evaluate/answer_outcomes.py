@@ -1,24 +1,23 @@
-"""Texts with several gold answers and what a model says about them, answer by answer: labels, or entities."""
+"""Texts with several gold answers and what a model says about them, answer by answer: labels, or entities.
 
-from collections.abc import Mapping, Sequence
+A rule about such answers is checked on the same texts: whether its promise is kept, and how much it reports.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from uatlite.errors import DataError
-from uatlite.lab.evaluate.promise_check import ReportedAnswers
 from uatlite.metrics.answers import AnswerRows, Found, LabelRows
-from uatlite.metrics.intervals import Estimate, Estimates
-from uatlite.metrics.rows import Rows
-from uatlite.text.labels import fold, label_matrix
-from uatlite.values import Dataset, Floats, Integers, Marks, Span, Text
-
-if TYPE_CHECKING:
-    from uatlite.classifier.entities import EntityPredictions
-    from uatlite.classifier.many_labels import LabelPredictions
+from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
+from uatlite.metrics.rows import Rows, ratio
+from uatlite.text.labels import fold
+from uatlite.trust.promise import Wanted
+from uatlite.trust.rule import Rule
+from uatlite.values import Dataset, Floats, Integers, Marks, Text
 
 _LOG_ODDS = "log-odds"
 
@@ -28,8 +27,8 @@ class GoldRows:
     """The texts of a set with their gold answers, by the names of the model."""
 
     texts: list[Text]
-    gold: Any
-    """the entities of each text, as Spans; or its labels, (texts, labels)"""
+    gold: list[list[Any]]
+    """the entities of each text, (start, end, type); or its labels"""
     unknown: int
     """gold answers of kinds that the model does not know, which are not counted"""
 
@@ -38,22 +37,18 @@ class GoldRows:
         """The rows of a data set for a model of these types or labels; names are compared without regard to case."""
         names = {fold(name): name for name in classes}
         entities = dataset.examples[0].entities is not None
-        given: list[list[Any]] = [
-            list(example.entities or ()) if entities else [dataset.labels[label] for label in example.labels or ()]
+        given: list[list[tuple[Any, ...]]] = [
+            list(example.entities or ()) if entities else [(dataset.labels[label],) for label in example.labels or ()]
             for example in dataset.examples
         ]
-        kept = [
-            [_named(answer, names) for answer in answers if fold(_label(answer)) in names]  # others are never found
-            for answers in given
-        ]
+        kept = [[(*place, names[fold(name)]) for *place, name in row if fold(name) in names] for row in given]
         there, known = sum(map(len, given)), sum(map(len, kept))
         if there and not known:
             raise DataError(
                 f"{dataset.name}/{dataset.split}: none of its labels ({', '.join(dataset.labels)}) is one of the "
                 f"model's: {', '.join(classes)}. Evaluate a model of this task."
             )
-        gold = [tuple(answers) for answers in kept] if entities else label_matrix(kept, classes)
-        return cls([example.text for example in dataset.examples], gold, there - known)
+        return cls(dataset.texts, kept if entities else [[name for (name,) in row] for row in kept], there - known)
 
     @property
     def note(self) -> str:
@@ -63,76 +58,13 @@ class GoldRows:
         return f"{self.unknown:,} gold answers are of kinds that the model does not know, and are not counted"
 
 
-def _label(answer: Span | str) -> str:
-    return answer if isinstance(answer, str) else answer.label
-
-
-def _named(answer: Span | str, names: Mapping[str, str]) -> Span | str:
-    name = names[fold(_label(answer))]
-    return name if isinstance(answer, str) else answer._replace(label=name)
-
-
-@dataclass(frozen=True, eq=False)
-class SaidAnswers:
-    """What a contender says about some texts, as it is stored: (answers,) each, the last two (texts,)."""
-
-    text: Integers
-    column: Integers
-    """the label, or the type of the entity"""
-    start: Integers
-    end: Integers
-    """the characters of an entity; 0 of a label"""
-    confidence: Floats
-    """that an entity is right, or that a label applies"""
-    usual: Floats
-    """the mean probability of the tags of an entity's words; of a label the confidence"""
-    score: Floats
-    """what the rule ranks by"""
-    reported: Marks
-    passes: Integers
-    cut: Integers
-    """tokens that were cut off"""
-
-    @classmethod
-    def joined(cls, parts: Sequence["SaidAnswers"]) -> "SaidAnswers":
-        """What is said about the texts of all parts, one after the other."""
-        starts = np.cumsum([0, *(len(part.passes) for part in parts)])
-        values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
-        moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
-        return cls(**values | {"text": np.concatenate(moved)})
-
-
-def said_labels(found: "LabelPredictions") -> SaidAnswers:
-    """Every label of every text is an answer: yes or no."""
-    texts, labels = found.probabilities.shape
-    none, sure = np.zeros(texts * labels, dtype=np.int64), found.probabilities.ravel()
-    text, column = np.repeat(np.arange(texts), labels), np.tile(np.arange(labels), texts)
-    return SaidAnswers(text, column, none, none, sure, sure, *_decided(found))
-
-
-def said_entities(found: "EntityPredictions") -> SaidAnswers:
-    """Every entity that was found is an answer."""
-    columns = {name: column for column, name in enumerate(found.classes)}
-    entities = [(entity.start, entity.end, columns[str(entity.label)]) for row in found.entities for entity in row]
-    start, end, column = np.array(entities, dtype=np.int64).reshape(-1, 3).T
-    usual = np.array([entity.score for row in found.decoded for entity in row.entities], dtype=np.float64)
-    return SaidAnswers(found.answers.text, column, start, end, found.sure, usual, *_decided(found))
-
-
-def _decided(found: "LabelPredictions | EntityPredictions") -> tuple[Floats, Marks, Integers, Integers]:
-    """score, reported, passes, cut"""
-    score = found.scores(_LOG_ODDS if found.rule is None else found.rule.score)
-    cut = np.zeros(len(found), dtype=np.int64) if found.cut is None else found.cut
-    return score, found.reports if found.rule is not None else np.zeros(len(score), dtype=np.bool_), found.passes, cut
-
-
 @dataclass(frozen=True, eq=False)
 class AnswerOutcome:
     """Answers with their confidence, right or wrong: what a reliability diagram and a risk–coverage curve need."""
 
     confidence: Floats
     """(answers,): that an entity is right, or that a label applies"""
-    right: NDArray[np.bool_]
+    right: Marks
     text: Integers
     texts: int
     pairs: bool
@@ -155,38 +87,177 @@ class AnswerOutcome:
         return self.applies.probabilities
 
 
-def label_outcome(said: SaidAnswers, gold: GoldRows, classes: Sequence[str], usual: bool) -> AnswerOutcome:
-    """Each pair of a text and a label."""
-    right = np.asarray(gold.gold, dtype=np.bool_).ravel()
-    return AnswerOutcome(said.confidence, right, said.text, len(gold.texts), True)
+@dataclass(frozen=True, eq=False)
+class JudgedAnswers:
+    """What a contender says about some texts, beside their gold, as it is stored: (answers,) each, then (texts,)."""
+
+    text: Integers
+    column: Integers
+    """the label, or the type of the entity"""
+    right: Marks
+    """whether an entity is right, or whether a label applies"""
+    confidence: Floats
+    """the probability of that"""
+    score: Floats
+    """what the rule ranks by"""
+    reported: Marks
+    gold: Integers
+    """(texts, columns): how many gold answers there are"""
+    passes: Integers
+    cut: Integers
+    """tokens that were cut off"""
+
+    @classmethod
+    def of(cls, said: Any, gold: Any, scores: "AnswerScores", usual: bool) -> "JudgedAnswers":
+        """Predictions beside the `Gold` of their texts; with `usual` by the usual confidence."""
+        rule = said.rule
+        return cls(
+            text=said.answers.text,
+            column=said.answers.kind,
+            right=~gold.labelled(said, Wanted(score=_LOG_ODDS)).errors,
+            confidence=scores.usual(said) if usual else said.sure,
+            score=said.scores(_LOG_ODDS if rule is None else rule.score),
+            reported=np.zeros(len(said.answers), dtype=np.bool_) if rule is None else said.reports,
+            gold=scores.gold(gold, len(said.classes)),
+            passes=said.passes,
+            cut=said.cut_tokens,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["JudgedAnswers"]) -> "JudgedAnswers":
+        """What is said about the texts of all parts, one after the other."""
+        starts = np.cumsum([0, *(len(part.passes) for part in parts)])
+        values = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)}
+        moved = [part.text + start for part, start in zip(parts, starts, strict=False)]
+        return cls(**values | {"text": np.concatenate(moved)})
+
+    def outcome(self, scores: "AnswerScores") -> AnswerOutcome:
+        """What the figures are of."""
+        return AnswerOutcome(self.confidence, self.right, self.text, len(self.passes), scores.pairs)
+
+    def tally(self, chosen: Marks) -> Floats:
+        """(texts, columns): how many of the chosen answers there are."""
+        counts = np.zeros(self.gold.shape)
+        np.add.at(counts, (self.text[chosen], self.column[chosen]), 1.0)
+        return counts
 
 
-def entity_outcome(said: SaidAnswers, gold: GoldRows, classes: Sequence[str], usual: bool) -> AnswerOutcome:
-    """Each entity that was found; with `usual` by the mean probability of its words' tags."""
-    spans = zip(said.text.tolist(), _spans(said, classes), strict=True)
-    right = np.array([span in set(gold.gold[text]) for text, span in spans], dtype=np.bool_)
-    return AnswerOutcome(said.usual if usual else said.confidence, right, said.text, len(gold.texts), False)
+@dataclass(frozen=True)
+class AnswerScores:
+    """What is scored of a model that says several answers about a text, and how."""
+
+    pairs: bool
+    """whether every pair of a text and a label is an answer"""
+    metrics: tuple[str, ...]
+    """by default"""
+    every: tuple[str, ...]
+    """that can be asked for"""
+    usual: Callable[[Any], Floats]
+    """predictions -> (answers,): the confidence without a method"""
+    gold: Callable[[Any, int], Integers]
+    """gold and the number of columns -> (texts, columns): how many gold answers there are"""
+    estimates: Callable[[JudgedAnswers, AnswerOutcome], Estimates]
+    """the metrics, ready to resample texts"""
+    promise: Callable[[float], dict[str, float]]
+    """the largest share of wrong answers -> what calibrating is asked for"""
 
 
-def _spans(said: SaidAnswers, classes: Sequence[str]) -> list[tuple[int, int, str]]:
-    columns = zip(said.start.tolist(), said.end.tolist(), said.column.tolist(), strict=True)
-    return [(start, end, classes[column]) for start, end, column in columns]
+def entity_score(said: Any) -> Floats:
+    """(entities,): the mean probability of the tags of an entity's words."""
+    return np.array([entity.score for row in said.decoded for entity in row.entities], dtype=np.float64)
 
 
-def label_estimates(said: SaidAnswers, gold: GoldRows, outcome: AnswerOutcome, classes: Sequence[str]) -> Estimates:
-    """The metrics of labels, ready to resample texts."""
-    return LabelRows.of(said.confidence.reshape(len(gold.texts), -1), gold.gold).estimates()
+def entity_counts(gold: Any, columns: int) -> Integers:
+    """(texts, types): the gold entities of each text."""
+    return np.array([np.bincount([column for *_, column in row], minlength=columns) for row in gold.spans])
 
 
-def entity_estimates(said: SaidAnswers, gold: GoldRows, outcome: AnswerOutcome, classes: Sequence[str]) -> Estimates:
-    """The metrics of entities, ready to resample texts."""
-    found: list[list[tuple[int, int, str]]] = [[] for _ in gold.texts]
-    for text, span in zip(said.text.tolist(), _spans(said, classes), strict=True):
-        found[text].append(span)
-    every: dict[str, Estimate] = {**outcome.applies.estimates(), **Found.of_entities(found, gold.gold).estimates()}
-    return Estimates(every, (len(gold.texts),))
+def entity_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+    """The metrics of entities."""
+    every = np.ones(len(said.text), dtype=np.bool_)
+    found = Found(said.tally(said.right), said.tally(every), said.gold.astype(np.float64))
+    return Estimates({**outcome.applies.estimates(), **found.estimates()}, (outcome.texts,))
 
 
-def reported_of(said: SaidAnswers, outcome: AnswerOutcome) -> ReportedAnswers:
-    """What the rule of a contender reports."""
-    return ReportedAnswers(said.reported, outcome.right, said.score, said.text, outcome.texts, outcome.pairs)
+def label_estimates(said: JudgedAnswers, outcome: AnswerOutcome) -> Estimates:
+    """The metrics of labels."""
+    return LabelRows.of(said.confidence.reshape(said.gold.shape), said.gold).estimates()
+
+
+# ── promises ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PromiseCheck:
+    """A rule that calibration rows made, on one set. Shares are None where nothing is reported."""
+
+    contender: str
+    set: str
+    rule: str
+    """what is promised, in a sentence"""
+    promised: bool
+    target: float
+    covered: str
+    """what the coverage is a share of"""
+    reported: int
+    wrong: int
+    risk: float | None
+    """wrong / reported"""
+    risk_interval: tuple[float, float] | None
+    coverage: float
+    coverage_interval: tuple[float, float]
+    best: float
+    """the coverage at the target of the best threshold on the same score, chosen with these very labels"""
+
+    @property
+    def kept(self) -> bool:
+        """Whether at most the promised share is wrong here; a sample may miss it by chance."""
+        return self.risk is None or self.risk <= self.target
+
+
+def check_promise(
+    contender: str, name: str, rule: Rule, said: JudgedAnswers, pairs: bool, how: Resampling
+) -> PromiseCheck:
+    """The rule on the answers of the set `name`; intervals resample texts. Of pairs it covers those that apply."""
+    reported, wrong, target = said.reported, said.reported & ~said.right, float(rule.target or 0.0)
+    counted = said.right if pairs else np.ones(len(said.right), dtype=np.bool_)
+    shares = {"risk": (wrong, reported), "coverage": (reported & counted, counted)}
+    estimates = {name: _share(said.tally(some), said.tally(every)) for name, (some, every) in shares.items()}
+    risk, coverage = intervals(Estimates(estimates, (len(said.passes),)), how).values()
+    none = not reported.any()
+    return PromiseCheck(
+        contender=contender,
+        set=name,
+        rule=rule.describe(),
+        promised=rule.promised,
+        target=target,
+        covered="gold labels" if pairs else "entities found",
+        reported=int(reported.sum()),
+        wrong=int(wrong.sum()),
+        risk=None if none else risk.point,
+        risk_interval=None if none else _ends(risk),
+        coverage=float(np.nan_to_num(coverage.point)),
+        coverage_interval=_ends(coverage),
+        best=best_coverage(said.score, said.right, counted, target),
+    )
+
+
+def best_coverage(scores: Floats, right: Marks, counted: Marks, target: float) -> float:
+    """The largest share of the counted answers above a threshold where at most `target` of what is above is wrong."""
+    order = np.argsort(-scores, kind="stable")
+    wrong = np.cumsum(~right[order]) / np.arange(1, len(order) + 1)
+    last = np.append(np.diff(scores[order]) != 0, True)[: len(order)]  # a threshold cannot part equal scores
+    fitting = np.flatnonzero((wrong <= target) & last)
+    if not len(fitting) or not counted.any():
+        return 0.0
+    return float(counted[order][: fitting[-1] + 1].sum() / counted.sum())
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return float(np.nan_to_num(interval.low)), float(np.nan_to_num(interval.high))
+
+
+def _share(some: Floats, every: Floats) -> Estimate:
+    """A ratio of sums, (texts, columns) each."""
+    part, whole = some.sum(axis=1), every.sum(axis=1)
+    return Estimate(lambda counts: ratio(counts @ part, counts @ whole))

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,20 @@ import numpy as np
 from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.classifiers import load as load_product
 from uatlite.codec import dump, load
-from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows, SaidAnswers, reported_of
+from uatlite.lab.evaluate.answer_outcomes import (
+    AnswerOutcome,
+    AnswerScores,
+    GoldRows,
+    JudgedAnswers,
+    PromiseCheck,
+    check_promise,
+)
 from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.models import Sets, absolute, sets_of
-from uatlite.lab.evaluate.outcomes import AnswerScores, answer_scores
+from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.lab.evaluate.plan import Contender, Plan
-from uatlite.lab.evaluate.promise_check import PromiseCheck, check_promise
 from uatlite.lab.evaluate.results import SetFacts
-from uatlite.lab.evaluate.runs import Job, Model, Remote, Runs, nothing
+from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Remote, Runs, nothing
 from uatlite.lab.evaluate.store import FEWEST_ROWS, PIECES, Store
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Estimates, Resampling
@@ -39,34 +45,33 @@ from uatlite.text.write import Pieces, read_record
 from uatlite.trust.rule import Rule
 
 SeveralProduct = UncertaintyTagger | UncertaintyLabeler
-_BASE = "base"
 
 
 class GivenProduct(Sets):
     """The source of an evaluation of several answers a text: a model, and the sets of a plan."""
 
     def __init__(self, product: SeveralProduct, name: str, plan: Plan) -> None:
-        super().__init__(plan)
-        self.product, self.name, self.hash = product, name, product.runtime.hash
+        super().__init__(plan, name, product.runtime.hash)
+        self.product = product
 
     @property
     def elsewhere(self) -> "Callable[[], GivenProduct]":
         return partial(load_source, absolute(self.name), self.name, self.plan)
 
-    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
-        model = Model(self.name, self.plan.test.task.name)
-        return [(model, seed) for seed in self.plan.seeds_of(cell.contender.method)]
+    @property
+    def scores(self) -> AnswerScores:
+        """What is scored of the answers, and how."""
+        scores = OUTCOMES[self.product.kind.name]
+        assert isinstance(scores, AnswerScores)
+        return scores
 
     def load(self, model: Model) -> Checkpoint:
         return Checkpoint(self.name, self.product.model, self.product.tokenizer)
 
-    def describe(self, job: Job) -> str:
-        return f"{contender_of(job).name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
-
 
 def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
     """The source of an evaluation on another machine that sees the same files."""
-    product: Any = load_product(path, method=_BASE, calibrated=False)
+    product: Any = load_product(path, method=BASE_METHOD, calibrated=False)
     return GivenProduct(product, name, plan)
 
 
@@ -74,7 +79,7 @@ def load_source(path: str, name: str, plan: Plan) -> GivenProduct:
 class AnswerRun:
     """A finished run: what was said, what is promised, and what it took."""
 
-    said: SaidAnswers
+    said: JudgedAnswers
     rule: Rule | None
     cost: float
     """of a text, in passes"""
@@ -90,13 +95,13 @@ class AnswerRuns(Runs):
         super().__init__(source, store, remote)
         self._answers: dict[Job, AnswerRun] = {}
         self._ready: dict[Job, SeveralProduct] = {}
-        self._gold: dict[tuple[str, str | None], GoldRows] = {}
+        self.gold = lru_cache(maxsize=12)(self._gold)
 
     def jobs(self, cell: CellSpec) -> list[Job]:
         """A cell's contender on its rows, for each seed."""
         return [replace(job, contender=cell.contender) for job in super().jobs(cell)]
 
-    def fill(self, job: Job, advance: Callable[[int], None]) -> None:
+    def fill(self, job: Job, advance: Callable[[int], None] = nothing) -> None:
         self.run(job, advance)
 
     def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
@@ -112,24 +117,20 @@ class AnswerRuns(Runs):
         return self._answers[job]
 
     def _pieced(self, job: Job, advance: Callable[[int], None]) -> AnswerRun:
-        pieces, texts = self._pieces(job), self.gold(job).texts
+        pieces, rows = self._pieces(job), self.gold(job)
         if not pieces.begun:
             pieces.begin(self._record(job))
-        size = max(FEWEST_ROWS, -(-len(texts) // PIECES))
-        parts, seconds = [], 0.0
-        for number, start in enumerate(range(0, len(texts), size)):
-            name, some = f"piece-{number:05}.npz", texts[start : start + size]
+        size = max(FEWEST_ROWS, -(-len(rows.texts) // PIECES))
+        parts = []
+        for number, start in enumerate(range(0, len(rows.texts), size)):
+            name, some = f"piece-{number:05}.npz", slice(start, start + size)
             piece = pieces.read(name, _read_piece)
             if piece is None:
-                begun = time.perf_counter()
-                found: Any = self.ready(job).predict(some, check_shift=False)
-                said = self.scores.said(found)
-                piece = said, time.perf_counter() - begun
+                piece = self._say(job, rows, some)
                 with pieces.write(name) as file:
-                    np.savez(file, seconds=np.array(piece[1]), **vars(said))
-            parts.append(piece[0])
-            seconds += piece[1]
-            advance(len(some))
+                    np.savez(file, seconds=np.array(piece[1]), **vars(piece[0]))
+            parts.append(piece)
+            advance(len(piece[0].passes))
         note = read_record(pieces.path(pieces.complete)) if pieces.finished else None
         if note is None:
             product = self.ready(job)
@@ -137,14 +138,23 @@ class AnswerRuns(Runs):
             note = {"rule": dump(rule), "cost": float(product.method.cost)}
             pieces.finish(note)
         rule = load(Rule | None, note["rule"], advice="delete the store and evaluate again.")
-        return AnswerRun(SaidAnswers.joined(parts), rule, float(note["cost"]), seconds)
+        said, seconds = zip(*parts, strict=True)
+        return AnswerRun(JudgedAnswers.joined(said), rule, float(note["cost"]), sum(seconds))
+
+    def _say(self, job: Job, rows: GoldRows, some: slice) -> tuple[JudgedAnswers, float]:
+        """What the contender says about some texts, and how long it took."""
+        product, begun = self.ready(job), time.perf_counter()
+        said = product.predict(rows.texts[some], check_shift=False)
+        seconds = time.perf_counter() - begun
+        gold = product.kind.gold(rows.gold[some], said.texts, said.classes)
+        return JudgedAnswers.of(said, gold, self.source.scores, contender_of(job).name == BASE_METHOD), seconds
 
     def _record(self, job: Job) -> dict[str, Any]:
         """What determines the answers of a job."""
         home = self.dataset(job.home).fingerprint if contender_of(job).calibrated else None
         plan = self.source.plan
         return {
-            "model": self.source.product.runtime.hash, "data": self.dataset(job).fingerprint, "calibration": home,
+            "model": self.source.hash, "data": self.dataset(job).fingerprint, "calibration": home,
             "method": method_to_dict(job.method), "calibrator": contender_of(job).calibrator, "target": plan.target,
             "seed": job.seed, "max_length": plan.max_length, "uatlite": version("uatlite"),
         }  # fmt: skip
@@ -155,14 +165,13 @@ class AnswerRuns(Runs):
 
     def ready(self, job: Job) -> SeveralProduct:
         """The product with the contender's method, calibrated where the contender is."""
-        key, product = job.home, self.source.product
+        key, product, plan = job.home, self.source.product, self.source.plan
         if key not in self._ready:
             made = type(product)(
-                product.model, product.tokenizer, job.method, seed=job.seed, max_length=self.source.plan.max_length
+                product.model, product.tokenizer, job.method, seed=job.seed, max_length=plan.max_length
             )
             if contender_of(job).calibrated:
-                rows, target = self.gold(job.home), self.source.plan.target
-                asked: dict[str, float] = self.scores.promise(target)
+                rows, asked = self.gold(job.home), self.source.scores.promise(plan.target)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
                     made = made.calibrate(rows.texts, rows.gold, **asked)  # type: ignore[arg-type]
@@ -171,26 +180,15 @@ class AnswerRuns(Runs):
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def scores(self) -> AnswerScores:
-        """What is scored of the answers, and how."""
-        return answer_scores(self.source.product.kind.name)
-
-    def gold(self, job: Job) -> GoldRows:
-        """The rows of a job with their gold answers."""
-        key = job.on, job.perturbation
-        if key not in self._gold:
-            self._gold[key] = GoldRows.of(self.dataset(job), self.source.product.class_names)
-        return self._gold[key]
+    def _gold(self, job: Job) -> GoldRows:
+        return GoldRows.of(self.dataset(job), self.source.product.class_names)
 
     def answers(self, job: Job) -> AnswerOutcome:
         """Which answers of a job are right."""
-        classes, usual = self.source.product.class_names, contender_of(job).name == _BASE
-        return self.scores.outcome(self.run(job).said, self.gold(job), classes, usual)
+        return self.run(job).said.outcome(self.source.scores)
 
     def estimates(self, cell: CellSpec) -> list[Estimates]:
-        of, classes = self.scores.estimates, self.source.product.class_names
-        return [of(self.run(job).said, self.gold(job), self.answers(job), classes) for job in self.jobs(cell)]
+        return [self.source.scores.estimates(self.run(job).said, self.answers(job)) for job in self.jobs(cell)]
 
     def facts(self, cell: CellSpec) -> SetFacts:
         job = self.jobs(cell)[0]
@@ -208,15 +206,14 @@ class AnswerRuns(Runs):
     def promises(self, cell: CellSpec, how: Resampling) -> list[PromiseCheck]:
         """Whether what a cell's contender promises is kept on its rows, by the first seed."""
         job = self.jobs(cell)[0]
-        run, outcome = self.run(job), self.answers(job)
+        run, pairs = self.run(job), self.source.scores.pairs
         if run.rule is None:
             return []
-        return [check_promise(cell.contender.name, job.set_name, run.rule, reported_of(run.said, outcome), how)]
+        return [check_promise(cell.contender.name, job.set_name, run.rule, run.said, pairs, how)]
 
     def cost(self, cell: CellSpec) -> tuple[float, float]:
         runs = [self.run(job) for job in self.jobs(cell)]
-        texts = sum(len(run.said.passes) for run in runs)
-        return runs[0].cost, sum(run.seconds for run in runs) / texts
+        return runs[0].cost, sum(run.seconds for run in runs) / sum(len(run.said.passes) for run in runs)
 
 
 def contender_of(job: Job) -> Contender:
@@ -227,12 +224,11 @@ def contender_of(job: Job) -> Contender:
 
 def answers_of(source: GivenProduct, store: Store) -> dict[str, dict[str, AnswerOutcome]]:
     """Set -> contender -> its answers, of the first seed: what the figures of a finished evaluation are of."""
-    runs, plan = AnswerRuns(source, store), source.plan
-    cells = [replace(cell, contender=contender) for cell in sets_of(plan) for contender in plan.contenders]
-    found: dict[str, dict[str, AnswerOutcome]] = {}
-    for cell in cells:
-        job = runs.jobs(cell)[0]
-        found.setdefault(job.set_name, {})[cell.contender.name] = runs.answers(job)
+    runs, found = AnswerRuns(source, store), dict[str, dict[str, AnswerOutcome]]()
+    for cell in sets_of(source.plan):
+        for contender in source.plan.contenders:
+            job = runs.jobs(replace(cell, contender=contender))[0]
+            found.setdefault(job.set_name, {})[contender.name] = runs.answers(job)
     return found
 
 
@@ -243,7 +239,8 @@ def compute_elsewhere(source: Callable[[], GivenProduct], store: Path, job: Job)
     return runs.work(job)
 
 
-def _read_piece(path: Path) -> tuple[SaidAnswers, float]:
+def _read_piece(path: Path) -> tuple[JudgedAnswers, float]:
     with np.load(path) as arrays:
-        said = SaidAnswers(**{field.name: arrays[field.name] for field in fields(SaidAnswers)})
-        return said, float(arrays["seconds"])
+        return JudgedAnswers(**{field.name: arrays[field.name] for field in fields(JudgedAnswers)}), float(
+            arrays["seconds"]
+        )

@@ -12,6 +12,7 @@ from typing import Any
 
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError
+from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.cells import CellSpec
@@ -21,7 +22,6 @@ from uatlite.lab.evaluate.models import GivenModels, sets_of
 from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender, Plan
 from uatlite.lab.evaluate.predict import PACKAGES
-from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.results import OutOfScope, Results, SetScores
 from uatlite.lab.evaluate.runs import Job, NoProgress, Progress, Remote, Runs, nothing
 from uatlite.lab.evaluate.scope import labelled_in_scope, scope_jobs, scope_of

@@ -1,7 +1,7 @@
 """The models and rows of `uatlite evaluate`: a plain model, those trained for a method, and the sets of a plan."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from uatlite.lab.evaluate.cells import CellSpec
 from uatlite.lab.evaluate.plan import CALIBRATION, OUT_OF_SCOPE, Plan
 from uatlite.lab.evaluate.runs import BASE_METHOD, Job, Model, Source
 from uatlite.lab.evaluate.scope import REFERENCE, REFERENCE_ROWS
-from uatlite.methods.method import Method
 from uatlite.model.load import Checkpoint, load_checkpoint
 from uatlite.model.weights import attached
 from uatlite.text.examples import read_examples
@@ -22,52 +21,6 @@ from uatlite.values import Dataset, Example
 TRAIN = "train"
 
 
-@dataclass(frozen=True, eq=False)
-class MethodModels:
-    """Which model each method runs on: most on the plain one, a method with trained weights on that made for it."""
-
-    plain: Checkpoint
-    trained: Mapping[str, Checkpoint] = field(default_factory=dict)
-    """method -> the model that was trained for it"""
-
-    @classmethod
-    def of(cls, checkpoints: Sequence[Checkpoint]) -> "MethodModels":
-        """The plain model is the one trained for no method; without such a model, the first one."""
-        trained: dict[str, Checkpoint] = {}
-        plain: list[Checkpoint] = []
-        for checkpoint in checkpoints:
-            weights = attached(checkpoint.model)
-            if weights is None:
-                plain.append(checkpoint)
-            elif weights.method in trained:
-                raise ConfigurationError(
-                    f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
-                    "evaluate one of them at a time."
-                )
-            else:
-                trained[weights.method] = checkpoint
-        if len(plain) > 1:
-            names = ", ".join(checkpoint.name for checkpoint in plain)
-            raise ConfigurationError(
-                f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
-                "it models that were trained for a method; or evaluate each by itself."
-            )
-        return cls((plain or list(checkpoints))[0], trained)
-
-    def of_method(self, method: Method) -> Checkpoint:
-        """The model that a method runs on; a ModelError where the method needs a trained one that is not given."""
-        if not method.trained:
-            return self.plain
-        key = method.key
-        if key not in self.trained:
-            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
-            raise ModelError(
-                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
-                f"its directory beside {self.plain.name}: uatlite train --method {key} --task TASK -o DIR."
-            )
-        return self.trained[key]
-
-
 def sets_of(plan: Plan) -> list[CellSpec]:
     """The sets of a plan, as cells without a measure: the test set, perturbed test sets, shifts."""
     test = CellSpec(measure="", task=plan.test.task.name, on=plan.test.name, home=plan.test.name)
@@ -76,12 +29,21 @@ def sets_of(plan: Plan) -> list[CellSpec]:
 
 
 class Sets:
-    """The sets of a plan, each read once."""
+    """A model of a plan, and the sets of the plan, each read once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, name: str, hash: str) -> None:
+        self.plan, self.name, self.hash = plan, name, hash
         self.label_order = plan.label_order
         self._sets: dict[str, Dataset] = {}
+
+    def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
+        method = cell.contender.method
+        trained = method.key if method.trained else BASE_METHOD
+        return [(Model(self.name, self.plan.test.task.name, trained), seed) for seed in self.plan.seeds_of(method)]
+
+    def describe(self, job: Job) -> str:
+        name = (job.contender or job.method).name
+        return f"{name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
 
     def task(self, on: str) -> Task:
         shift = next((choice.task for choice in self.plan.shifts if choice.name == on), None)
@@ -123,9 +85,8 @@ class GivenModels(Sets):
     """The source of an evaluation of one class a text: a plain model, and those trained for a method."""
 
     def __init__(self, checkpoints: Sequence[Checkpoint], plan: Plan) -> None:
-        super().__init__(plan)
-        self.by_method = MethodModels.of(checkpoints)
-        self.name, self.hash = self.by_method.plain.name, self.by_method.plain.hash
+        self.plain, self.trained = by_method(checkpoints)
+        super().__init__(plan, self.plain.name, self.plain.hash)
         self._names = [checkpoint.name for checkpoint in checkpoints]
 
     @property
@@ -134,16 +95,40 @@ class GivenModels(Sets):
 
     def models(self, cell: CellSpec) -> list[tuple[Model, int]]:
         method = cell.contender.method
-        self.by_method.of_method(method)  # there is one
-        trained = method.key if method.trained else BASE_METHOD
-        model = Model(self.by_method.plain.name, self.plan.test.task.name, trained)
-        return [(model, seed) for seed in self.plan.seeds_of(method)]
+        if method.trained and method.key not in self.trained:
+            there = f" (those given are trained for {', '.join(self.trained)})" if self.trained else ""
+            raise ModelError(
+                f"{method.name} needs a model that was trained for it, and none was given{there}. Train one, and name "
+                f"its directory beside {self.name}: uatlite train --method {method.key} --task TASK -o DIR."
+            )
+        return super().models(cell)
 
     def load(self, model: Model) -> Checkpoint:
-        return self.by_method.trained.get(model.method, self.by_method.plain)
+        return self.trained.get(model.method, self.plain)
 
-    def describe(self, job: Job) -> str:
-        return f"{job.method.name}, {job.set_name}" + (f", seed {job.seed}" if job.method.stochastic else "")
+
+def by_method(checkpoints: Sequence[Checkpoint]) -> tuple[Checkpoint, dict[str, Checkpoint]]:
+    """The plain model, which is trained for no method (without such a model the first one); method -> its model."""
+    trained: dict[str, Checkpoint] = {}
+    plain: list[Checkpoint] = []
+    for checkpoint in checkpoints:
+        weights = attached(checkpoint.model)
+        if weights is None:
+            plain.append(checkpoint)
+        elif weights.method in trained:
+            raise ConfigurationError(
+                f"{trained[weights.method].name} and {checkpoint.name} are both trained for {weights.method}; "
+                "evaluate one of them at a time."
+            )
+        else:
+            trained[weights.method] = checkpoint
+    if len(plain) > 1:
+        names = ", ".join(checkpoint.name for checkpoint in plain)
+        raise ConfigurationError(
+            f"{names} are all plain models, and every method would run on the first. Give one of them, and beside "
+            "it models that were trained for a method; or evaluate each by itself."
+        )
+    return (plain or list(checkpoints))[0], trained
 
 
 def load_models(paths: Sequence[str], names: Sequence[str], plan: Plan) -> GivenModels:

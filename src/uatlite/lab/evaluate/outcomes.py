@@ -4,30 +4,24 @@ Only stored predictions are needed, no model and no torch. Calibrators work on t
 are summed into classes of the task. A calibrator fitted on NLI with three classes therefore serves HANS with two.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.answer_outcomes import (
-    AnswerOutcome,
-    GoldRows,
-    SaidAnswers,
+    AnswerScores,
+    entity_counts,
     entity_estimates,
-    entity_outcome,
+    entity_score,
     label_estimates,
-    label_outcome,
-    said_entities,
-    said_labels,
 )
 from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.metrics.answers import ANSWER_METRICS
-from uatlite.metrics.intervals import METRICS, SCALES, Better, Estimates
+from uatlite.metrics.intervals import METRICS, SCALES, Better
 from uatlite.metrics.rows import Rows
 from uatlite.trust import distribution
 from uatlite.trust.calibrators import LogitCalibrator
@@ -126,25 +120,6 @@ def doubt_of(probabilities: Floats, classes: tuple[str, ...], out_of_scope: str 
 
 
 @dataclass(frozen=True)
-class AnswerScores:
-    """What is scored of a model that says several answers about a text, and how."""
-
-    noun: str
-    """what a task of this kind has for gold"""
-    metrics: tuple[str, ...]
-    """by default"""
-    every: tuple[str, ...]
-    """that can be asked for"""
-    said: Callable[[Any], SaidAnswers]
-    """predictions -> what is stored of them"""
-    outcome: Callable[[SaidAnswers, GoldRows, Sequence[str], bool], AnswerOutcome]
-    """what was said, gold, classes, and whether by the usual confidence -> which answers are right"""
-    estimates: Callable[[SaidAnswers, GoldRows, AnswerOutcome, Sequence[str]], Estimates]
-    promise: Callable[[float], dict[str, float]]
-    """the largest share of wrong answers -> what calibrating is asked for"""
-
-
-@dataclass(frozen=True)
 class ClassScores:
     """What is scored of a model that says one class about a text."""
 
@@ -162,19 +137,12 @@ OUTCOMES: dict[Kind, ClassScores | AnswerScores] = {
     "one": ClassScores(),
     "choice": ClassScores(),
     "labels": AnswerScores(
-        "several labels", LABEL_METRICS, LABEL_METRICS, said_labels, label_outcome, label_estimates,
-        lambda target: {"target_precision": 1.0 - target},
+        True, LABEL_METRICS, LABEL_METRICS, lambda said: said.sure, lambda gold, _: gold.matrix.astype(np.int64),
+        label_estimates, lambda target: {"target_precision": 1.0 - target},
     ),
     "entities": AnswerScores(
-        "entities", ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "micro_f1", "macro_f1"),
-        said_entities, entity_outcome, entity_estimates, lambda target: {"target_risk": target},
+        False, ENTITY_METRICS, (*ANSWER_METRICS, "f1", "precision", "recall", "macro_f1"), entity_score, entity_counts,
+        entity_estimates, lambda target: {"target_risk": target},
     ),
 }  # fmt: skip
 """kind of an answer -> what is scored of it"""
-
-
-def answer_scores(kind: Kind) -> AnswerScores:
-    """What is scored of a kind with several answers a text."""
-    found = OUTCOMES[kind]
-    assert isinstance(found, AnswerScores)
-    return found

@@ -1,19 +1,18 @@
 """Run a method over a data set into the store, piece by piece; an interrupted run resumes."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.classifier.runtime import run_tokens
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.evaluate.parquet import NO_LABEL, Piece
-from uatlite.lab.evaluate.store import Provenance, RunRecipe, Store, StoredRun, set_name
+from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, StoredRun
 from uatlite.methods.method import Method
 from uatlite.methods.registry import method_to_dict
 from uatlite.model.load import Checkpoint
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("uatlite", "torch", "transformers", "numpy")
 
-Advance = Callable[[int], None]
-"""Called with the number of rows of each piece that was computed and stored."""
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What a method says of all rows of a set, read off what was computed before."""
-
-    said: PassLogits
-    seconds: float
-    """of a row: what it took to compute what this was read off"""
-
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -50,23 +37,8 @@ class Prepared:
     tokens: Tokens
     alignment: Alignment
     task: str
+    """its name before it was perturbed"""
     perturbation: str | None = None
-    known: Mapping[str, Known] = field(default_factory=dict)
-    """method -> what it says of these rows, where no model has to run for it"""
-
-    @property
-    def set_name(self) -> str:
-        """The rows in short: 'sst2/test', 'sst2+swap/test'."""
-        return set_name(self.task, self.dataset.split, self.perturbation)
-
-
-class StoreJob(NamedTuple):
-    """One run of the store."""
-
-    prepared: Prepared
-    method: Method
-    """with all that it learns"""
-    seed: int
 
 
 def prepare(
@@ -78,7 +50,7 @@ def prepare(
     perturbation: str | None = None,
     max_length: int | None = None,
 ) -> Prepared:
-    """Tokenize a data set once for all methods and seeds. `task` is its name before it was perturbed."""
+    """Tokenize a data set once for all methods and seeds."""
     options = {len(text.options) for text in dataset.texts if isinstance(text, Choices)}
     if options and options != {len(dataset.labels)}:
         raise InputError(
@@ -90,85 +62,88 @@ def prepare(
     return Prepared(checkpoint, dataset, tokens, alignment, task or dataset.name, perturbation)
 
 
-def predict(store: Store, prepared: Prepared, method: Method, seed: int, advance: Advance | None = None) -> StoredRun:
-    """The finished run of a method over a data set; only pieces that the store does not have are computed.
+@dataclass(frozen=True, eq=False)
+class StoreJob:
+    """One run of the store."""
 
-    Pieces of short texts come first. A finished piece is never computed again, however this call ends.
-    """
-    run = store.begin(provenance_of(prepared, method, seed))
-    if run.complete:
+    prepared: Prepared
+    method: Method
+    """with all that it learns, and the seed"""
+    said: PassLogits | None = None
+    """what it says of all rows, where that is read off what was computed before and no model has to run"""
+    seconds: float = 0.0
+    """of a row: what it took to compute what that was read off"""
+
+    @property
+    def recipe(self) -> RunRecipe:
+        """What determines the numbers of the run."""
+        prepared = self.prepared
+        return RunRecipe(
+            model=prepared.checkpoint.hash,
+            data=prepared.dataset.fingerprint,
+            tokens=prepared.tokens.fingerprint,
+            task=prepared.task,
+            split=prepared.dataset.split,
+            perturbation=prepared.perturbation,
+            method=method_to_dict(self.method),
+            seed=self.method.seed if self.method.stochastic else None,
+            columns=prepared.alignment.columns,
+            uatlite=version("uatlite"),
+        )
+
+    def begin(self, store: Store) -> StoredRun:
+        """The run in the store, with its recipe and facts for a reader of its numbers."""
+        prepared, dataset, checkpoint = self.prepared, self.prepared.dataset, self.prepared.checkpoint
+        provenance = Provenance(
+            recipe=self.recipe,
+            method=self.method.name,
+            passes=self.method.passes,
+            model=checkpoint.name,
+            source=dataset.source,
+            rows=len(dataset),
+            labels=dataset.labels,
+            model_labels=tuple(checkpoint.id2label.values()),
+            classes=prepared.alignment.labels,
+            alignment=prepared.alignment.note,
+            out_of_scope=dataset.out_of_scope,
+            truncated_texts=prepared.tokens.truncated_texts,
+            truncated_tokens=prepared.tokens.truncated_tokens,
+            versions={package: version(package) for package in PACKAGES},
+        )
+        return store.begin(provenance)
+
+    def missing(self, run: StoredRun) -> Iterator[tuple[int, NDArray[np.int32]]]:
+        """The pieces of the run that are missing or broken: the number and the rows of each. Short texts come first."""
+        planned = enumerate(run.plan(self.prepared.tokens.by_length()))
+        return ((number, rows) for number, rows in planned if not run.has(number, rows))
+
+    def compute(self, rows: NDArray[np.int32]) -> Piece:
+        """The piece with these rows."""
+        started = time.perf_counter()
+        if self.said is None:
+            model, tokens = self.prepared.checkpoint.model, self.prepared.tokens
+            said: PassLogits = run_tokens(model, self.method, tokens, rows.tolist())
+            seconds = time.perf_counter() - started
+        else:
+            said = self.said.take(rows)
+            seconds = time.perf_counter() - started + self.seconds * len(rows)
+        examples = [self.prepared.dataset.examples[row] for row in rows]
+        labels = [NO_LABEL if example.label is None else example.label for example in examples]
+        return Piece(rows.astype(np.int64), tuple(example.id for example in examples), np.array(labels), said, seconds)
+
+    def fill(self, store: Store, advance: Callable[[int], None] = lambda rows: None) -> StoredRun:
+        """The finished run; only pieces that the store does not have are computed.
+
+        `advance` gets the number of rows of each piece that was computed and stored. A finished piece is never computed
+        again, however this call ends.
+        """
+        run = self.begin(store)
+        if not run.complete:
+            for number, rows in self.missing(run):
+                run.write(number, self.compute(rows))
+                advance(len(rows))
+            run.finish()
         return run
-    for number, rows in missing(run, prepared):
-        run.write(number, compute(prepared, method.seeded(seed), rows.tolist()))
-        if advance is not None:
-            advance(len(rows))
-    run.finish()
-    return run
-
-
-def missing(run: StoredRun, prepared: Prepared) -> Iterator[tuple[int, NDArray[np.int32]]]:
-    """The pieces of a run that are missing or broken: the number and the rows of each."""
-    planned = enumerate(run.plan(prepared.tokens.by_length()))
-    return ((number, rows) for number, rows in planned if not run.has(number, rows))
-
-
-def recipe_of(prepared: Prepared, method: Method, seed: int) -> RunRecipe:
-    """What determines the numbers of a run."""
-    return RunRecipe(
-        model=prepared.checkpoint.hash,
-        data=prepared.dataset.fingerprint,
-        tokens=prepared.tokens.fingerprint,
-        task=prepared.task,
-        split=prepared.dataset.split,
-        perturbation=prepared.perturbation,
-        method=method_to_dict(method),
-        seed=seed if method.stochastic else None,
-        columns=prepared.alignment.columns,
-        uatlite=version("uatlite"),
-    )
-
-
-def provenance_of(prepared: Prepared, method: Method, seed: int) -> Provenance:
-    """The recipe of a run, and facts for a reader of its numbers."""
-    dataset, checkpoint, method = prepared.dataset, prepared.checkpoint, method.seeded(seed)
-    return Provenance(
-        recipe=recipe_of(prepared, method, seed),
-        method=method.name,
-        passes=method.passes,
-        model=checkpoint.name,
-        source=dataset.source,
-        rows=len(dataset),
-        labels=dataset.labels,
-        model_labels=tuple(checkpoint.id2label.values()),
-        classes=prepared.alignment.labels,
-        alignment=prepared.alignment.note,
-        out_of_scope=dataset.out_of_scope,
-        truncated_texts=prepared.tokens.truncated_texts,
-        truncated_tokens=prepared.tokens.truncated_tokens,
-        versions={package: version(package) for package in PACKAGES},
-    )
-
-
-def compute(prepared: Prepared, method: Method, rows: list[int]) -> Piece:
-    """The piece with these rows."""
-    started, known = time.perf_counter(), prepared.known.get(method.name)
-    if known is None:
-        said: PassLogits = run_tokens(prepared.checkpoint.model, method, prepared.tokens, rows)
-    else:
-        said = known.said.take(np.array(rows))
-    seconds = time.perf_counter() - started + (0.0 if known is None else known.seconds * len(rows))
-    variance, read = said.given_variance, said.representations if len(said.logits) == 1 else None
-    examples = [prepared.dataset.examples[row] for row in rows]
-    labels = [NO_LABEL if example.label is None else example.label for example in examples]
-    return Piece(
-        rows=np.array(rows, dtype=np.int32),
-        ids=tuple(example.id for example in examples),
-        labels=np.array(labels, dtype=np.int32),
-        logits=said.logits.astype(np.float32),
-        margin_variance=None if variance is None else variance[:, 0].astype(np.float32),
-        seconds=seconds,
-        representations=None if read is None else read.astype(np.float32),
-    )
 
 
 @contextmanager

@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
+from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.comparison import Score, Scores
-from uatlite.lab.evaluate.promise_check import PromiseCheck
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example

@@ -16,29 +16,17 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from uatlite.errors import DataError
+from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.cells import CellSpec, draw, subset_ids
 from uatlite.lab.evaluate.outcomes import Outcome, fit_calibrator, outcome_of
 from uatlite.lab.evaluate.plan import CALIBRATION, Contender
-from uatlite.lab.evaluate.predict import (
-    Known,
-    Prepared,
-    StoreJob,
-    compute,
-    missing,
-    predict,
-    prepare,
-    provenance_of,
-    recipe_of,
-    rescaled_embeddings,
-)
-from uatlite.lab.evaluate.promise_check import PromiseCheck
+from uatlite.lab.evaluate.predict import Prepared, StoreJob, prepare, rescaled_embeddings
 from uatlite.lab.evaluate.results import SetFacts
 from uatlite.lab.evaluate.store import Store, StoredPredictions, StoredRun, set_name
-from uatlite.methods.method import CalibrationRows, Method
+from uatlite.methods.method import CalibrationRows, LearnedMethod, Method
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Estimates, Resampling, metric_estimates
 from uatlite.model.load import Checkpoint
-from uatlite.predictive import PassLogits
 from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.schema import Task
@@ -73,6 +61,10 @@ class NoProgress:
     def step(self, what: str) -> None: ...
 
     def advance(self, amount: float) -> None: ...
+
+
+def nothing(amount: float) -> None:
+    """Progress that nobody follows."""
 
 
 @dataclass(frozen=True)
@@ -178,14 +170,6 @@ class Remote(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A method with what it learned from calibration texts, and what it says of those, each as if it had not."""
-
-    method: Method
-    left_out: PassLogits | None = None
-
-
 class Runs:
     """The stored runs of an experiment, and what is read of them: calibrators and outcomes."""
 
@@ -196,7 +180,7 @@ class Runs:
         """what the scope says of the rows of a plain job"""
         self._remote = remote
         self._stored: dict[Job, StoredRun] = {}
-        self._lessons: dict[Job, Lesson] = {}
+        self._learned: dict[Job, LearnedMethod] = {}
         self._calibrators: dict[tuple[str, Job, int | None], LogitCalibrator] = {}
         self._outcomes: dict[CellSpec, list[Outcome]] = {}
         self._tokens = lru_cache(maxsize=12)(self._tokenized)
@@ -243,26 +227,25 @@ class Runs:
         """The work of a whole job, in passes over a text."""
         return float(len(self.dataset(job)) * job.method.passes)
 
-    def fill(self, job: Job, advance: Callable[[int], None]) -> None:
+    def fill(self, job: Job, advance: Callable[[int], None] = nothing) -> None:
         """Compute what the store does not have of a job; `advance` gets all of its rows, stored ones included."""
-        self._compute(job, advance)
+        self._run(job, advance)
 
-    def _compute(self, job: Job, advance: Callable[[int], None]) -> StoredRun:
-        if job in self._stored:
+    def _run(self, job: Job, advance: Callable[[int], None] = nothing) -> StoredRun:
+        if job not in self._stored:
+            store_job, done = self.store_job(job), 0
+
+            def count(rows: int) -> None:
+                nonlocal done
+                done += rows
+                advance(rows)
+
+            with rescaled_embeddings(store_job.prepared.checkpoint.model, job.scale):
+                self._stored[job] = store_job.fill(self.store, count)
+            advance(len(store_job.prepared.dataset) - done)
+        else:
             advance(self._stored[job].provenance.rows)
-            return self._stored[job]
-        prepared, method, seed = self.store_job(job)
-        done = 0
-
-        def count(rows: int) -> None:
-            nonlocal done
-            done += rows
-            advance(rows)
-
-        with rescaled_embeddings(prepared.checkpoint.model, job.scale):
-            self._stored[job] = run = predict(self.store, prepared, method, seed, count)
-        advance(run.provenance.rows - done)
-        return run
+        return self._stored[job]
 
     def _compute_remotely(self, jobs: Sequence[Job], advance: Callable[[float], None]) -> None:
         """Let other machines, if there are any, compute what is missing, one model at a time.
@@ -278,26 +261,21 @@ class Runs:
             self._compute_remotely([job.of(BASE) for job in of_model if job.method.learns], nothing)
             tasks: dict[tuple[str, int], Callable[[], float]] = {}
             for job in of_model:
-                prepared, method, seed = self.store_job(job)
-                run = self.store.begin(provenance_of(prepared, method, seed))
+                store_job = self.store_job(job)
+                run = store_job.begin(self.store)
                 key = run.provenance.recipe.key
-                for number, _ in missing(run, prepared):
+                for number, _ in store_job.missing(run):
                     tasks.setdefault((key, number), partial(compute_piece, *here, job, key, number))
             self._remote.run(list(tasks.values()), advance)
 
     def store_job(self, job: Job) -> StoreJob:
         """The job in the form that fills a store; a method that learns from calibration texts has learned."""
-        prepared, lesson = self.prepared(job), self._learned(job)
-        plain = said = None
-        if job.method.learns and job == job.home:
-            said = lesson.left_out
-        elif job.method.learns:
+        prepared, learned = self.prepared(job), self.learned(job)
+        method = learned.method.seeded(job.seed)
+        if job.method.learns and job != job.home:
             plain = self.predictions(job.of(BASE))
-            said = lesson.method.read_from(plain.passes)
-        if said is not None:
-            seconds = 0.0 if plain is None else plain.seconds / len(plain.ids)
-            prepared = replace(prepared, known={lesson.method.name: Known(said, seconds)})
-        return StoreJob(prepared, lesson.method, job.seed)
+            return StoreJob(prepared, method, method.read_from(plain.passes), plain.seconds / len(plain.ids))
+        return StoreJob(prepared, method, learned.outputs if job.method.learns else None)
 
     def prepared(self, job: Job) -> Prepared:
         """The rows of a job as tokens."""
@@ -319,19 +297,15 @@ class Runs:
         dataset = draw(self.source.dataset(job.on), job.rows)
         return dataset if job.perturbation is None else perturb(dataset, job.perturbation)
 
-    def method(self, job: Job) -> Method:
-        """The method of a job, with what it learned."""
-        return self._learned(job).method
-
-    def _learned(self, job: Job) -> Lesson:
+    def learned(self, job: Job) -> LearnedMethod:
+        """The method of a job, with what it learned from calibration texts."""
         if not job.method.learns:
-            return Lesson(job.method)
+            return LearnedMethod(job.method)
         home = job.home
-        if home not in self._lessons:
+        if home not in self._learned:
             rows = CalibrationRows(len(self.dataset(home)), lambda method: self.predictions(home.of(method)).passes)
-            learned = job.method.seeded(job.seed).learn(rows)
-            self._lessons[home] = Lesson(learned.method, learned.outputs)
-        return self._lessons[home]
+            self._learned[home] = job.method.seeded(job.seed).learn(rows)
+        return self._learned[home]
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -341,15 +315,17 @@ class Runs:
         A pass depends on earlier ones only (also under the lagged estimate), so three of ten are a run of three.
         """
         predictions = self._read(job)
-        return predictions if passes is None else replace(predictions, logits=predictions.logits[:passes])
+        if passes is None:
+            return predictions
+        return replace(predictions, passes=replace(predictions.passes, logits=predictions.logits[:passes]))
 
     def _read_run(self, job: Job) -> StoredPredictions:
         self._compute_remotely([job], nothing)
-        return self._compute(job, nothing).read()
+        return self._run(job).read()
 
     def keys(self, jobs: Sequence[Job]) -> tuple[str, ...]:
         """The names of runs in the store."""
-        return tuple(self._compute(job, nothing).provenance.recipe.key for job in jobs)
+        return tuple(self._run(job).provenance.recipe.key for job in jobs)
 
     def calibrators(self, cell: CellSpec) -> list[LogitCalibrator | None]:
         """The fitted calibrator of each seed; None where the contender has none."""
@@ -395,7 +371,7 @@ class Runs:
         jobs = self.jobs(cell)
         stored = [self.predictions(job) for job in jobs]
         seconds = sum(run.seconds for run in stored) / sum(len(run.ids) for run in stored)
-        return float(self.method(jobs[0]).cost), seconds
+        return float(self.learned(jobs[0]).method.cost), seconds
 
     def _of_cell(self, job: Job, cell: CellSpec) -> StoredPredictions:
         """The passes and rows that a cell is about."""
@@ -404,10 +380,6 @@ class Runs:
             return predictions
         ids = subset_ids(self.dataset(job), cell.subset, cell.rows)
         return predictions.take(np.flatnonzero([name in ids for name in predictions.ids]))
-
-
-def nothing(amount: float) -> None:
-    """Progress that nobody follows."""
 
 
 @lru_cache(maxsize=1)
@@ -419,14 +391,13 @@ def _runs_here(source: bytes, store: Path) -> Runs:
 def compute_piece(source: bytes, store: Path, job: Job, key: str, number: int) -> float:
     """Compute and write a piece of a run on another machine; returns the work done, in passes over a row."""
     runs = _runs_here(source, store)
-    prepared, method, seed = runs.store_job(job)
-    recipe = recipe_of(prepared, method.seeded(seed), seed)
-    if recipe.key != key:
+    store_job = runs.store_job(job)
+    if store_job.recipe.key != key:
         raise DataError(
             f"On {socket.gethostname()} the models or the data are not those of the driver: there is no "
-            f"{method.name} on {job.set_name} with these. Give every machine the same files."
+            f"{store_job.method.name} on {job.set_name} with these. Give every machine the same files."
         )
-    run = runs.store.begin(provenance_of(prepared, method, seed))
-    rows = run.plan(prepared.tokens.by_length())[number].tolist()
-    run.write(number, compute(prepared, method.seeded(seed), rows))
-    return float(len(rows) * method.passes)
+    run = store_job.begin(runs.store)
+    rows = run.plan(store_job.prepared.tokens.by_length())[number]
+    run.write(number, store_job.compute(rows))
+    return float(len(rows) * store_job.method.passes)

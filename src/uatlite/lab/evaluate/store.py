@@ -4,6 +4,15 @@
                     piece-00000.parquet  some rows of the run
                     _complete.json       written last: all pieces are there
 
+| column of a piece | type | |
+|---|---|---|
+| row | int32 | index in the data set |
+| id | string | |
+| label | int32 or null | index of the gold label |
+| logits | list of lists of float | (passes, classes) |
+| margin_variance | float or null | from methods that compute it without sampling |
+| representation | list of float | what the head reads; only of methods with one pass |
+
 Reading needs NumPy and pyarrow, no model and no torch; `pyarrow.dataset.dataset(STORE, partitioning="hive")` reads all
 runs as one table. An interrupted run resumes with its missing pieces. Two processes that compute the same run write
 the same files, and the last rename wins.
@@ -12,24 +21,25 @@ the same files, and the last rename wins.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.codec import dump, load
-from uatlite.errors import StoreError
-from uatlite.lab.evaluate.parquet import Piece, read_piece, write_piece
+from uatlite.errors import MissingDependency, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.text.labels import Alignment
 from uatlite.text.write import Pieces, read_record
+from uatlite.values import Floats, Integers
 
 PIECES = 32
 """Files of a run, about: a killed run loses at most one of these parts."""
 FEWEST_ROWS = 16
 """Every piece but the last has at least this many rows."""
+NO_LABEL = -1
 _FORMAT = 1
 """The version of the layout on disk; a run of another version is not read."""
 
@@ -117,43 +127,129 @@ def set_name(task: str, split: str, perturbation: str | None = None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredPredictions:
-    """A run as arrays, in the order of its data set."""
+class Piece:
+    """Some rows of a run."""
 
-    provenance: Provenance
+    rows: Integers
+    """(rows,): indices in the data set"""
     ids: tuple[str, ...]
-    labels: NDArray[np.int64]
-    """(rows,): indices into `provenance.labels`, NO_LABEL where there is none"""
-    logits: NDArray[np.float32]
-    """(passes, rows, classes of the model)"""
-    margin_variance: NDArray[np.float32] | None
-    """(rows,); None unless the method gives it without sampling"""
+    labels: Integers
+    """(rows,): indices into `Provenance.labels`, NO_LABEL where there is none"""
+    passes: PassLogits
+    """what the method says, stored in single precision; representations only of methods with one pass"""
     seconds: float
-    """how long the method ran, all pieces together"""
-    representations: NDArray[np.float32] | None = None
-    """(rows, units): what the head reads; None unless the method has one pass"""
+    """how long the method ran"""
 
     @property
-    def passes(self) -> PassLogits:
-        """The logits as calibrators take them, in double precision."""
-        variance = None if self.margin_variance is None else self.margin_variance.astype(np.float64)[:, None]
-        read = None if self.representations is None else self.representations.astype(np.float64)
-        return PassLogits(self.logits.astype(np.float64), variance, read)
+    def logits(self) -> Floats:
+        """(passes, rows, classes of the model)"""
+        return self.passes.logits
 
-    def take(self, places: NDArray[np.intp]) -> "StoredPredictions":
-        """Only the rows at these places."""
+    def take(self, rows: NDArray[Any]) -> Self:
+        """Only some rows: their places, or True for each that is meant."""
+        ids = tuple(np.array(self.ids, dtype=object)[rows])
+        changes = {"rows": self.rows[rows], "labels": self.labels[rows], "passes": self.passes.take(rows)}
+        return replace(self, ids=ids, **changes)
 
-        def taken(values: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if values is None else values[places]
 
-        return replace(
-            self,
-            ids=tuple(self.ids[place] for place in places),
-            labels=self.labels[places],
-            logits=self.logits[:, places],
-            margin_variance=taken(self.margin_variance),
-            representations=taken(self.representations),
-        )
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredPredictions(Piece):
+    """A run, in the order of its data set."""
+
+    provenance: Provenance
+
+
+def _columns(piece: Piece) -> dict[str, NDArray[Any] | None]:
+    """The columns of a piece as they are stored."""
+    said = piece.passes
+    variance, read = said.given_variance, said.representations if len(said.logits) == 1 else None
+    return {
+        "row": piece.rows.astype(np.int32),
+        "label": piece.labels.astype(np.int32),
+        "logits": said.logits.astype(np.float32),
+        "margin_variance": None if variance is None else variance[:, 0].astype(np.float32),
+        "representation": None if read is None else read.astype(np.float32),
+    }
+
+
+def checksum(piece: Piece) -> str:
+    """SHA-256 of all values except the time."""
+    digest = hashlib.sha256(json.dumps(piece.ids).encode())
+    for name, values in _columns(piece).items():
+        if name != "representation":
+            digest.update(b"none" if values is None else str(values.shape).encode())
+        digest.update(b"" if values is None else np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
+
+
+def write_piece(file: IO[bytes], piece: Piece) -> None:
+    """Write a piece as Parquet, with its checksum in the metadata."""
+    pa, pq = _arrow()
+    columns = _columns(piece)
+    row, label, logits, variance, read = columns.values()
+    assert logits is not None
+    table = {
+        "row": pa.array(row),
+        "id": pa.array(piece.ids, pa.string()),
+        "label": pa.array(label, mask=label == NO_LABEL),
+        "logits": _nested(pa, logits.transpose(1, 0, 2)).cast(pa.list_(pa.list_(pa.float32()))),
+        "margin_variance": pa.nulls(len(piece.ids), pa.float32()) if variance is None else pa.array(variance),
+    }
+    if read is not None:
+        table["representation"] = _nested(pa, read)
+    notes = {"uatlite.checksum": checksum(piece), "uatlite.seconds": repr(piece.seconds)}
+    pq.write_table(pa.table(table).replace_schema_metadata(notes), file, compression="zstd")
+
+
+def _nested(pa: Any, values: NDArray[np.float32]) -> Any:
+    """An array as a column of lists, of lists where it has a third axis."""
+    column = pa.array(np.ascontiguousarray(values).reshape(-1))
+    for size in reversed(values.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    return column
+
+
+def read_piece(path: Path) -> Piece:
+    """Read a piece and check it; a StoreError says that the file is broken and what to do."""
+    pa, pq = _arrow()
+    way_out = "Delete it and run the same command again: only its rows are computed again."
+    try:
+        table = pq.read_table(path, partitioning=None).combine_chunks()
+        piece, notes = _piece(table), table.schema.metadata
+        intact = checksum(piece) == notes[b"uatlite.checksum"].decode()
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+        raise StoreError(f"{path} is broken ({reason}). {way_out}") from error
+    if not intact:
+        raise StoreError(f"{path} is broken: its values are not those of its checksum. {way_out}")
+    return piece
+
+
+def _piece(table: Any) -> Piece:
+    row, name, label, logits, variance = (table[column] for column in table.column_names[:5])
+    passes = len(logits[0])
+    numbers = logits.combine_chunks().flatten().flatten().to_numpy().reshape(len(row), passes, -1)
+    read = table["representation"].combine_chunks() if "representation" in table.column_names else None
+    return Piece(
+        rows=row.to_numpy().astype(np.int64),
+        ids=tuple(name.to_pylist()),
+        labels=label.fill_null(NO_LABEL).to_numpy().astype(np.int64),
+        passes=PassLogits(
+            numbers.transpose(1, 0, 2).astype(np.float64),
+            None if variance.null_count else variance.to_numpy().astype(np.float64)[:, None],
+            None if read is None else read.flatten().to_numpy().reshape(len(row), -1).astype(np.float64),
+        ),
+        seconds=float(table.schema.metadata[b"uatlite.seconds"]),
+    )
+
+
+def _arrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise MissingDependency("pyarrow", "data") from error
+    return pa, pq
 
 
 @dataclass(frozen=True)
@@ -176,11 +272,14 @@ class StoredRun:
     @property
     def complete(self) -> bool:
         """Whether the run was finished and every piece is still there."""
-        work = _work(self.directory)
-        return work.finished and all(work.has(_piece_name(number)) for number in range(self.pieces))
+        return self._work.finished and all(self.piece_path(number).is_file() for number in range(self.pieces))
+
+    @property
+    def _work(self) -> Pieces:
+        return _work(self.directory)
 
     def piece_path(self, number: int) -> Path:
-        return self.directory / _piece_name(number)
+        return self.directory / f"piece-{number:05}.parquet"
 
     def plan(self, order: Sequence[int]) -> list[NDArray[np.int32]]:
         """The rows of each piece: `order`, in which rows are computed, cut into parts."""
@@ -189,17 +288,17 @@ class StoredRun:
 
     def has(self, number: int, rows: NDArray[np.int32]) -> bool:
         """Whether a piece is there, intact, with these rows."""
-        piece = _work(self.directory).read(_piece_name(number), read_piece)
+        piece = self._work.read(self.piece_path(number).name, read_piece)
         return piece is not None and bool(np.array_equal(piece.rows, rows))
 
     def write(self, number: int, piece: Piece) -> None:
         """Store a piece."""
-        with _work(self.directory).write(_piece_name(number)) as file:
+        with self._work.write(self.piece_path(number).name) as file:
             write_piece(file, piece)
 
     def finish(self) -> None:
         """Mark the run as complete."""
-        _work(self.directory).finish({"rows": self.provenance.rows, "pieces": self.pieces})
+        self._work.finish({"rows": self.provenance.rows, "pieces": self.pieces})
 
     def read(self) -> StoredPredictions:
         """All rows, in the order of the data set; an unfinished or broken run is a StoreError."""
@@ -211,15 +310,24 @@ class StoredRun:
         if not np.array_equal(rows[order], np.arange(self.provenance.rows)):
             raise StoreError(f"{self.directory} does not hold each row exactly once; delete it and run again.")
         joined = StoredPredictions(
-            provenance=self.provenance,
+            rows=rows,
             ids=tuple(name for piece in pieces for name in piece.ids),
-            labels=np.concatenate([piece.labels for piece in pieces]).astype(np.int64),
-            logits=np.concatenate([piece.logits for piece in pieces], axis=1),
-            margin_variance=_join([piece.margin_variance for piece in pieces]),
+            labels=np.concatenate([piece.labels for piece in pieces]),
+            passes=_joined([piece.passes for piece in pieces]),
             seconds=sum(piece.seconds for piece in pieces),
-            representations=_join([piece.representations for piece in pieces]),
+            provenance=self.provenance,
         )
         return joined.take(order)
+
+
+def _joined(parts: Sequence[PassLogits]) -> PassLogits:
+    """The rows of all parts; None unless every part has it."""
+    columns = {field.name: [getattr(part, field.name) for part in parts] for field in fields(PassLogits)}
+    joined = {
+        name: None if any(value is None for value in values) else np.concatenate(values, axis=int(name == "logits"))
+        for name, values in columns.items()
+    }
+    return PassLogits(**joined)  # type: ignore[arg-type]
 
 
 class Store:
@@ -230,37 +338,24 @@ class Store:
 
     def begin(self, provenance: Provenance) -> StoredRun:
         """The run of this recipe; it is created unless it exists."""
-        directory = self._home(provenance.recipe)
-        if not _work(directory).begun:
-            _work(directory).begin(provenance.to_dict())
-        return self._open(directory)
+        work = _work(self.directory / f"run={provenance.recipe.key}")
+        if not work.begun:
+            work.begin(provenance.to_dict())
+        return _opened(work)
 
     def runs(self) -> list[StoredRun]:
         """Every run, finished or not, by set, method and seed."""
         if not self.directory.is_dir():
             raise StoreError(f"{self.directory} is not a directory; `uatlite evaluate … -o DIR` creates DIR/store.")
-        found = [self._open(directory) for directory in self.directory.glob("run=*") if _work(directory).begun]
-        return sorted(found, key=lambda run: (run.provenance.set_name, run.provenance.method, run.directory.name))
-
-    def _home(self, recipe: RunRecipe) -> Path:
-        return self.directory / f"run={recipe.key}"
-
-    def _open(self, directory: Path) -> StoredRun:
-        return StoredRun(directory, Provenance.read(_work(directory).path(_RUN)))
-
-
-_RUN, _COMPLETE = "_run.json", "_complete.json"
+        begun = (work for work in map(_work, self.directory.glob("run=*")) if work.begun)
+        return sorted(
+            map(_opened, begun), key=lambda run: (run.provenance.set_name, run.provenance.method, run.directory.name)
+        )
 
 
 def _work(directory: Path) -> Pieces:
-    return Pieces(directory, record=_RUN, complete=_COMPLETE)
+    return Pieces(directory, record="_run.json", complete="_complete.json")
 
 
-def _piece_name(number: int) -> str:
-    return f"piece-{number:05}.parquet"
-
-
-def _join(values: list[NDArray[Any] | None]) -> NDArray[Any] | None:
-    """A column of all pieces; None unless every piece has it."""
-    known = [value for value in values if value is not None]
-    return np.concatenate(known) if len(known) == len(values) else None
+def _opened(work: Pieces) -> StoredRun:
+    return StoredRun(work.directory, Provenance.read(work.path(work.record)))

@@ -91,10 +91,11 @@ class Evaluation:
         They have none where neither is stored.
         """
         recipe = rows.provenance.recipe
-        for key, run in self.runs.items() if rows.representations is None else ():
+        for key, run in self.runs.items() if rows.passes.representations is None else ():
             plain = run.provenance.recipe
             if run.provenance.method == _BASE and (plain.model, plain.data) == (recipe.model, recipe.data):
-                return replace(rows, representations=self._read(key).representations)
+                read = self._read(key).passes.representations
+                return replace(rows, passes=replace(rows.passes, representations=read))
         return rows
 
     def examples(self, data_dir: str | Path | None = None) -> dict[str, Example]:
