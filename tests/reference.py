@@ -4,6 +4,7 @@ import numpy as np
 from scipy.special import softmax
 
 from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured, scores_of
+from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.trust.promise import Labelled, Wanted, decide
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -35,3 +36,17 @@ def compare(estimates, better, strata, how, tick=lambda share: None):
     numbers = measured(sampled, how, tick)
     of_metric = {m: scores_of({name: numbers[name, m] for name in estimates}, better[m]) for m in metrics}
     return {name: {metric: of_metric[metric][name] for metric in metrics} for name in estimates}
+
+
+def made_provenance(rows, labels=("a", "b", "c"), *, recipe=None, **facts):
+    """Where the numbers of a made run come from; `recipe` and `facts` are fields of it that differ from these."""
+    usual = {
+        "model": "m" * 64, "data": "d" * 64, "tokens": "t" * 64, "task": "made", "split": "test", "perturbation": None,
+        "method": {"method": "uat"}, "seed": 0, "columns": tuple((i,) for i in range(len(labels))), "uatlite": "0",
+    }  # fmt: skip
+    about = {
+        "method": "uat", "passes": 4, "model": "a/model", "source": "made in a test", "rows": rows, "labels": labels,
+        "model_labels": labels, "classes": labels, "alignment": "labels in the model's order", "out_of_scope": None,
+        "truncated_texts": 1, "truncated_tokens": 7, "versions": {"uatlite": "0"},
+    }  # fmt: skip
+    return Provenance(RunRecipe(**usual | (recipe or {})), **about | facts)

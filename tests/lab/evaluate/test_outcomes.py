@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from reference import made_provenance
 from uatlite.codec import dump
 from uatlite.errors import CalibrationError, DataError
 from uatlite.lab.evaluate.outcomes import OUTCOMES, fit_calibrator, outcome_of
-from uatlite.lab.evaluate.store import NO_LABEL, Provenance, RunRecipe
+from uatlite.lab.evaluate.store import NO_LABEL
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
@@ -33,24 +34,10 @@ def stored(
     out_of_scope: int | None = None,
     variance: NDArray[np.float32] | None = None,
 ) -> Predictions:
-    recipe = RunRecipe("m", "d", "t", "made", "test", None, {"method": "uat"}, 0, columns, "0")
-    provenance = Provenance(
-        recipe=recipe,
-        method="uat",
-        passes=len(logits),
-        model="model",
-        source="made",
-        rows=len(labels),
-        labels=names,
-        model_labels=NLI,
-        classes=classes or names,
-        alignment="",
-        out_of_scope=out_of_scope,
-        truncated_texts=0,
-        truncated_tokens=0,
-    )
-    ids = tuple(str(row) for row in range(len(labels)))
+    facts = {"model_labels": NLI, "classes": classes or names, "out_of_scope": out_of_scope}
+    provenance = made_provenance(len(labels), names, recipe={"columns": columns}, **facts)
     passes = PassLogits(logits.astype(np.float64), None if variance is None else variance.astype(np.float64)[:, None])
+    ids = tuple(str(row) for row in range(len(labels)))
     return Predictions(np.arange(len(labels)), ids, labels, passes, 0.0, provenance=provenance)
 
 

@@ -3,61 +3,23 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
+from reference import made_provenance
 from uatlite.codec import dump, load
 from uatlite.errors import DataError, StoreError
-from uatlite.lab.evaluate.store import (
-    NO_LABEL,
-    Piece,
-    Provenance,
-    RunRecipe,
-    Store,
-    StoredRun,
-    checksum,
-    read_piece,
-    write_piece,
-)
+from uatlite.lab.evaluate.store import NO_LABEL, Piece, Provenance, RunRecipe, Store, StoredRun
 from uatlite.predictive import PassLogits
 
 PASSES, CLASSES, ROWS = 4, 3, 40
-
-
-def make_provenance(rows: int = ROWS, **changes: object) -> Provenance:
-    recipe = RunRecipe(
-        model="m" * 64,
-        data="d" * 64,
-        tokens="t" * 64,
-        task="made",
-        split="test",
-        perturbation=None,
-        method={"method": "uat", "config": {"samples": PASSES}},
-        seed=0,
-        columns=((0,), (1,), (2,)),
-        uatlite="0",
-    )
-    return Provenance(
-        recipe=replace(recipe, **changes),  # type: ignore[arg-type]
-        method="uat",
-        passes=PASSES,
-        model="somewhere/model",
-        source="made in a test",
-        rows=rows,
-        labels=("a", "b", "c"),
-        model_labels=("a", "b", "c"),
-        classes=("a", "b", "c"),
-        alignment="labels in the model's order",
-        out_of_scope=None,
-        truncated_texts=1,
-        truncated_tokens=7,
-        versions={"uatlite": "0"},
-    )
 
 
 def make_piece(rows: list[int], *, variance: bool = False) -> Piece:
@@ -90,7 +52,7 @@ def order() -> list[int]:
 
 @pytest.mark.parametrize("variance", [False, True])
 def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: list[int], variance: bool) -> None:
-    run = Store(tmp_path).begin(make_provenance())
+    run = Store(tmp_path).begin(made_provenance(ROWS))
     assert (run.pieces, run.complete) == (3, False)
     fill(run, order, variance=variance)
     [found] = Store(tmp_path).runs()
@@ -103,24 +65,18 @@ def test_a_run_comes_back_in_the_order_of_its_data_set(tmp_path: Path, order: li
         assert (values is None) == (name != "logits" and not variance)
         np.testing.assert_array_equal(getattr(predictions.passes, name), values)
     assert predictions.seconds == 1.5
-    assert predictions.provenance == make_provenance()
+    assert predictions.provenance == made_provenance(ROWS)
 
 
 def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None:
-    standard = make_provenance()
+    standard = made_provenance(ROWS)
     others = {
-        "model": "x",
-        "data": "x",
-        "tokens": "x",
-        "task": "x",
-        "split": "x",
-        "perturbation": "swap",
+        **dict.fromkeys(("model", "data", "tokens", "task", "split", "perturbation", "uatlite"), "x"),
         "method": {"method": "base"},
         "seed": 1,
         "columns": ((1,), (0,), (2,)),
-        "uatlite": "1",
     }
-    keys = {make_provenance(**{name: value}).recipe.key for name, value in others.items()}
+    keys = {made_provenance(ROWS, recipe={name: value}).recipe.key for name, value in others.items()}
     assert set(others) == set(RunRecipe.__dataclass_fields__)
     assert len(keys | {standard.recipe.key}) == len(others) + 1
     assert load(Provenance, json.loads(json.dumps(dump(standard))), advice="").recipe.key == standard.recipe.key
@@ -128,10 +84,10 @@ def test_the_key_follows_all_that_decides_the_numbers_and_nothing_else() -> None
 
 def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) -> None:
     store = Store(tmp_path)
-    run = store.begin(make_provenance())
+    run = store.begin(made_provenance(ROWS))
     plan = run.plan(order)
     run.write(1, make_piece(plan[1].tolist()))
-    again = store.begin(replace(make_provenance(), model="the same weights elsewhere"))
+    again = store.begin(replace(made_provenance(ROWS), model="the same weights elsewhere"))
     assert again == run
     assert [again.has(number, rows) for number, rows in enumerate(plan)] == [False, True, False]
     assert not again.has(1, plan[1][::-1])
@@ -140,29 +96,25 @@ def test_begun_again_a_run_keeps_its_pieces(tmp_path: Path, order: list[int]) ->
         again.read()
 
 
-def damage_cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-40])
+def change(path: Path, changed: Callable[[pa.Table], pa.Table]) -> None:
+    pq.write_table(changed(pq.read_table(path, partitioning=None)), path)
 
 
-def damage_value(path: Path) -> None:
-    table = pq.read_table(path, partitioning=None)
-    changed = table["label"].combine_chunks().fill_null(2)
-    pq.write_table(table.set_column(2, "label", changed), path)
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-40]),
+    "empty": lambda path: path.write_bytes(b""),
+    "rows": lambda path: change(path, lambda table: table.slice(1)),
+    "value": lambda path: change(path, lambda table: table.set_column(2, "label", table["label"].fill_null(2))),
+}
 
 
-def damage_rows(path: Path) -> None:
-    pq.write_table(pq.read_table(path, partitioning=None).slice(1), path)
-
-
-def damage_empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [damage_cut, damage_value, damage_rows, damage_empty])
-def test_a_broken_piece_is_found_named_and_written_anew(tmp_path: Path, order: list[int], damage: object) -> None:
-    run = Store(tmp_path).begin(make_provenance())
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_broken_piece_is_found_named_and_written_anew(
+    tmp_path: Path, order: list[int], damage: Callable[[Path], object]
+) -> None:
+    run = Store(tmp_path).begin(made_provenance(ROWS))
     fill(run, order)
-    damage(run.piece_path(1))  # type: ignore[operator]
+    damage(run.piece_path(1))
     with pytest.raises(StoreError, match=r"piece-00001\.parquet is broken.* Delete it and run the same command again"):
         run.read()
     assert not run.has(1, run.plan(order)[1])
@@ -174,7 +126,7 @@ def test_a_broken_piece_is_found_named_and_written_anew(tmp_path: Path, order: l
 
 
 def test_a_row_that_is_there_twice_is_an_error(tmp_path: Path, order: list[int]) -> None:
-    run = Store(tmp_path).begin(make_provenance())
+    run = Store(tmp_path).begin(made_provenance(ROWS))
     fill(run, order)
     run.write(2, make_piece(run.plan(order)[0][:8].tolist()))
     with pytest.raises(StoreError, match="each row exactly once"):
@@ -187,14 +139,14 @@ def test_a_piece_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pq, "write_table", half)
-    run = Store(tmp_path).begin(make_provenance())
+    run = Store(tmp_path).begin(made_provenance(ROWS))
     with pytest.raises(KeyboardInterrupt):
         run.write(0, make_piece([0, 1]))
     assert [path.name for path in run.directory.iterdir()] == ["_run.json"]
 
 
 def test_notes_that_are_broken_or_of_another_format_say_what_to_do(tmp_path: Path) -> None:
-    run = Store(tmp_path).begin(make_provenance())
+    run = Store(tmp_path).begin(made_provenance(ROWS))
     note = run.directory / "_run.json"
     note.write_text(note.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(StoreError, match="another version"):
@@ -208,9 +160,9 @@ def test_a_listing_shows_every_run(tmp_path: Path, order: list[int]) -> None:
     store = Store(tmp_path / "store")
     with pytest.raises(StoreError, match="is not a directory"):
         store.runs()
-    fill(store.begin(make_provenance()), order)
-    store.begin(make_provenance(seed=1))
-    store.begin(make_provenance(perturbation="swap"))
+    fill(store.begin(made_provenance(ROWS)), order)
+    store.begin(made_provenance(ROWS, recipe={"seed": 1}))
+    store.begin(made_provenance(ROWS, recipe={"perturbation": "swap"}))
     assert store.runs()[0].provenance.set_name == "made+swap/test"
     assert sorted(run.complete for run in store.runs()) == [False, False, True]
 
@@ -218,31 +170,23 @@ def test_a_listing_shows_every_run(tmp_path: Path, order: list[int]) -> None:
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be created"):
-        Store(tmp_path / "file").begin(make_provenance())
+        Store(tmp_path / "file").begin(made_provenance(ROWS))
 
 
 def test_all_runs_are_one_table_for_arrow(tmp_path: Path, order: list[int]) -> None:
     store = Store(tmp_path)
     for seed in (0, 1):
-        fill(store.begin(make_provenance(seed=seed)), order)
+        fill(store.begin(made_provenance(ROWS, recipe={"seed": seed})), order)
     table = pyarrow.dataset.dataset(tmp_path, partitioning="hive").to_table()
     assert table.num_rows == 2 * ROWS
     assert set(table.column_names) == {"run", "row", "id", "label", "logits", "margin_variance"}
 
 
 def test_reading_needs_no_torch(tmp_path: Path, order: list[int]) -> None:
-    fill(Store(tmp_path).begin(make_provenance()), order)
+    fill(Store(tmp_path).begin(made_provenance(ROWS)), order)
     code = (
         "import sys; from uatlite.lab.evaluate.store import Store\n"
         f"[run.read() for run in Store({str(tmp_path)!r}).runs()]\n"
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_piece_keeps_every_bit(tmp_path: Path) -> None:
-    piece = make_piece([3, 1, 2], variance=True)
-    path = tmp_path / "piece.parquet"
-    with path.open("wb") as file:
-        write_piece(file, piece)
-    assert checksum(read_piece(path)) == checksum(piece)
