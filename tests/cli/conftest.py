@@ -3,26 +3,49 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 from transformers.utils import logging
 
 from uatlite.cli import main
+from uatlite.values import Kind
 
 LABELS = ("negative", "neutral", "positive")
-TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
+TAGS = ("O", "B-person", "I-person", "B-place", "I-place")
+MODELS: dict[Kind, dict[str, Any]] = {
+    "one": {"id2label": dict(enumerate(("bad", "fair", "good")))},
+    "choice": {"choices": True},
+    "labels": {"problem_type": "multi_label_classification", "id2label": dict(enumerate(("anger", "joy", "fear")))},
+    "entities": {
+        "tokens": True,
+        "num_labels": 5,
+        "id2label": dict(enumerate(TAGS)),
+    },
+}
+"""What is given to `tiny`."""
 WORDS = [f"w{number}" for number in range(50)]
 
 
 class Done(NamedTuple):
-    """The outcome of a command."""
+    """The outcome of a command: its exit code and what it printed."""
 
     code: int
     out: str
     err: str
+
+    @property
+    def said(self) -> str:
+        """Standard error in one line."""
+        return " ".join(self.err.split())
+
+    @property
+    def shown(self) -> str:
+        """Standard output in one line."""
+        return " ".join(self.out.split())
 
 
 Run = Callable[..., Done]
@@ -30,11 +53,14 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], exit_code: Callable[..., int]) -> Run:
-    """`run(*arguments)`: exit code, standard output and standard error of `uatlite ARGUMENTS`."""
+    """`run(*arguments, code=0)`: what `uatlite ARGUMENTS` prints; it must end with this exit code."""
 
-    def call(*arguments: object) -> Done:
+    def call(*arguments: object, code: int | None = 0) -> Done:
         capsys.readouterr()
-        return Done(exit_code(*arguments), *capsys.readouterr())
+        done = Done(exit_code(*arguments), *capsys.readouterr())
+        assert code in (None, done.code), done.err
+        assert "Traceback" not in done.err
+        return done
 
     return call
 
@@ -70,17 +96,23 @@ def model_dir(tiny: Callable[..., PreTrainedModel], tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(scope="session")
-def tagger_dir(
+def model_of(
     tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """A tiny token classifier of persons and places that finds entities here and there, with its tokenizer."""
-    directory = tmp_path_factory.mktemp("models") / "tokens"
-    made = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
-    made.classifier.weight.data *= 5
-    made.classifier.bias.data[0] += 5.0
-    made.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+) -> Callable[[Kind], Path]:
+    """`model_of(kind)`: the directory of a tiny BERT of this kind with its tokenizer, which is made once."""
+
+    @cache
+    def make(kind: Kind) -> Path:
+        directory = tmp_path_factory.mktemp("models") / kind
+        model = tiny("bert", **MODELS[kind])
+        if kind == "entities":  # found here and there
+            model.classifier.weight.data *= 5
+            model.classifier.bias.data[0] += 5.0
+        model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+        return directory
+
+    return make
 
 
 @pytest.fixture(scope="session")

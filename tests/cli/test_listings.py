@@ -1,40 +1,39 @@
-"""`uatlite tasks`, `uatlite methods`, and what every command has in common."""
+"""`uatlite tasks`, `uatlite methods`, what every command has in common, and their page in the docs."""
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
-from uatlite.cli import GONE, check_gone, main
+from uatlite.cli import GONE, check_gone
 from uatlite.cli.app import app
 from uatlite.errors import ConfigurationError
 from uatlite.methods.registry import METHODS
 from uatlite.text.schema import catalogue
 
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code in (0, None)
-    return capsys.readouterr().out
+DOCS = Path(__file__).parents[2] / "docs"
+Run = Callable[..., Any]
 
 
-def test_methods_lists_them_all(capsys: pytest.CaptureFixture[str]) -> None:
-    out = printed(capsys, "methods")
-    assert all(name in out for name in METHODS)
-    assert "temperature (ts)" in " ".join(out.split())
+def test_methods_lists_them_all(run: Run) -> None:
+    done = run("methods")
+    assert all(name in done.out for name in METHODS)
+    assert "temperature (ts)" in done.shown
 
 
 def test_tasks_says_where_each_split_would_be_read_from(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sst2").mkdir()
     (tmp_path / "sst2" / "dev.csv").write_text("text,label\n")
     monkeypatch.delenv("UATLITE_DATA", raising=False)
-    out = printed(capsys, "tasks", "--data-dir", str(tmp_path))
+    out = run("tasks", "--data-dir", tmp_path).out
     assert all(name in out for name in catalogue())
     lines = [line.split() for line in out.splitlines()]
     assert ["calibration", "sst2/dev.csv"] in lines
@@ -54,32 +53,19 @@ def test_python_m_uatlite_is_the_command() -> None:
     assert "methods" in done.stdout
 
 
-def test_without_the_extra_the_way_out_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_the_extra_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     for name in [name for name in sys.modules if name.startswith("uatlite.cli.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "typer", None)
-    with pytest.raises(SystemExit) as ended:
-        main(["methods"])
-    assert ended.value.code == 2
-    assert "typer is not installed; this needs it: pip install 'uatlite[data]'" in capsys.readouterr().err
+    assert "typer is not installed; this needs it: pip install 'uatlite[data]'" in run("methods", code=2).err
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_what_is_gone_says_what_to_use_instead(gone: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*gone.split(), "something"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"Error: '{gone}' is gone: {GONE[gone]}\n"
-
-
-@pytest.mark.parametrize("gone", GONE)
-def test_what_is_gone_is_gone(gone: str) -> None:
-    name, *option = gone.split()
+def test_what_is_gone_says_what_to_use_instead(gone: str, run: Run) -> None:
+    assert run(*gone.split(), "something", code=2).err == f"Error: '{gone}' is gone: {GONE[gone]}\n"
+    name, option = gone.split()
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    if len(option) < 2:  # else one value of an option is gone, and the option stays
-        assert name not in commands or (option and option[0] not in [n for p in commands[name].params for n in p.opts])
+    assert option not in [opt for parameter in commands[name].params for opt in parameter.opts]
 
 
 def test_a_text_is_not_an_option_that_is_gone() -> None:
@@ -87,3 +73,11 @@ def test_a_text_is_not_an_option_that_is_gone() -> None:
     check_gone(["predict", "--as", "pick"])
     with pytest.raises(ConfigurationError, match="Label Studio"):
         check_gone(["--debug", "pick", "rows.csv", "--as=argilla"])
+
+
+def test_the_page_of_commands_in_the_docs_is_up_to_date_and_shows_what_a_reader_needs() -> None:
+    text = runpy.run_path(str(DOCS / "cli_page.py"))["page"]()
+    assert (DOCS / "reference" / "cli.md").read_text(encoding="utf-8") == text, "run: make docs"
+    assert "    uatlite predict MODEL INPUT [OPTIONS]" in text
+    assert "| `--output` `-o` | JSONL, CSV or Parquet, by extension (.gz too). | required |" in text
+    assert "[bold]" not in text  # rich's markup is for the terminal
