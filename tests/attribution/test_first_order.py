@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from uatlite.attribution import first_order as first_order_module
 from uatlite.attribution.first_order import (
     Case,
-    NoDropout,
     Recorder,
     first_order,
     forwards,
@@ -23,7 +22,7 @@ from uatlite.attribution.layers import attribute, propagate
 from uatlite.model.intervention import intervene
 from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
-from uatlite.passes.dropout import SiteCall, Texts
+from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
@@ -33,7 +32,7 @@ STEP = 1e-3
 """Large enough for the norms and rotations that transformers computes in single precision whatever the model's."""
 
 
-class _Nudge(NoDropout):
+class _Nudge(Noise):
     """Multiplies one element of one call by 1 + step: in pass n the n-th element, so that one forward does them all."""
 
     def __init__(self, config: UATConfig, name: str, elements: range, step: float) -> None:
@@ -71,7 +70,7 @@ def _numerical_terms(case: Case, call: SiteCall, elements: int, weights: Tensor)
 def _sizes(case: Case) -> Iterator[tuple[SiteCall, int]]:
     """Every call and how many elements it has for one text."""
 
-    class Sizes(NoDropout):
+    class Sizes(Noise):
         found: list[tuple[SiteCall, int]] = []  # noqa: RUF012
 
         def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
@@ -87,7 +86,7 @@ def test_delta_equals_numerical_derivatives(tiny: Tiny, architecture: str, texts
     small = {"max_position_embeddings": 8, "hidden_size": 16} if "deberta" in architecture else {}
     model = tiny(architecture, **small).double()
     case = Case.of(model, texts((4,)), CONFIG)
-    weights = output_weights("predicted", without_noise(case).logits)
+    weights = output_weights("predicted", without_noise(case)[0])
     expected = torch.zeros(2 * case.view.layers + 2)
     for call, elements in _sizes(case):
         term = _numerical_terms(case, call, elements, weights)
@@ -114,7 +113,7 @@ def test_token_terms_and_those_of_no_token_make_the_total(
 def test_propagation_is_the_gated_pass(model: PreTrainedModel, encoded: Encoded) -> None:
     for config in (CONFIG, replace(CONFIG, gate="none")):
         found = propagate(model, encoded, config)
-        torch.testing.assert_close(found.logits, without_noise(Case.of(model, encoded, config)).logits)
+        torch.testing.assert_close(found.logits, without_noise(Case.of(model, encoded, config))[0])
     with torch.inference_mode():
         plain = model(**encoded).logits
     torch.testing.assert_close(found.logits, plain, rtol=1e-4, atol=1e-4)

@@ -83,7 +83,7 @@ def test_contributions_sum_to_the_variance_of_plain_passes(
     config = replace(CONFIG, estimate="closed-form")
     found = attribute(model, batch, config, estimator="total-variance", samples=samples)
     other = sample(model, batch, replace(config, seed=1, samples=1000)).logits
-    weights = output_weights("predicted", without_noise(Case.of(model, batch, config)).logits)
+    weights = output_weights("predicted", without_noise(Case.of(model, batch, config))[0])
     variance = (other * weights).sum(dim=-1).var(dim=0)
     assert found.total_error is not None
     # 800 passes gave the total and 1,000 others the variance; the sum is the variance of 400 of them less the
@@ -115,7 +115,7 @@ def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable
     config = replace(CONFIG, estimate="closed-form", rates=DropoutRates(0.2, 0.1, 0.1, 0.2))
     case = Case.of(model, batch, config)
     found = attribute(model, batch, config, estimator="total-variance", samples=400)
-    weights = output_weights("predicted", without_noise(case).logits)
+    weights = output_weights("predicted", without_noise(case)[0])
     cumulative = found.contributions[0].cumsum(dim=0)
     for column, last in ((0, EMBEDDINGS), (1, 0), (2, 1)):
         rows = []
@@ -153,7 +153,7 @@ def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: C
     all_on = UATConfig(gate="none", rates=DropoutRates.own())
     found = attribute(model, batch, all_on, estimator="isolated", samples=50)
     plain = sample(model, batch, replace(config, samples=50)).logits
-    weights = output_weights("predicted", without_noise(Case.of(model, batch, all_on)).logits)
+    weights = output_weights("predicted", without_noise(Case.of(model, batch, all_on))[0])
     expected = (plain * weights).sum(dim=-1).var(dim=0)
     torch.testing.assert_close(found.contributions[:, 0], expected, rtol=1e-3, atol=0)
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from uatlite import DropoutRates, UATConfig, propagate, sample
-from uatlite.attribution.first_order import Case, NoDropout, first_order, first_orders, output_weights, token_margins
+from uatlite.attribution.first_order import Case, first_order, first_orders, output_weights, token_margins
 from uatlite.errors import ModelError
 from uatlite.methods.distilled import DISTILLED, ReadOut, features_of
 from uatlite.methods.sampling import ANALYTIC, BASE
 from uatlite.model.intervention import intervene
-from uatlite.passes.dropout import Texts
+from uatlite.passes.dropout import Noise, Texts
 from uatlite.passes.forward import FoldedPasses
 from uatlite.predictive import PassLogits
 
@@ -23,7 +23,7 @@ def all_real(batch):
     return lambda rows, logits: batch["attention_mask"][rows][:, : logits.shape[1]].bool()
 
 
-class Multipliers(NoDropout):
+class Multipliers(Noise):
     """Multiplies the values of each call by multipliers of our own, which can be differentiated by."""
 
     def __init__(self, config, given=None):

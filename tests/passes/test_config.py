@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError
+from uatlite.model.intervention import HEAD, Site
 from uatlite.passes import config as c
 
 
@@ -78,8 +79,9 @@ def test_rates():
     assert DropoutRates.uniform(0.2) == DropoutRates(0.2, 0.2, 0.2, 0.2)
     assert DropoutRates.none() == DropoutRates.uniform(0)
     assert DropoutRates.own() == DropoutRates(None, None, None, None)
-    assert DropoutRates(classifier=None).of("classifier", 0.15) == 0.15
-    assert DropoutRates(classifier=0.0).of("classifier", 0.15) == 0.0
+    site = Site("dropout", "head", "classifier", HEAD, own_rate=0.15)
+    assert DropoutRates(classifier=None).at(site) == 0.15
+    assert DropoutRates(classifier=0.0).at(site) == 0.0
     assert DropoutRates.none().all_zero
     assert not DropoutRates.own().all_zero
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from uatlite.attribution.first_order import Case, NoDropout, forwards
+from uatlite.attribution.first_order import Case, forwards
 from uatlite.errors import ConfigurationError
-from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
 from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
 
@@ -53,11 +52,7 @@ class AttentionShift:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "plain": self.plain.tolist(),
-            "modulated": self.modulated.tolist(),
-            "difference": self.difference.tolist(),
-        }
+        return {name: getattr(self, name).tolist() for name in ("plain", "modulated", "difference")}
 
 
 def _place(name: str, number: int | None, count: int) -> slice:
@@ -68,17 +63,15 @@ def _place(name: str, number: int | None, count: int) -> slice:
     return slice(number - 1, number)
 
 
-class AttentionRecorder:
-    """A noise that records the attention weights it gets."""
+class AttentionRecorder(Noise):
+    """A noise that records the attention weights which another gets."""
 
-    def __init__(self, noise: Noise, passes: int) -> None:
+    def __init__(self, config: UATConfig, noise: Noise, passes: int) -> None:
+        super().__init__(config)
         self._noise = noise
         self._passes = passes
         self.weights: list[Tensor] = []
         """per layer, the sum over passes: (rows, heads, tokens, tokens)"""
-
-    def rate(self, site: Site, layer: int) -> float:
-        return self._noise.rate(site, layer)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.site.role == "probabilities":
@@ -113,7 +106,8 @@ def _mean_attention(case: Case, sampled: bool) -> Tensor:
     config, real = case.config, case.real
 
     def recorded(texts: Texts, passes: range) -> AttentionRecorder:
-        return AttentionRecorder(DropoutNoise(config, texts, passes) if sampled else NoDropout(config), len(passes))
+        noise = DropoutNoise(config, texts, passes) if sampled else Noise(config)
+        return AttentionRecorder(config, noise, len(passes))
 
     heads = int(case.view.model.config.num_attention_heads)
     tokens = real.shape[-1]

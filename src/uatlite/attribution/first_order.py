@@ -36,7 +36,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_encoded, unwrap
-from uatlite.model.intervention import ATTENTION, EMBEDDINGS, FEED_FORWARD, HEAD, Site, intervene
+from uatlite.model.intervention import ATTENTION, EMBEDDINGS, FEED_FORWARD, HEAD, intervene
 from uatlite.model.plain import forward_and_read
 from uatlite.model.view import View, view_of
 from uatlite.passes.config import UATConfig
@@ -147,19 +147,6 @@ def with_fixed_gates(config: UATConfig) -> UATConfig:
     )
 
 
-class NoDropout:
-    """Noise with the configuration's rates that changes nothing: the pass without dropout, with its calls recorded."""
-
-    def __init__(self, config: UATConfig) -> None:
-        self._config = config
-
-    def rate(self, site: Site, layer: int) -> float:
-        return self._config.rates.at(site)
-
-    def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
-        return x
-
-
 @dataclass(frozen=True)
 class Forward:
     """One folded forward and its results."""
@@ -193,35 +180,21 @@ def run(case: Case, passes: range, make_noise: MakeNoise) -> Tensor:
     return logits
 
 
-@dataclass(frozen=True)
-class DeterministicPass:
-    """The pass without dropout."""
-
-    logits: Tensor
-    """(batch, classes)"""
-    calls: tuple[SiteCall, ...]
-    """the site calls that would drop units, in forward order"""
-
-
-def without_noise(case: Case) -> DeterministicPass:
-    """Run the pass without dropout, with the configuration's gates."""
+def without_noise(case: Case) -> tuple[Tensor, tuple[SiteCall, ...]]:
+    """Logits (batch, classes) of the pass without dropout, and the calls that would drop units, in forward order."""
     logits = torch.zeros(case.shape, device=case.real.device)
     calls: list[SiteCall] = []
-    for forward in forwards(case, range(1), lambda texts, passes: NoDropout(case.config)):
+    for forward in forwards(case, range(1), lambda texts, passes: Noise(case.config)):
         check_fired(case.view, case.config, forward.folded)
         place(logits, forward.chunk, forward.logits[0], case.padded)
         calls = forward.folded.fired
-    return DeterministicPass(logits, tuple(calls))
+    return logits, tuple(calls)
 
 
 def against_rest(chosen: Tensor, classes: int) -> Tensor:
     """w = 1 at the chosen class (batch,), -1/(classes - 1) elsewhere: (batch, classes)."""
     weights = torch.full((len(chosen), classes), -1.0 / (classes - 1), device=chosen.device)
     return weights.scatter_(1, chosen[:, None], 1.0)
-
-
-def _predicted(logits: Tensor) -> Tensor:
-    return against_rest(logits.argmax(dim=-1), logits.shape[-1])
 
 
 def _margin(logits: Tensor) -> Tensor:
@@ -231,7 +204,10 @@ def _margin(logits: Tensor) -> Tensor:
 
 
 # name -> the weights (batch, classes) from logits without dropout (batch, classes)
-OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {"predicted": _predicted, "margin": _margin}
+OUTPUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "predicted": lambda logits: against_rest(logits.argmax(dim=-1), logits.shape[-1]),
+    "margin": _margin,
+}
 
 
 def output_weights(output: Output, logits: Tensor) -> Tensor:
@@ -269,7 +245,7 @@ class FirstOrder:
     """what the head reads: (batch, units); None where it cannot be seen"""
 
 
-class Recorder(NoDropout):
+class Recorder(Noise):
     """No dropout; it records the values at each call, to differentiate y by their multipliers."""
 
     def __init__(self, config: UATConfig) -> None:

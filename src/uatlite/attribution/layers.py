@@ -19,7 +19,7 @@ A part is all site calls of one component in one layer, or of a whole layer. Par
 means everything that decides the hidden state which the next part receives.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -44,7 +44,7 @@ from uatlite.errors import ConfigurationError, check_choice
 from uatlite.model.architectures import check_one_answer
 from uatlite.model.intervention import Site
 from uatlite.passes.config import UATConfig
-from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
+from uatlite.passes.dropout import DropoutNoise, Noise, SiteCall, Texts
 
 _BLOCK = 10
 """Passes of one folded batch. The masks of a block are drawn once for all parts and chunks of texts."""
@@ -63,19 +63,9 @@ def pair_up(components: Tensor) -> Tensor:
     return components.reshape(len(components), components.shape[1] // 2, 2)
 
 
-def components_of(parts: Tensor) -> Tensor:
-    """From values by split part (batch, 2·layers + 2), those of attention and feed-forward: (batch, layers, 2)."""
-    return pair_up(parts[:, 1:-1])
-
-
 def sum_by_layer(parts: Tensor) -> Tensor:
     """From values by split part (batch, 2·layers + 2), those by layer: (batch, layers + 2)."""
-    return torch.cat([parts[:, :1], components_of(parts).sum(dim=-1), parts[:, -1:]], dim=1)
-
-
-def layer_names(layers: int) -> tuple[str, ...]:
-    """The names of the columns of (batch, layers + 2): embeddings, layer 1 .. layer L, head."""
-    return "embeddings", *(f"layer {i}" for i in range(1, layers + 1)), "head"
+    return torch.cat([parts[:, :1], pair_up(parts[:, 1:-1]).sum(dim=-1), parts[:, -1:]], dim=1)
 
 
 @dataclass(frozen=True)
@@ -90,22 +80,15 @@ class SampledValue:
         return SampledValue(change(self.value), change(self.error))
 
 
-@dataclass(frozen=True)
-class _Sampled:
-    """The sources of Var(y), sampled."""
-
-    layers: SampledValue
-    """(batch, layers + 2)"""
-    components: SampledValue | None
-    """(batch, layers, 2); None if not asked for"""
-    total: SampledValue
-    """Var(y) with all noise on: (batch,)"""
+_Sampled = tuple[SampledValue, SampledValue | None, SampledValue]
+"""Var(y) by layer (batch, layers + 2), by component (batch, layers, 2) if asked for, and with all noise on (batch,)."""
 
 
-class DropoutInParts:
+class DropoutInParts(Noise):
     """Dropout with the masks of some passes in a range of parts; elsewhere with those of others, or none at all."""
 
     def __init__(self, case: Case, texts: Texts, parts: range, passes: range, others: range | None = None) -> None:
+        super().__init__(case.config)
         self._layers, self._parts = case.view.layers, parts
         self._inside = DropoutNoise(case.config, texts, passes)
         self._outside = None if others is None else DropoutNoise(case.config, texts, others)
@@ -114,8 +97,7 @@ class DropoutInParts:
         return self._inside if part_index(layer, site.component, self._layers) in self._parts else self._outside
 
     def rate(self, site: Site, layer: int) -> float:
-        noise = self._noise(site, layer)
-        return 0.0 if noise is None else noise.rate(site, layer)
+        return 0.0 if self._noise(site, layer) is None else super().rate(site, layer)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         noise = self._noise(call.site, call.layer)
@@ -138,9 +120,10 @@ def total_variance(case: Case, weights: Tensor, samples: int, live: Collection[i
     both = torch.cat([y[0], y[-1]])
     total = covariance(both, both)
     if not split:
-        return _Sampled(steps, None, total)
+        return steps, None, total
     y = y[[0, 1, *range(3, len(parts), 2), len(parts)]]  # at the ends of the embedding block, each layer and the head
-    return _Sampled(covariance(y[-1], y[1:] - y[:-1]).map(torch.t), steps.map(components_of), total)
+    components = steps.map(lambda values: pair_up(values[:, 1:-1]))
+    return covariance(y[-1], y[1:] - y[:-1]).map(torch.t), components, total
 
 
 def _isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], split: bool) -> _Sampled:
@@ -156,7 +139,7 @@ def _isolated(case: Case, weights: Tensor, samples: int, live: Collection[int], 
     y = _sample(case, weights, samples, [*makers, lambda texts, passes: DropoutNoise(case.config, texts, passes)])
     every = covariance(y[:-1], y[:-1]).map(lambda values: _fill(values, lives))
     components = every.map(lambda values: pair_up(values[:, layers + 2 :])) if split else None
-    return _Sampled(every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1]))
+    return every.map(lambda values: values[:, : layers + 2]), components, covariance(y[-1], y[-1])
 
 
 SAMPLED: dict[str, Callable[[Case, Tensor, int, Collection[int], bool], _Sampled]] = {
@@ -178,18 +161,10 @@ def covariance(a: Tensor, b: Tensor) -> SampledValue:
 
 
 def _sample(case: Case, weights: Tensor, samples: int, makers: Sequence[MakeNoise]) -> Tensor:
-    """y (noises, samples, batch) under every noise, block of passes by block."""
-    blocks = [[_outputs(case, weights, block, maker) for maker in makers] for block in _blocks(samples)]
-    return torch.stack([torch.cat(rows) for rows in zip(*blocks, strict=True)])
-
-
-def _blocks(samples: int) -> Iterator[range]:
-    return (range(start, min(start + _BLOCK, samples)) for start in range(0, samples, _BLOCK))
-
-
-def _outputs(case: Case, weights: Tensor, passes: range, noise: MakeNoise) -> Tensor:
-    """y = Σ_c w_c·logit_c of some passes, in double precision: (passes, batch)."""
-    return (run(case, passes, noise).double() * weights).sum(dim=-1)
+    """y = Σ_c w_c·logit_c (noises, samples, batch) under every noise, block of passes by block, in double precision."""
+    blocks = [range(start, min(start + _BLOCK, samples)) for start in range(0, samples, _BLOCK)]
+    y = [[(run(case, block, maker).double() * weights).sum(dim=-1) for maker in makers] for block in blocks]
+    return torch.stack([torch.cat(rows) for rows in zip(*y, strict=True)])
 
 
 def _fill(values: Tensor, lives: Sequence[bool]) -> Tensor:
@@ -240,7 +215,7 @@ class Attribution:
             logits=variances.logits,
             contributions=sum_by_layer(parts),
             total=parts.sum(dim=-1),
-            components=components_of(parts),
+            components=pair_up(parts[:, 1:-1]),
             tokens=variances.tokens[0],
             token_uncertainty=variances.token_uncertainty,
             representation=variances.representation,
@@ -259,7 +234,7 @@ class Attribution:
     @property
     def layers(self) -> tuple[str, ...]:
         """The names of the columns of `contributions`."""
-        return layer_names(self.contributions.shape[1] - 2)
+        return "embeddings", *(f"layer {i}" for i in range(1, self.contributions.shape[1] - 1)), "head"
 
     @property
     def shares(self) -> Tensor:
@@ -305,20 +280,20 @@ def attribute(
 
 
 def _sampled(case: Case, estimator: str, output: Output, samples: int, split: bool) -> Attribution:
-    quiet = without_noise(case)
-    live = {part_index(call.layer, call.site.component, case.view.layers) for call in quiet.calls}
-    sampled = SAMPLED[estimator](case, output_weights(output, quiet.logits), samples, live, split)
+    logits, calls = without_noise(case)
+    live = {part_index(call.layer, call.site.component, case.view.layers) for call in calls}
+    layers, components, total = SAMPLED[estimator](case, output_weights(output, logits), samples, live, split)
     return Attribution(
         estimator=estimator,
         output=output,
-        logits=quiet.logits,
-        contributions=sampled.layers.value.float(),
-        total=sampled.total.value.float(),
+        logits=logits,
+        contributions=layers.value.float(),
+        total=total.value.float(),
         samples=samples,
-        components=None if sampled.components is None else sampled.components.value.float(),
-        contribution_errors=sampled.layers.error.float(),
-        component_errors=None if sampled.components is None else sampled.components.error.float(),
-        total_error=sampled.total.error.float(),
+        components=None if components is None else components.value.float(),
+        contribution_errors=layers.error.float(),
+        component_errors=None if components is None else components.error.float(),
+        total_error=total.error.float(),
     )
 
 

@@ -34,7 +34,13 @@ def words_of(tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]) 
         special = [row_ids[i] in specials for i in tokens]
         keys = _tokenizer_keys(encoded, row, width)
         starts = _starts([pieces[i] for i in tokens], special, keys and [keys[i] for i in tokens])
-        texts.append(tuple(_words(tokenizer, pieces, tokens, special, starts)))
+        begins = [i for i, start in enumerate(starts) if start]
+        words = []
+        for begin, end in zip(begins, [*begins[1:], len(tokens)], strict=True):
+            spelt = [pieces[i] for i in tokens[begin:end]]
+            text = spelt[0] if special[begin] else tokenizer.convert_tokens_to_string(spelt).strip()
+            words.append(Word(text, tuple(tokens[begin:end]), special[begin]))
+        texts.append(tuple(words))
     return texts
 
 
@@ -60,23 +66,6 @@ def _starts(pieces: Sequence[str], special: Sequence[bool], keys: Sequence[_Key]
     return starts
 
 
-def _words(
-    tokenizer: PreTrainedTokenizerBase,
-    pieces: Sequence[str],
-    real: Sequence[int],
-    special: Sequence[bool],
-    starts: Sequence[bool],
-) -> list[Word]:
-    begins = [i for i, start in enumerate(starts) if start]
-    words = []
-    for begin, end in zip(begins, [*begins[1:], len(real)], strict=True):
-        tokens = tuple(real[begin:end])
-        spelt = [pieces[i] for i in tokens]
-        text = spelt[0] if special[begin] else tokenizer.convert_tokens_to_string(spelt).strip()
-        words.append(Word(text, tokens, special[begin]))
-    return words
-
-
 def attribute_words(
     attribution: Attribution, tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]
 ) -> tuple[tuple[WordAttribution, ...], ...]:
@@ -90,13 +79,11 @@ def attribute_words(
     texts = []
     for row, words in enumerate(words_of(tokenizer, encoded)):
         uncertainty, variance = attribution.token_uncertainty[row].flatten(), attribution.tokens[row].flatten()
-        total = float(attribution.total[row])
-        texts.append(tuple(_attributed(word, uncertainty, variance, total) for word in words))
+        total, attributed = float(attribution.total[row]), []
+        for word in words:
+            pieces = list(word.tokens)
+            part = float(variance[pieces].sum())
+            share = part / total if total > 0 else 0.0
+            attributed.append(WordAttribution(word, float(uncertainty[pieces].mean()), part, share, None))
+        texts.append(tuple(attributed))
     return tuple(texts)
-
-
-def _attributed(word: Word, uncertainty: Tensor, variance: Tensor, total: float) -> WordAttribution:
-    """A word's values from those of all tokens (tokens,) of its text."""
-    pieces = list(word.tokens)
-    part = float(variance[pieces].sum())
-    return WordAttribution(word, float(uncertainty[pieces].mean()), part, part / total if total > 0 else 0.0, None)

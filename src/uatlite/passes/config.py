@@ -59,14 +59,10 @@ class DropoutRates:
         """The rates that the checkpoint was trained with."""
         return cls(None, None, None, None)
 
-    def of(self, component: str, own: float) -> float:
-        """The rate at a site of `component` whose own rate is `own`."""
-        rate = getattr(self, component)
-        return own if rate is None else float(rate)
-
     def at(self, site: "Site") -> float:
         """The rate at a site of a model."""
-        return self.of(site.component, site.own_rate)
+        rate = getattr(self, site.component)
+        return site.own_rate if rate is None else float(rate)
 
     @property
     def all_zero(self) -> bool:

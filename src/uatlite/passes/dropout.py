@@ -5,7 +5,6 @@ A multiplier is 0 where a unit is dropped and 1/(1-p) where it is kept.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -36,14 +35,19 @@ class SiteCall:
         return f"{self.layer}.{self.site.role}.{self.call}"
 
 
-class Noise(Protocol):
-    """What is done to the values at each call of a site while some passes run folded."""
+class Noise:
+    """What is done at each call of a site while some passes run folded: nothing, unless a class says so."""
+
+    def __init__(self, config: UATConfig) -> None:
+        self._config = config
 
     def rate(self, site: Site, layer: int) -> float:
         """The drop probability of a site when `layer` calls it; 0 where nothing is dropped."""
+        return self._config.rates.at(site)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         """The new values (passes · texts, ...) at a call, or the new table that a forward shares."""
+        return x
 
 
 def _bits(multiplier: Tensor) -> Tensor:
@@ -81,16 +85,13 @@ class Texts:
         return cls(real, positions, hashes)
 
 
-class DropoutNoise:
+class DropoutNoise(Noise):
     """The multipliers of one folded forward: passes `passes` of `config.samples` over the rows of `texts`."""
 
     def __init__(self, config: UATConfig, texts: Texts, passes: range) -> None:
-        self._config = config
+        super().__init__(config)
         self._texts = texts
         self._passes = passes
-
-    def rate(self, site: Site, layer: int) -> float:
-        return self._config.rates.at(site)
 
     def perturb(self, call: SiteCall, x: Tensor) -> Tensor:
         if call.rate == 0:
