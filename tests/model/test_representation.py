@@ -40,6 +40,17 @@ def test_it_is_the_token_that_the_head_reads_and_a_mean(
     assert dict(model._modules) == before
 
 
+def test_of_a_token_classifier_it_is_what_the_encoder_says_of_each_token(
+    architecture: str, shared: Callable[..., PreTrainedModel], encoded: dict[str, torch.Tensor]
+) -> None:
+    tagger = shared(architecture, tokens=True)
+    logits, found = plain_pass(tagger, encoded)
+    with torch.no_grad():
+        torch.testing.assert_close(logits, tagger(**encoded).logits)
+        torch.testing.assert_close(found, tagger.base_model(**encoded).last_hidden_state)
+    assert not view_of(tagger).narrows
+
+
 def test_every_text_has_its_own(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
     whole = plain_pass(model, encoded)[1]
     assert whole is not None

@@ -129,6 +129,13 @@ def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
     return torch.from_numpy(np.asarray(value, dtype=np.float32))
 
 
+def u_of_samples(samples: np.ndarray, name: str) -> np.ndarray:
+    """U by its definition from samples (passes, texts, tokens, width): (texts, tokens)."""
+    z = torch.from_numpy(samples).double()
+    z = layer_norm(z) if name.endswith("+ln") else z
+    return statistic(z.std(dim=0) if len(z) > 1 else torch.zeros_like(z[0]), z.mean(dim=0), name).numpy()
+
+
 def layer_norm(z: Tensor) -> Tensor:
     """LayerNorm without parameters."""
     return (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
@@ -304,6 +311,12 @@ def _attention(
 def reference() -> Callable[..., tuple[Tensor, Tensor]]:
     """`reference(model, architecture, encoded, config)`: Algorithm 1's logits and token uncertainty."""
     return lambda model, name, encoded, config: Algorithm1(model, name, config).run(encoded)
+
+
+@pytest.fixture(scope="session")
+def by_definition() -> Callable[[np.ndarray, str], np.ndarray]:
+    """`by_definition(samples, name)`: U of samples (passes, texts, tokens, width)."""
+    return u_of_samples
 
 
 Masks = dict[tuple[int, int, str], Tensor]

@@ -8,25 +8,26 @@ from uatlite import DropoutRates, UATConfig, dropout_sites, sample
 DETERMINISTIC = UATConfig(samples=2, gate="none", rates=DropoutRates.none())
 
 
-def plain_logits(model, encoded):
+def assert_plain(model, batch, close: float = 1e-5):
+    """The result of passes without dropout, whose logits are the model's own."""
+    out = sample(model, batch, DETERMINISTIC)
     with torch.no_grad():
-        return model(**encoded).logits.float()
+        expected = model(**batch).logits.float()
+    torch.testing.assert_close(out.logits, expected.expand(2, -1, -1), rtol=0, atol=close)
+    return out
 
 
 def test_no_rates_and_no_gate_is_the_plain_model(architecture, model, encoded):
-    out = sample(model, encoded, DETERMINISTIC)
-    expected = plain_logits(model, encoded)
-    torch.testing.assert_close(out.logits, expected.expand(2, -1, -1), rtol=0, atol=1e-5)
+    out = assert_plain(model, encoded)
     assert out.fired == ()
     assert torch.count_nonzero(out.token_uncertainty) == 0
-    assert (expected.amax(0) - expected.amin(0)).min() > 0.05  # the texts are told apart
+    assert (out.logits[0].amax(0) - out.logits[0].amin(0)).min() > 0.05  # the texts are told apart
 
 
 def test_multiple_choice(chooser, choices):
-    out = sample(chooser, choices, DETERMINISTIC)
+    out = assert_plain(chooser, choices)
     assert out.logits.shape == (2, 2, 4)
     assert out.token_uncertainty.shape == choices["input_ids"].shape
-    torch.testing.assert_close(out.logits[0], plain_logits(chooser, choices), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -48,21 +49,14 @@ def test_multiple_choice(chooser, choices):
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )
 def test_variants_of_a_family(tiny, encoded, name, changes):
-    model = tiny(name, **changes)
-    torch.testing.assert_close(
-        sample(model, encoded, DETERMINISTIC).logits[0], plain_logits(model, encoded), rtol=0, atol=1e-5
-    )
+    assert_plain(tiny(name, **changes), encoded)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["bert", "modernbert", "llama"])
 def test_whatever_attention_implementation_the_model_uses(tiny, texts, name, implementation):
-    model = tiny(name)
-    model.set_attn_implementation(implementation)
-    batch = texts((9, 5, 7))
-    torch.testing.assert_close(
-        sample(model, batch, DETERMINISTIC).logits[0], plain_logits(model, batch), rtol=0, atol=1e-5
-    )
+    model = tiny(name, attn_implementation=implementation)
+    assert_plain(model, texts((9, 5, 7)))
     assert model.config._attn_implementation == implementation
 
 
@@ -70,11 +64,10 @@ def test_token_type_ids_and_position_ids_reach_the_model(shared, texts):
     model, batch = shared("bert"), texts((9, 5, 7))
     batch["token_type_ids"] = (torch.arange(9) > 3).long().repeat(3, 1)
     batch["position_ids"] = torch.arange(9).flip(0).repeat(3, 1)
-    expected = plain_logits(model, batch)
-    torch.testing.assert_close(sample(model, batch, DETERMINISTIC).logits[0], expected, rtol=0, atol=1e-5)
+    expected = assert_plain(model, batch).logits
     for name in ("token_type_ids", "position_ids"):
         without = {key: value for key, value in batch.items() if key != name}
-        assert (plain_logits(model, without) - expected).abs().max() > 1e-2
+        assert (assert_plain(model, without).logits - expected).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
@@ -88,9 +81,7 @@ def test_other_precisions(architecture, tiny, texts, dtype):
 def check_precision(architecture, tiny, texts, dtype):
     model = tiny(architecture).to(dtype)
     batch = texts((9, 5, 7))
-    close = 1e-5 if dtype is torch.float64 else 0.15
-    out = sample(model, batch, DETERMINISTIC)
-    torch.testing.assert_close(out.logits[0], plain_logits(model, batch), rtol=0, atol=close)
+    assert_plain(model, batch, 1e-5 if dtype is torch.float64 else 0.15)
     stochastic = sample(model, batch, UATConfig(samples=3))
     assert stochastic.logits.dtype == torch.float32
     assert torch.isfinite(stochastic.logits).all()

@@ -19,12 +19,10 @@ TEXT = 11
 def alone(batch, row: int = TEXT, *, tokens: int | None = None, side: str = "right"):
     """One text of a batch, padded on a side to so many tokens."""
     real = batch["attention_mask"][row].bool()
-    ids = batch["input_ids"][row, real]
-    tokens = len(ids) if tokens is None else tokens
-    place = slice(0, len(ids)) if side == "right" else slice(tokens - len(ids), tokens)
-    out = {"input_ids": torch.full((1, tokens), 1), "attention_mask": torch.zeros(1, tokens, dtype=torch.long)}
-    out["input_ids"][0, place], out["attention_mask"][0, place] = ids, 1
-    return out
+    padding = 0 if tokens is None else tokens - int(real.sum())
+    sides = (0, padding) if side == "right" else (padding, 0)
+    fill = {"input_ids": 1, "attention_mask": 0}
+    return {name: torch.nn.functional.pad(batch[name][None, row, real], sides, value=fill[name]) for name in fill}
 
 
 def of_text(masks, row: int):
@@ -42,11 +40,17 @@ def assert_same_masks(one, other):
 
 
 def assert_same_answer(out, row, batch, other, other_row, other_batch):
-    torch.testing.assert_close(out.logits[:, row], other.logits[:, other_row], rtol=0, atol=1e-5)
+    """Logits of the text or, of a token classifier, of its tokens with their states; and token uncertainty."""
     real, other_real = batch["attention_mask"][row].bool(), other_batch["attention_mask"][other_row].bool()
-    torch.testing.assert_close(
-        out.token_uncertainty[row, real], other.token_uncertainty[other_row, other_real], rtol=0, atol=1e-6
-    )
+    mine, theirs = out.logits[:, row], other.logits[:, other_row]
+    if mine.ndim == 3:
+        assert not mine[:, ~real].any()
+        mine, theirs = mine[:, real], theirs[:, other_real]
+        states = out.representation[row, real], other.representation[other_row, other_real]
+        torch.testing.assert_close(*states, rtol=0, atol=1e-5)
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
+    uncertainty = out.token_uncertainty[row, real], other.token_uncertainty[other_row, other_real]
+    torch.testing.assert_close(*uncertainty, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("per_input", [False, True], ids=["shared", "per_input"])
@@ -76,13 +80,11 @@ def variants(batch):
     }
 
 
-@pytest.mark.parametrize("masks_kind", ["independent", "stratified"])
-@pytest.mark.parametrize(
-    "architecture", ["bert", "albert", "deberta-v2", "modernbert", "mpnet", "qwen3"], indirect=True
-)
-def test_other_padding_order_chunk_and_budget(architecture, model, texts, masks, masks_kind):
-    config = UATConfig(samples=4, penalty=2.0, rates=RATES, masks=masks_kind)
-    batch = texts((9, 4, 12, 6, 9, 17, 5, 8))
+@pytest.mark.parametrize(("kind", "tokens"), [("independent", False), ("stratified", False), ("independent", True)])
+@pytest.mark.parametrize("architecture", ["bert", "albert", "deberta-v2", "modernbert", "mpnet", "qwen3"])
+def test_other_padding_order_chunk_and_budget(architecture, shared, texts, masks, kind, tokens):
+    model, batch = shared(architecture, tokens=tokens), texts((9, 4, 12, 6, 9, 17, 5, 8))
+    config = UATConfig(samples=4, penalty=2.0, rates=RATES, masks=kind)
     usual = sample(model, batch, config)
     expected = of_text(masks, 3)
     for other, row, how in variants(batch).values():
@@ -103,12 +105,11 @@ def test_masks_do_not_move_with_left_padding(architecture, model, texts, masks):
     assert_same_masks(narrow, expected)
 
 
+RELATIVE = {"llama": {}, "qwen2": {}, "qwen3": {}, "modernbert": {"classifier_pooling": "mean"}}
+
+
 @pytest.mark.parametrize("estimate", ["lagged", "layerwise"])
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [("llama", {}), ("qwen2", {}), ("qwen3", {}), ("modernbert", {"classifier_pooling": "mean"})],
-    ids=["llama", "qwen2", "qwen3", "modernbert"],
-)
+@pytest.mark.parametrize(("name", "changes"), RELATIVE.items(), ids=RELATIVE)
 def test_left_padding(tiny, texts, name, changes, estimate):
     """Models with relative positions that pool a real token, or all of them."""
     model, batch = tiny(name, **changes), texts((9, 4, 12))
@@ -166,9 +167,8 @@ def test_threads_do_not_meet(architecture, tiny, texts):
     model = tiny(architecture)
     batches = texts((9, 5, 7)), texts((6, 11), seed=1)
     configs = CONFIG, UATConfig(samples=5, gate="v", estimate="closed-form", rates=RATES, masks="stratified", seed=4)
-    expected = [
-        sample(tiny(architecture), batch, config).logits for batch, config in zip(batches, configs, strict=True)
-    ]
+    pairs = zip(batches, configs, strict=True)
+    expected = [sample(tiny(architecture), batch, config).logits for batch, config in pairs]
     with torch.no_grad():
         plain = model(**batches[0]).logits
     CACHE.clear()

@@ -3,33 +3,37 @@
 import pytest
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, BatchEncoding
 
 from uatlite import DropoutRates, UATConfig, UATLiteError, dropout_sites, sample
 from uatlite.errors import ConfigurationError, InputError, ModelError, NotAClassifier, UnknownArchitecture
 
-
-@pytest.mark.parametrize("architecture", ["modernbert", "llama", "qwen2", "qwen3"], indirect=True)
-@pytest.mark.parametrize("gate", ["none", "q"])
-def test_own_rates_that_are_all_zero(architecture, tiny, texts, gate):
-    config = UATConfig(gate=gate, rates=DropoutRates.own())
-    with pytest.raises(
-        ConfigurationError, match=r"nothing samples: this \w+ checkpoint has rate 0.*DropoutRates.uniform"
-    ):
-        sample(tiny(architecture, rate=0.0), texts((5,)), config)
+OWN, NO_EMBEDDING = DropoutRates.own(), DropoutRates(embedding=None, attention=0.2, feed_forward=0.2)
+SILENT = r"nothing samples: this \w+ checkpoint has rate 0.*DropoutRates.uniform"
+UNFIT = "its row in the architecture table does not fit"
 
 
-def test_an_own_embedding_rate_of_zero_gives_no_token_uncertainty(tiny, texts):
-    rates = DropoutRates(embedding=None, attention=0.2, feed_forward=0.2)
-    with pytest.raises(ConfigurationError, match="own embedding rate is 0"):
-        sample(tiny("bert", rate=0.0), texts((5,)), UATConfig(rates=rates))
-    assert sample(tiny("bert", rate=0.1), texts((5,)), UATConfig(rates=rates)).token_uncertainty.max() > 0
+@pytest.mark.parametrize(
+    ("name", "changes", "settings", "message"),
+    [
+        *((name, {"rate": 0.0}, {"rates": OWN}, SILENT) for name in ("modernbert", "llama", "qwen2", "qwen3")),
+        *((name, {"rate": 0.0}, {"rates": OWN, "gate": "none"}, SILENT) for name in ("modernbert", "llama")),
+        ("bert", {"rate": 0.0}, {"rates": NO_EMBEDDING}, "own embedding rate is 0"),
+        ("deberta-v2", {}, {"estimate": "layerwise"}, "drops relative positions by one mask a forward"),
+        # Sites are reached more or less often than the table says: raise rather than draw masks that are not meant.
+        ("albert", {"inner_group_num": 2}, {}, UNFIT),
+        ("albert", {"num_hidden_layers": 3, "num_hidden_groups": 2}, {}, UNFIT),
+        ("bert", {"chunk_size_feed_forward": 3}, {}, UNFIT),
+    ],
+)
+def test_what_a_checkpoint_cannot_do(tiny, texts, name, changes, settings, message):
+    with pytest.raises(ModelError if message == UNFIT else ConfigurationError, match=message):
+        sample(tiny(name, **changes), texts((9,)), UATConfig(**settings))
 
 
-@pytest.mark.parametrize("architecture", ["deberta-v2"], indirect=True)
-def test_layerwise_where_passes_cannot_be_folded(architecture, model, texts):
-    with pytest.raises(ConfigurationError, match="drops relative positions by one mask a forward"):
-        sample(model, texts((5,)), UATConfig(estimate="layerwise"))
+def test_an_own_embedding_rate_above_zero_gives_token_uncertainty(tiny, texts):
+    found = sample(tiny("bert", rate=0.1), texts((5,)), UATConfig(rates=NO_EMBEDDING))
+    assert found.token_uncertainty.max() > 0
 
 
 @pytest.mark.parametrize("run", [sample, lambda model, batch: dropout_sites(model)], ids=["sample", "dropout_sites"])
@@ -60,21 +64,6 @@ class TestModels:
         model = tiny("bert")
         model.__class__ = type("MyClassifier", (type(model),), {})
         run(model, texts((5,)))
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("albert", {"inner_group_num": 2}),
-        ("albert", {"num_hidden_layers": 3, "num_hidden_groups": 2}),
-        ("bert", {"chunk_size_feed_forward": 3}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
-)
-def test_a_checkpoint_that_its_row_does_not_fit(tiny, texts, name, changes):
-    """Sites are reached more or less often than the table says: raise rather than draw masks that are not meant."""
-    with pytest.raises(ModelError, match=r"its row in the architecture table does not fit"):
-        sample(tiny(name, **changes), texts((9,)))
 
 
 def test_an_offloaded_model(tiny, texts):
@@ -146,10 +135,9 @@ def test_position_ids_that_all_texts_share(shared, texts):
 
 
 def test_all_of_them_are_uatlite_errors(shared):
-    with pytest.raises(UATLiteError):
-        sample(shared("bert"), {})
-    with pytest.raises(ValueError):
-        sample(shared("bert"), {})
+    for error in (UATLiteError, ValueError):
+        with pytest.raises(error):
+            sample(shared("bert"), {})
 
 
 def test_labels_and_a_missing_mask_do_no_harm(shared, texts):
@@ -163,7 +151,5 @@ def test_labels_and_a_missing_mask_do_no_harm(shared, texts):
 
 
 def test_what_a_tokenizer_returns(shared, texts):
-    from transformers import BatchEncoding
-
     batch = texts((9, 5))
     assert torch.equal(sample(shared("bert"), BatchEncoding(batch)).logits, sample(shared("bert"), batch).logits)

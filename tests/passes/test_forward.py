@@ -1,10 +1,15 @@
-"""Attention in blocks, which long texts run in: when it does, and what a block is. Its answer: test_algorithm."""
+"""A folded forward: when it runs in blocks, and when the last layer runs for the first token alone.
+
+What it answers then is compared in test_algorithm.
+"""
 
 import pytest
 import torch
+from transformers import BertForSequenceClassification
 
 from uatlite import DropoutRates, UATConfig, sample
 from uatlite.model.intervention import AttentionInput
+from uatlite.model.view import view_of
 from uatlite.passes import dropout as noise
 from uatlite.passes import forward
 from uatlite.passes.forward import attend_in_blocks
@@ -84,3 +89,58 @@ def test_blocks_keep_their_masks_as_bits(shared, texts, calls, monkeypatch):
     without = sample(shared("bert"), texts((9, 5)), CONFIG)
     assert torch.equal(first.logits, again.logits)
     assert torch.equal(first.logits, without.logits)
+
+
+NARROW = ("bert", "roberta", "xlm-roberta", "distilbert", "electra", "mpnet")
+
+
+def test_which_architectures_are_narrowed(architecture, tiny, texts):
+    model = tiny(architecture)
+    assert view_of(model).narrows == (architecture in NARROW)
+    with torch.no_grad():  # transformers leaves hooks behind then
+        model(**texts((7,)), output_hidden_states=True, output_attentions=True)
+    assert view_of(model).narrows == (architecture in NARROW)
+
+
+@pytest.mark.parametrize("architecture", NARROW, indirect=True)
+def test_the_last_feed_forward_sees_one_token_and_the_others_all(architecture, model, texts, masks):
+    sample(model, texts((7,)), UATConfig(samples=1, gate="none", estimate="closed-form"))
+    last = model.config.num_hidden_layers - 1
+    seen = {name: len(bits) for (_, _, name), bits in masks.items() if ".feed_forward." in name}
+    assert seen == {f"{layer}.feed_forward.0": 1 if layer == last else 7 for layer in range(last + 1)}
+    masks.clear()
+    sample(model, texts((7,), side="left", tokens=9), UATConfig(samples=1, gate="none", estimate="closed-form"))
+    left = {len(bits) for (_, _, name), bits in masks.items() if ".feed_forward." in name}
+    assert left == {7}  # there the first token is padding, and the layer has no token to be narrowed to
+
+
+class MeanPooled(BertForSequenceClassification):
+    """A user's own classifier, which reads every token."""
+
+    def forward(self, input_ids, attention_mask=None, **kwargs):
+        out = super().forward(input_ids, attention_mask=attention_mask, output_hidden_states=True, **kwargs)
+        out.logits = self.classifier(out.hidden_states[-1].mean(dim=1))
+        return out
+
+
+def test_a_model_with_parts_or_hooks_of_the_users_is_whole(tiny, texts):
+    model, batch = tiny("bert"), texts((9, 9))
+    own = MeanPooled(model.config)
+    own.load_state_dict(model.state_dict())
+    own.eval()
+    assert not view_of(own).narrows
+    quiet = UATConfig(samples=1, gate="none", rates=DropoutRates.none())
+    with torch.no_grad():
+        torch.testing.assert_close(sample(own, batch, quiet).logits[0], own(**batch).logits, rtol=0, atol=1e-5)
+
+    seen = []
+    handle = model.bert.encoder.register_forward_hook(lambda module, args, out: seen.append(out[0].shape[1]))
+    sample(model, batch, quiet)
+    assert seen == [9]
+    handle.remove()
+    assert view_of(model).narrows
+
+
+def test_feed_forward_in_chunks_is_whole(tiny):
+    """transformers cuts the feed-forward by tokens there, into parts that one token would not fill."""
+    assert not view_of(tiny("bert", chunk_size_feed_forward=3)).narrows
