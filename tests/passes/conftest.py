@@ -99,22 +99,6 @@ SHRINK: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Welford:
-    """Running mean and standard deviation, one sample at a time."""
-
-    def __init__(self) -> None:
-        self.count, self.mean, self.squares = 0, torch.zeros(()), torch.zeros(())
-
-    def update(self, sample: Tensor) -> None:
-        self.count += 1
-        difference = sample - self.mean
-        self.mean = self.mean + difference / self.count
-        self.squares = self.squares + difference * (sample - self.mean)
-
-    def std(self) -> Tensor:
-        return (self.squares / (self.count - 1)).sqrt() if self.count > 1 else torch.zeros_like(self.mean)
-
-
 def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
     """U(x_j) as docs/reference/method.md defines it, in NumPy, from s_k and the mean of each unit (..., width)."""
     s, m = std.numpy().astype(np.float64), mean.numpy().astype(np.float64)
@@ -129,16 +113,12 @@ def statistic(std: Tensor, mean: Tensor, name: str) -> Tensor:
     return torch.from_numpy(np.asarray(value, dtype=np.float32))
 
 
-def u_of_samples(samples: np.ndarray, name: str) -> np.ndarray:
+def u_of_samples(samples: Tensor, name: str) -> Tensor:
     """U by its definition from samples (passes, texts, tokens, width): (texts, tokens)."""
-    z = torch.from_numpy(samples).double()
-    z = layer_norm(z) if name.endswith("+ln") else z
-    return statistic(z.std(dim=0) if len(z) > 1 else torch.zeros_like(z[0]), z.mean(dim=0), name).numpy()
-
-
-def layer_norm(z: Tensor) -> Tensor:
-    """LayerNorm without parameters."""
-    return (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    z = samples.double()
+    if name.endswith("+ln"):
+        z = (z - z.mean(-1, keepdim=True)) / (z.var(-1, keepdim=True, unbiased=False) + 1e-5).sqrt()
+    return statistic(z.std(dim=0) if len(z) > 1 else torch.zeros_like(z[0]), z.mean(dim=0), name)
 
 
 class Algorithm1:
@@ -174,13 +154,12 @@ class Algorithm1:
             return estimate[self.config.estimate]()
 
     def _lagged(self) -> tuple[Tensor, Tensor]:
-        logits, running, u = [], Welford(), None
+        logits, seen = [], []
         for number in range(self.config.samples):
-            self.uncertainty = {} if u is None else dict.fromkeys(range(100), u)
             logits.append(self._pass(number))
-            running.update(self._normalised(self.embedding_sample))
-            u = self._uncertainty(running)
-        return torch.stack(logits), u
+            seen.append(self.embedding_sample)
+            self.uncertainty = dict.fromkeys(range(100), self._uncertainty(seen))
+        return torch.stack(logits), self.uncertainty[0]
 
     def _closed_form(self) -> tuple[Tensor, Tensor]:
         self._pass(0)  # to see the embedding block's output without dropout
@@ -192,22 +171,19 @@ class Algorithm1:
     def _layerwise(self) -> tuple[Tensor, Tensor]:
         """U of layer l needs all passes' inputs of it, which need U of the layers below: one layer a round."""
         for layer in range(self.model.config.num_hidden_layers):
-            running = Welford()
+            seen = []
             for number in range(self.config.samples):
                 self._pass(number)
-                running.update(self._normalised(self.layer_inputs[layer]))
-            self.uncertainty[layer] = self._uncertainty(running)
-        embedding, logits = Welford(), []
+                seen.append(self.layer_inputs[layer])
+            self.uncertainty[layer] = self._uncertainty(seen)
+        logits, seen = [], []
         for number in range(self.config.samples):
             logits.append(self._pass(number))
-            embedding.update(self._normalised(self.embedding_sample))
-        return torch.stack(logits), self._uncertainty(embedding)
+            seen.append(self.embedding_sample)
+        return torch.stack(logits), self._uncertainty(seen)
 
-    def _normalised(self, z: Tensor) -> Tensor:
-        return layer_norm(z) if self.config.uncertainty.endswith("+ln") else z
-
-    def _uncertainty(self, running: Welford) -> Tensor:
-        return statistic(running.std(), running.mean, self.config.uncertainty) * self.real
+    def _uncertainty(self, samples: list[Tensor]) -> Tensor:
+        return u_of_samples(torch.stack(samples), self.config.uncertainty) * self.real
 
     def _pass(self, number: int) -> Tensor:
         self.number, self.attended, self.calls, self.layer_inputs = number, 0, Counter(), []
@@ -314,7 +290,7 @@ def reference() -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 @pytest.fixture(scope="session")
-def by_definition() -> Callable[[np.ndarray, str], np.ndarray]:
+def by_definition() -> Callable[[Tensor, str], Tensor]:
     """`by_definition(samples, name)`: U of samples (passes, texts, tokens, width)."""
     return u_of_samples
 

@@ -17,8 +17,8 @@ EMBEDDING = DropoutRates(embedding=RATE, attention=0.0, feed_forward=0.0, classi
 @pytest.mark.parametrize("width", [8, 9])  # medians of even and odd numbers
 @pytest.mark.parametrize("name", UNCERTAINTIES)
 def test_statistics(name, width, passes, by_definition):
-    samples = np.random.default_rng(0).normal(0.3, 1.0, (passes, 2, 3, width)).astype(np.float32)
-    got = from_samples(torch.from_numpy(samples), name).numpy()
+    samples = torch.from_numpy(np.random.default_rng(0).normal(0.3, 1.0, (passes, 2, 3, width)).astype(np.float32))
+    got = from_samples(samples, name)
     np.testing.assert_allclose(got, by_definition(samples, name), rtol=1e-4, atol=1e-6)
     assert (got == 0).all() == (passes == 1)
 
@@ -54,7 +54,7 @@ def test_closed_form_is_the_limit_of_the_sampled_estimate(tiny, texts, name, by_
     exact = exact.token_uncertainty[real]
     embedding, samples = embedding_samples(model, batch, RATE, passes)
     np.testing.assert_allclose(exact, closed_form(embedding, RATE, name)[real], rtol=1e-5)
-    np.testing.assert_allclose(exact, by_definition(samples[:300].numpy(), name)[real], rtol=0.15)
+    np.testing.assert_allclose(exact, by_definition(samples[:300], name)[real], rtol=0.15)
     np.testing.assert_allclose(exact, from_samples(samples, name)[real], rtol=0.04)
     config = UATConfig(samples=passes, gate="none", uncertainty=name, rates=EMBEDDING)
     np.testing.assert_allclose(exact, sample(model, batch, config).token_uncertainty[real], rtol=0.04)
@@ -95,9 +95,8 @@ def test_layerwise_is_the_definition_on_stored_hidden_states(architecture, tiny,
     assert len(stored) == model.config.num_hidden_layers == len(out.layer_uncertainty)
     order = torch.argsort((mixed["attention_mask"] * torch.arange(9)).amax(1), stable=True)
     for hidden, got in zip(stored, out.layer_uncertainty, strict=True):
-        samples = hidden.view(4, 3, *hidden.shape[1:]).numpy()
-        expected = by_definition(samples, name) * mixed["attention_mask"][order].numpy()
-        np.testing.assert_allclose(got[order].numpy(), expected, rtol=1e-3, atol=1e-5)
+        expected = by_definition(hidden.view(4, 3, *hidden.shape[1:]), name) * mixed["attention_mask"][order]
+        np.testing.assert_allclose(got[order], expected, rtol=1e-3, atol=1e-5)
 
 
 def has_attention(module: torch.nn.Module) -> bool:
