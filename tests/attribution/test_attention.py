@@ -13,6 +13,9 @@ from uatlite.errors import ConfigurationError
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import sample
 
+Tiny = Callable[..., PreTrainedModel]
+Encode = Callable[..., dict[str, Tensor]]
+
 Encoded = dict[str, Tensor]
 NEVER = 1e-12
 """A rate at which no unit is dropped in practice, though U in closed form is not 0: |e|·1e-6."""
@@ -32,7 +35,7 @@ def test_rows_are_distributions_and_shifts_sum_to_zero(model: PreTrainedModel, e
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "albert", "gpt2", "llama", "mpnet"], indirect=True)
-def test_plain_attention_is_the_model_s_own(model: PreTrainedModel, texts: Callable[..., Encoded]) -> None:
+def test_plain_attention_is_the_model_s_own(model: PreTrainedModel, texts: Encode) -> None:
     batch = texts((6, 6))
     own = model.config._attn_implementation
     try:
@@ -45,7 +48,7 @@ def test_plain_attention_is_the_model_s_own(model: PreTrainedModel, texts: Calla
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "mpnet"], indirect=True)
-def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts: Callable[..., Encoded]) -> None:
+def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts: Encode) -> None:
     """softmax(g_i·a_ij) is p_ij^g_i, normalised, with g_i = e^{-λU_i}."""
     batch = texts((6, 6))
     found = attention_shift(model, batch, CONFIG)
@@ -55,9 +58,7 @@ def test_the_first_layer_is_flattened_by_its_gates(model: PreTrainedModel, texts
     torch.testing.assert_close(found.modulated[0], powers / powers.sum(dim=-1, keepdim=True), atol=1e-5, rtol=1e-4)
 
 
-def test_the_mean_over_layers_and_heads_is_one_map(
-    shared: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
-) -> None:
+def test_the_mean_over_layers_and_heads_is_one_map(shared: Tiny, texts: Encode) -> None:
     found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=3))
     assert found.chosen().difference.shape == (1, 2, 1, 5, 5)
     torch.testing.assert_close(found.chosen().difference[0, :, 0], found.difference.mean(dim=(0, 2)))
@@ -65,9 +66,7 @@ def test_the_mean_over_layers_and_heads_is_one_map(
 
 
 @pytest.mark.parametrize("architecture", ["bert", "deberta-v2", "llama"], indirect=True)
-def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(
-    model: PreTrainedModel, texts: Callable[..., Encoded]
-) -> None:
+def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(model: PreTrainedModel, texts: Encode) -> None:
     batch = texts((6, 4))
     found, expected = (attention_shift(model, batch, CONFIG, sampled=sampled) for sampled in (False, True))
     torch.testing.assert_close(found.plain, expected.plain, atol=1e-5, rtol=0)
@@ -77,9 +76,7 @@ def test_without_sampling_it_is_the_pass_in_which_nothing_is_dropped(
     assert torch.equal(*quiet)
 
 
-def test_one_layer_and_head_can_be_chosen(
-    shared: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
-) -> None:
+def test_one_layer_and_head_can_be_chosen(shared: Tiny, texts: Encode) -> None:
     found = attention_shift(shared("bert"), texts((5, 4)), UATConfig(samples=2))
     assert torch.equal(found.chosen(layer=2, head=3).plain[0, :, 0], found.plain[1, :, 2])
     torch.testing.assert_close(found.chosen(layer=1).modulated[0, :, 0], found.modulated[0].mean(dim=1))
@@ -94,6 +91,6 @@ def test_layerwise_estimates_and_choices_run(chooser: PreTrainedModel, choices: 
     assert found.plain.shape == (2, 2, 4, 4, 9, 9)
 
 
-def test_nothing_to_show_is_an_error(shared: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]) -> None:
+def test_nothing_to_show_is_an_error(shared: Tiny, texts: Encode) -> None:
     with pytest.raises(ConfigurationError, match=r"gate='none'.*modulates nothing"):
         attention_shift(shared("bert"), texts((4,)), UATConfig(gate="none"))

@@ -25,6 +25,8 @@ from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.dropout import Noise, SiteCall, Texts
 from uatlite.passes.forward import FoldedPasses
 
+Encode = Callable[..., dict[str, Tensor]]
+
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]
 Tiny = Callable[..., PreTrainedModel]
@@ -81,7 +83,7 @@ def _sizes(case: Case) -> Iterator[tuple[SiteCall, int]]:
     return (pair for pair in Sizes.found if pair[0].rate > 0)
 
 
-def test_delta_equals_numerical_derivatives(tiny: Tiny, architecture: str, texts: Callable[..., Encoded]) -> None:
+def test_delta_equals_numerical_derivatives(tiny: Tiny, architecture: str, texts: Encode) -> None:
     # DeBERTa's table of positions takes a forward for each of its elements.
     small = {"max_position_embeddings": 8, "hidden_size": 16} if "deberta" in architecture else {}
     model = tiny(architecture, **small).double()
@@ -94,9 +96,7 @@ def test_delta_equals_numerical_derivatives(tiny: Tiny, architecture: str, texts
     torch.testing.assert_close(first_order(case, "predicted").parts[0, 0].float(), expected, rtol=2e-3, atol=1e-7)
 
 
-def test_token_terms_and_those_of_no_token_make_the_total(
-    model: PreTrainedModel, texts: Callable[..., Encoded]
-) -> None:
+def test_token_terms_and_those_of_no_token_make_the_total(model: PreTrainedModel, texts: Encode) -> None:
     encoded = texts((9, 5, 7), tokens=11)
     found = propagate(model, encoded, replace(CONFIG, rates=DropoutRates(0.1, 0.2, 0.3, 0.1)))
     padding = ~encoded["attention_mask"].bool()
@@ -122,7 +122,7 @@ def test_propagation_is_the_gated_pass(model: PreTrainedModel, encoded: Encoded)
 @pytest.mark.parametrize("trainable", [True, False])
 @pytest.mark.parametrize("caller", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 def test_no_gradient_is_left_and_none_is_needed(
-    tiny: Tiny, texts: Callable[..., Encoded], trainable: bool, caller: Callable[[], object]
+    tiny: Tiny, texts: Encode, trainable: bool, caller: Callable[[], object]
 ) -> None:
     model, batch = tiny("bert"), texts((6, 4))
     expected = propagate(model, batch, CONFIG)
@@ -141,7 +141,7 @@ def test_no_gradient_is_left_and_none_is_needed(
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_a_gradient_of_the_user_s_is_kept(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_a_gradient_of_the_user_s_is_kept(tiny: Tiny, texts: Encode) -> None:
     model, batch = tiny("bert"), texts((6, 4))
     model(**batch).logits.sum().backward()
     before = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
@@ -150,7 +150,7 @@ def test_a_gradient_of_the_user_s_is_kept(tiny: Tiny, texts: Callable[..., Encod
         assert parameter.grad is grad is None or torch.equal(parameter.grad, grad)
 
 
-def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Encode) -> None:
     model, batch = tiny("bert"), texts((5,))
     config = UATConfig(gate="none", rates=DropoutRates.uniform(0.002))
     delta = attribute(model, batch, config)
@@ -159,7 +159,7 @@ def test_small_rates_make_the_first_order_exact(tiny: Tiny, texts: Callable[...,
     assert abs(float(delta.total - sampled.total)) < 4 * float(sampled.total_error) < float(delta.total)
 
 
-def test_propagate_is_the_delta_attribution_of_the_margin(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_propagate_is_the_delta_attribution_of_the_margin(shared: Tiny, texts: Encode) -> None:
     model, batch = shared("bert"), texts((6, 4))
     found, expected = propagate(model, batch, CONFIG), attribute(model, batch, CONFIG, output="margin")
     assert found.to_dict() == expected.to_dict()
@@ -175,7 +175,7 @@ def test_choices_are_propagated(chooser: PreTrainedModel, choices: Encoded) -> N
     torch.testing.assert_close(found.tokens[:1], alone.tokens, rtol=1e-3, atol=1e-5)
 
 
-def test_no_texts_give_empty_values(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_no_texts_give_empty_values(shared: Tiny, texts: Encode) -> None:
     none = {name: value[:0] for name, value in texts((4,)).items()}
     found = propagate(shared("bert"), none, CONFIG)
     assert (found.logits.shape, found.contributions.shape, found.components.shape) == ((0, 3), (0, 4), (0, 2, 2))

@@ -18,6 +18,8 @@ from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.dropout import DropoutNoise, SiteCall, Texts
 from uatlite.passes.engine import sample
 
+Encode = Callable[..., dict[str, Tensor]]
+
 CONFIG = UATConfig(rates=DropoutRates(classifier=0.1))
 Encoded = dict[str, Tensor]
 Tiny = Callable[..., PreTrainedModel]
@@ -26,7 +28,7 @@ Tiny = Callable[..., PreTrainedModel]
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_one_text_has_one_attribution_in_any_batch(
-    model: PreTrainedModel, texts: Callable[..., Encoded], side: str, estimator: str
+    model: PreTrainedModel, texts: Encode, side: str, estimator: str
 ) -> None:
     encoded = texts((9, 5, 7), side=side, tokens=11)
     together = attribute(model, encoded, CONFIG, estimator=estimator, samples=2)
@@ -46,7 +48,7 @@ def test_one_text_has_one_attribution_in_any_batch(
 
 
 @pytest.mark.parametrize("estimator", ["delta", "isolated"])
-def test_contributions_are_not_negative(model: PreTrainedModel, texts: Callable[..., Encoded], estimator: str) -> None:
+def test_contributions_are_not_negative(model: PreTrainedModel, texts: Encode, estimator: str) -> None:
     found = attribute(model, texts((6, 4)), CONFIG, estimator=estimator, samples=5)
     assert bool((found.contributions >= 0).all())
     assert bool((found.components >= 0).all())
@@ -58,9 +60,7 @@ def test_contributions_are_not_negative(model: PreTrainedModel, texts: Callable[
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("layer", [0, 1])
-def test_noise_in_one_layer_alone_gets_all_the_variance(
-    tiny: Tiny, texts: Callable[..., Encoded], estimator: str, layer: int
-) -> None:
+def test_noise_in_one_layer_alone_gets_all_the_variance(tiny: Tiny, texts: Encode, estimator: str, layer: int) -> None:
     model = tiny("bert", rate=0.0)
     block = model.bert.encoder.layer[layer]
     block.attention.self.dropout.p = block.attention.output.dropout.p = block.output.dropout.p = 0.3
@@ -76,9 +76,7 @@ def test_noise_in_one_layer_alone_gets_all_the_variance(
 
 
 @pytest.mark.parametrize("architecture", ["bert", "albert", "gpt2"], indirect=True)
-def test_contributions_sum_to_the_variance_of_plain_passes(
-    model: PreTrainedModel, texts: Callable[..., Encoded]
-) -> None:
+def test_contributions_sum_to_the_variance_of_plain_passes(model: PreTrainedModel, texts: Encode) -> None:
     batch, samples = texts((7, 5)), 400
     config = replace(CONFIG, estimate="closed-form")
     found = attribute(model, batch, config, estimator="total-variance", samples=samples)
@@ -109,7 +107,7 @@ class _Prefix:
         return (self._below if below else self._above).perturb(call, x)
 
 
-def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Encode) -> None:
     """Nested sampling: S_l is the variance over prefixes of the mean over what follows, less that mean's own."""
     model, batch, outer, inner = tiny("bert"), texts((5,)), 100, 12
     config = replace(CONFIG, estimate="closed-form", rates=DropoutRates(0.2, 0.1, 0.1, 0.2))
@@ -133,9 +131,7 @@ def test_total_variance_is_that_of_conditional_means(tiny: Tiny, texts: Callable
 
 
 @pytest.mark.parametrize("estimator", ["isolated", "total-variance"])
-def test_layers_are_the_same_without_their_components(
-    shared: Tiny, texts: Callable[..., Encoded], estimator: str
-) -> None:
+def test_layers_are_the_same_without_their_components(shared: Tiny, texts: Encode, estimator: str) -> None:
     model, batch = shared("bert"), texts((6, 4))
     whole = attribute(model, batch, CONFIG, estimator=estimator, samples=12, components=False)
     split = attribute(model, batch, CONFIG, estimator=estimator, samples=12)
@@ -147,7 +143,7 @@ def test_layers_are_the_same_without_their_components(
         torch.testing.assert_close(split.components.sum(-1), split.contributions[:, 1:-1], rtol=1e-4, atol=1e-6)
 
 
-def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: Encode) -> None:
     model, batch = tiny("bert", rate=0.2), texts((6, 4))
     config = UATConfig(gate="none", rates=DropoutRates(embedding=0.2, attention=0, feed_forward=0, classifier=0))
     all_on = UATConfig(gate="none", rates=DropoutRates.own())
@@ -158,16 +154,14 @@ def test_isolated_is_the_variance_when_other_rates_are_zero(tiny: Tiny, texts: C
     torch.testing.assert_close(found.contributions[:, 0], expected, rtol=1e-3, atol=0)
 
 
-def test_gates_change_what_is_attributed_and_stay_on_when_the_embedding_is_silent(
-    tiny: Tiny, texts: Callable[..., Encoded]
-) -> None:
+def test_gates_change_what_is_attributed_and_stay_on_when_the_embedding_is_silent(tiny: Tiny, texts: Encode) -> None:
     model, batch = tiny("bert"), texts((6, 4))
     gated = attribute(model, batch, replace(CONFIG, penalty=2.0), estimator="isolated", samples=20)
     plain = attribute(model, batch, replace(CONFIG, gate="none"), estimator="isolated", samples=20)
     assert bool(((gated.contributions - plain.contributions)[:, 1:3].abs() > 1e-3 * plain.contributions[:, 1:3]).all())
 
 
-def test_no_noise_is_an_error(tiny: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_no_noise_is_an_error(tiny: Tiny, texts: Encode) -> None:
     batch = texts((4,))
     with pytest.raises(ConfigurationError, match=r"no variance to attribute.*DropoutRates"):
         attribute(tiny("bert"), batch, UATConfig(gate="none", rates=DropoutRates.none()))
@@ -187,9 +181,7 @@ def test_no_noise_is_an_error(tiny: Tiny, texts: Callable[..., Encoded]) -> None
         ({"config": UATConfig(uncertainty="mean-std+ln")}, "closed form of U.*gate='none'"),
     ],
 )
-def test_settings_are_checked(
-    shared: Tiny, texts: Callable[..., Encoded], setting: dict[str, object], message: str
-) -> None:
+def test_settings_are_checked(shared: Tiny, texts: Encode, setting: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         attribute(shared("bert"), texts((4,)), **setting)  # type: ignore[arg-type]
 
@@ -203,7 +195,7 @@ def test_choices_are_attributed_too(chooser: PreTrainedModel, choices: Encoded) 
         torch.testing.assert_close(found.contributions[1:], alone.contributions, rtol=2e-3, atol=1e-4 * scale)
 
 
-def test_the_values_go_to_json_and_back(shared: Tiny, texts: Callable[..., Encoded]) -> None:
+def test_the_values_go_to_json_and_back(shared: Tiny, texts: Encode) -> None:
     for estimator in ESTIMATORS:
         found = attribute(shared("bert"), texts((5, 4)), CONFIG, estimator=estimator, samples=3)
         plain = json.loads(json.dumps(found.to_dict()))

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from uatlite.attribution.layers import propagate
@@ -12,10 +13,13 @@ from uatlite.model.view import view_of
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.passes.engine import Chunk, run_chunk, sample
 
+Encoded = dict[str, Tensor]
+Tiny = Callable[..., PreTrainedModel]
+
 QUIET = UATConfig(gate="none", rates=DropoutRates.uniform(0.0), samples=2)
 
 
-def read(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def read(model: PreTrainedModel, inputs: Encoded) -> torch.Tensor:
     """What is expected, from transformers' own hidden states: a loop over texts."""
     with torch.no_grad():
         states = copy.deepcopy(model).eval()(**inputs, output_hidden_states=True).hidden_states
@@ -28,9 +32,7 @@ def read(model: PreTrainedModel, inputs: dict[str, torch.Tensor]) -> torch.Tenso
     return torch.stack(rows)
 
 
-def test_it_is_the_token_that_the_head_reads_and_a_mean(
-    model: PreTrainedModel, encoded: dict[str, torch.Tensor]
-) -> None:
+def test_it_is_the_token_that_the_head_reads_and_a_mean(model: PreTrainedModel, encoded: Encoded) -> None:
     """Its logits are the model's own, and the model has not changed."""
     before = dict(model._modules)
     logits, found = plain_pass(model, encoded)
@@ -41,7 +43,7 @@ def test_it_is_the_token_that_the_head_reads_and_a_mean(
 
 
 def test_of_a_token_classifier_it_is_what_the_encoder_says_of_each_token(
-    architecture: str, shared: Callable[..., PreTrainedModel], encoded: dict[str, torch.Tensor]
+    architecture: str, shared: Tiny, encoded: Encoded
 ) -> None:
     tagger = shared(architecture, tokens=True)
     logits, found = plain_pass(tagger, encoded)
@@ -51,7 +53,7 @@ def test_of_a_token_classifier_it_is_what_the_encoder_says_of_each_token(
     assert not view_of(tagger).narrows
 
 
-def test_every_text_has_its_own(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+def test_every_text_has_its_own(model: PreTrainedModel, encoded: Encoded) -> None:
     whole = plain_pass(model, encoded)[1]
     assert whole is not None
     assert whole.shape[0] == 3
@@ -59,13 +61,13 @@ def test_every_text_has_its_own(model: PreTrainedModel, encoded: dict[str, torch
     torch.testing.assert_close(alone, whole[:1], rtol=1e-4, atol=1e-5)
 
 
-def test_options_are_averaged(chooser: PreTrainedModel, choices: dict[str, torch.Tensor]) -> None:
+def test_options_are_averaged(chooser: PreTrainedModel, choices: Encoded) -> None:
     found = plain_pass(chooser, choices)[1]
     assert found is not None
     torch.testing.assert_close(found, read(chooser, choices).view(2, 4, -1).mean(dim=1), rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTrainedModel]) -> None:
+def test_what_is_no_encoder_with_a_head_has_none(shared: Tiny) -> None:
     class Members(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -79,18 +81,18 @@ def test_what_is_no_encoder_with_a_head_has_none(shared: Callable[..., PreTraine
     assert plain_pass(Members(), inputs)[1] is None  # type: ignore[arg-type]
 
 
-def test_passes_without_dropout_read_the_same(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+def test_passes_without_dropout_read_the_same(model: PreTrainedModel, encoded: Encoded) -> None:
     torch.testing.assert_close(sample(model, encoded, QUIET).representation, plain_pass(model, encoded)[1])
 
 
-def test_the_analytic_pass_reads_the_same(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+def test_the_analytic_pass_reads_the_same(model: PreTrainedModel, encoded: Encoded) -> None:
     found = propagate(model, encoded, UATConfig(gate="none", rates=DropoutRates.uniform(0.1))).representation
     assert found is not None
     assert not found.requires_grad
     torch.testing.assert_close(found, plain_pass(model, encoded)[1])
 
 
-def test_it_is_the_mean_over_passes(model: PreTrainedModel, encoded: dict[str, torch.Tensor]) -> None:
+def test_it_is_the_mean_over_passes(model: PreTrainedModel, encoded: Encoded) -> None:
     config, view = UATConfig(gate="none", rates=DropoutRates.uniform(0.2), samples=3), view_of(model)
     texts, tokens = encoded["input_ids"].shape
     chunks = [Chunk(torch.arange(texts), tokens, (range(number, number + 1),)) for number in range(3)]

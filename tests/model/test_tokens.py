@@ -9,6 +9,8 @@ from uatlite.errors import ConfigurationError, InputError
 from uatlite.model.tokens import longest, tokenize
 from uatlite.values import Choices
 
+Tiny = Callable[..., PreTrainedModel]
+
 WORDS = "[PAD] [UNK] [CLS] [SEP] a b c d e f".split()  # noqa: SIM905
 TEXTS = ["a b c", "d", "a b c d e f a b c d", "e f"]
 
@@ -80,9 +82,7 @@ def test_the_fingerprint_is_what_the_model_sees(tokenizer: BertTokenizer) -> Non
     assert tokenize(tokenizer, ["a b"], 40).fingerprint != tokenize(tokenizer, [("a", "b")], 40).fingerprint
 
 
-def test_the_longest_sequence_leaves_out_reserved_positions(
-    shared: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> None:
+def test_the_longest_sequence_leaves_out_reserved_positions(shared: Tiny, tokenizer: BertTokenizer) -> None:
     assert longest(shared("bert"), tokenizer) == 40
     assert longest(shared("roberta"), tokenizer) == 38
     assert longest(shared("bert"), tokenizer, 16) == 16
