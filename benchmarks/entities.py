@@ -38,10 +38,9 @@ from harness import (
 from uatlite.classifier.classifiers import UncertaintyTagger
 from uatlite.metrics.answers import AnswerRows
 from uatlite.text.tasks import load
-from uatlite.trust.menu import searched
-from uatlite.trust.promise import Labelled, Wanted, texts_planner
-from uatlite.trust.rule import Rule
-from uatlite.trust.search import TextScores
+from uatlite.trust.planners import TextScores
+from uatlite.trust.promise import Labelled, texts_planner
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Example, Floats, Integers, Span
 
 LENGTH = 96
@@ -156,7 +155,8 @@ def drawn_texts(pool: TextScores, wrong: NDArray[np.bool_], rows: Integers) -> t
 def promise(sample: TextScores, wrong: NDArray[np.bool_], target: float, seed: int) -> Rule:
     """The rule for a precision, without the sentence that says why not."""
     rows = Labelled({"log-odds": sample.scores}, wrong, sample.text, sample.texts)
-    return searched(texts_planner(rows, Wanted(kind="precision", target=target, score="log-odds", seed=seed)), target)
+    wanted = Wanted(kind="precision", target=target, score="log-odds", seed=seed)
+    return texts_planner(rows, wanted).searched(target)
 
 
 def print_promises(found: dict[Setting, list[tuple[Said, Said]]], resamples: int) -> None:

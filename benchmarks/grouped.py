@@ -18,9 +18,8 @@ from scipy.stats import binom
 
 from harness import best_share, head, line, only, parser_of
 from uatlite.trust.bets import clumping, won
-from uatlite.trust.menu import searched
-from uatlite.trust.planners import TextsPlanner, most_answers
-from uatlite.trust.search import TextScores
+from uatlite.trust.planners import TextScores, TextsPlanner, most_answers
+from uatlite.trust.rule import Wanted
 
 STAKES = np.concatenate([np.geomspace(0.005, 0.1, 8), np.linspace(0.15, 0.99, 15)])
 """Shares of the largest stake that a mixture bets."""
@@ -192,9 +191,8 @@ def coverage(world: World, texts: int, target: float, most: int | None, repetiti
         (sample, wrong), (others, _) = world.draw(texts, rng), world.draw(1000, rng)
         most_reported = most or most_answers(others)
         labelled = replace(sample, wrong=wrong)
-        rule = searched(
-            TextsPlanner(labelled, others, "precision", most_reported, "confidence", 1 - LEVEL, repetition), target
-        )
+        wanted = Wanted(kind="precision", target=target, confidence=1 - LEVEL, seed=repetition)
+        rule = TextsPlanner(wanted, labelled, others, most_reported).searched(target)
         risk, share = world.at(rule.threshold, rule.most)
         shares.append(share)
         nothing, broken = nothing + (not rule.promised), broken + (risk > target)

@@ -31,7 +31,8 @@ from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 from uatlite.text.tasks import load
 from uatlite.trust.answers import AnswerCalibrator
-from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.promise import Labelled, decide
+from uatlite.trust.rule import Wanted
 from uatlite.values import Floats, Text
 
 TASK, LENGTH = "goemotions", 64

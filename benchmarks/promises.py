@@ -25,10 +25,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from harness import best_share, head, line, parser_of, slashed, title
 from uatlite.text.tasks import load
 from uatlite.trust.binomial import STARTS, allowed_errors, needed_share, plan_starts, upper_quantile
-from uatlite.trust.label_sets import label_sets
-from uatlite.trust.menu import searched
+from uatlite.trust.distribution import label_sets
 from uatlite.trust.planners import RowsPlanner
-from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows, rows_planner
+from uatlite.trust.promise import Labelled, decide, fitting_rows, rows_planner
+from uatlite.trust.rule import Wanted
 from uatlite.trust.scope import fit_scope
 from uatlite.trust.search import Plan, search
 from uatlite.trust.shift import summarise
@@ -123,20 +123,20 @@ def bonferroni(scores: np.ndarray, wrong: np.ndarray, target: float, reference: 
 
 def with_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """The rule with reference scores, without the sentence that says why not."""
-    return searched(RowsPlanner(scores, wrong, reference, "confidence", CONFIDENCE), target).threshold
+    return RowsPlanner(Wanted(confidence=CONFIDENCE), scores, wrong, reference).searched(target).threshold
 
 
 def no_reference(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """The rule without reference scores: a few rows are set aside."""
     wanted = Wanted(kind="risk", target=target, confidence=CONFIDENCE, seed=seed)
-    return searched(rows_planner(Labelled({"confidence": scores}, wrong), wanted), target).threshold
+    return rows_planner(Labelled({"confidence": scores}, wrong), wanted).searched(target).threshold
 
 
 def one_start(scores: np.ndarray, wrong: np.ndarray, target: float, reference: np.ndarray, seed: int) -> float:
     """Ours with the last start alone, at half of the rows: valid too, and what the others are for."""
     least = needed_share(len(scores), len(reference), target, 1 - CONFIDENCE, 0)
     at = upper_quantile(reference, max(STARTS[-1][0], min(least, 1.0)))
-    planner = RowsPlanner(scores, wrong, reference, "confidence", CONFIDENCE)
+    planner = RowsPlanner(Wanted(confidence=CONFIDENCE), scores, wrong, reference)
     begin = int(np.searchsorted(planner.counts, (scores > at).sum()))
     plan = Plan(planner.below[planner.counts], [(begin, 1 - CONFIDENCE)] if least <= 1 else [])
     return planner.rule(plan, target, search(plan, planner.test(plan, target))).threshold

@@ -5,7 +5,8 @@ from scipy.special import softmax
 
 from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured, scores_of
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
-from uatlite.trust.promise import Labelled, Wanted, decide
+from uatlite.trust.promise import Labelled, decide
+from uatlite.trust.rule import Wanted
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 

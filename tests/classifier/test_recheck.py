@@ -18,7 +18,7 @@ from uatlite.errors import CalibrationError, ConfigurationError, DataError, Stor
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
 from uatlite.trust.promise import Labelled as Rows
-from uatlite.trust.promise import Wanted
+from uatlite.trust.rule import Wanted
 
 
 def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from uatlite import load
 from uatlite.scoring.scored_rows import ScoredRow
 from uatlite.text.gold import tags_of_spans
 from uatlite.text.write import write_rows
-from uatlite.trust.menu import RISKS
+from uatlite.trust.search import RISKS
 from uatlite.values import Choices, Kind, Span, Text, Words
 
 ROWS = 240

@@ -9,8 +9,8 @@ from uatlite.codec import dump, load
 from uatlite.errors import InputError
 from uatlite.predictive import PROBIT
 from uatlite.trust.answers import CHOICES, AnswerCalibrator, Answers, losses
+from uatlite.trust.planners import TextScores
 from uatlite.trust.promise import Labelled
-from uatlite.trust.search import TextScores
 
 
 def draw(texts, rng, kinds=6, rare=1.0, sharpness=1.6, spread=0.6, widening=0.0):

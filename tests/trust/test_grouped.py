@@ -11,21 +11,20 @@ from scipy.stats import binom
 from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
-from uatlite.trust.bets import (
+from uatlite.trust.bets import bet, plan_text_starts
+from uatlite.trust.planners import (
     GRID,
-    PILOT_TEXTS,
-    bet,
+    RecallPlanner,
+    TextScores,
+    TextsPlanner,
     error_chances,
     learned_chances,
-    plan_search,
-    plan_text_starts,
+    most_answers,
     threshold_grid,
 )
-from uatlite.trust.menu import searched
-from uatlite.trust.planners import RecallPlanner, TextsPlanner, most_answers
-from uatlite.trust.promise import Labelled, Wanted, decide
-from uatlite.trust.rule import Menu, Rule
-from uatlite.trust.search import RISKS, TextScores, pilot_rows, search
+from uatlite.trust.promise import PILOT_TEXTS, Labelled, decide, pilot_rows
+from uatlite.trust.rule import Menu, Rule, Wanted
+from uatlite.trust.search import RISKS, search
 
 HUGE = 40_000
 
@@ -66,8 +65,8 @@ def test_the_promise_is_broken_no_more_often_than_stated(world, kind, target):
         scores, wrong, text = draw(250, rng, **world)
         others, _, of_text = draw(300, rng, **world)
         sample, reference = TextScores(scores, text, 250, wrong), TextScores(others, of_text, 300)
-        planner = TextsPlanner(sample, reference, kind, most_answers(reference), "confidence", 0.8, repetition)
-        rule = searched(planner, target)
+        wanted = Wanted(kind=kind, target=target, confidence=0.8, seed=repetition)
+        rule = TextsPlanner(wanted, sample, reference, most_answers(reference)).searched(target)
         reported = truth.shown(rule.threshold, rule.most)
         shown, errors = reported.sum(), (reported & w).sum()
         promised += rule.promised
@@ -88,7 +87,7 @@ def test_recall_is_promised_no_more_often_wrongly_than_stated():
     broken, covered = 0, []
     for repetition in range(80):
         rng = np.random.default_rng(repetition)
-        rule = searched(RecallPlanner(*texts(300, rng), texts(300, rng)[0], 5, "share found", 0.8), 0.12)
+        rule = RecallPlanner(Wanted(confidence=0.8), *texts(300, rng), texts(300, rng)[0], 5).searched(0.12)
         answered = rule.reports(s)
         scale = np.minimum(1, 5 / np.maximum(gold, 1))[answered]
         broken += (missed[answered] * scale).sum() > 0.12 * (gold[answered] * scale).sum()
@@ -143,11 +142,15 @@ def slow_search(plan, tests):
     return found
 
 
+def planned(others, texts, target, level, most):
+    return TextsPlanner(Wanted(confidence=1 - level), others, others, most).plan(target, texts)
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_with_one_answer_a_text_the_search_is_the_slow_one_with_exact_tests(seed):
     rng = np.random.default_rng(seed)
     scores, wrong = rng.random(120), rng.random(120) < 0.15
-    plan = plan_search(TextScores(rng.random(60), np.arange(60), 60), 120, 0.3, 0.2, 1, "precision")
+    plan = planned(TextScores(rng.random(60), np.arange(60), 60), 120, 0.3, 0.2, 1)
     places = np.sort(rng.choice(40, 2, replace=False)).tolist()
     plan = replace(plan, starts=[(places[0], 0.12), (places[1], 0.08)])
     counts = (scores[:, None] > plan.thresholds).astype(float)
@@ -164,7 +167,7 @@ def test_the_plan_reads_nothing_but_the_reference():
     rng = np.random.default_rng(1)
     s, _, t = draw(400, rng, tail=True)
     others = TextScores(s, t, 400)
-    plan = plan_search(others, 300, 0.1, 0.05, 6, "precision")
+    plan = planned(others, 300, 0.1, 0.05, 6)
     assert len(plan.thresholds) <= GRID + 1
     assert plan.thresholds[-1] == -math.inf
     assert (np.diff(plan.thresholds) < 0).all()
@@ -172,7 +175,7 @@ def test_the_plan_reads_nothing_but_the_reference():
     assert plan.most.min() >= 1
     assert plan.most.max() <= 6
     assert sum(part for _, part in plan.starts) == pytest.approx(0.05)
-    more = plan_search(others, 30_000, 0.1, 0.05, 6, "precision")
+    more = planned(others, 30_000, 0.1, 0.05, 6)
     assert more.most.sum() > plan.most.sum()  # with many texts a bet can bear many answers of one
 
 
@@ -243,13 +246,13 @@ def test_the_texts_that_a_promise_would_take_are_about_right():
     scores, wrong, text = draw(200, rng)
     others, _, of_text = draw(2000, rng)
     reference = TextScores(others, of_text, 2000)
-    planner = TextsPlanner(TextScores(scores, text, 200, wrong), reference, "precision", 3, "confidence", 0.95)
+    planner = TextsPlanner(Wanted(), TextScores(scores, text, 200, wrong), reference, 3)
     needed = planner.needed(0.06)
     assert 200 < needed < 5000
     kept = 0
     for repetition in range(20):
         scores, wrong, text = draw(needed, np.random.default_rng(repetition))
-        kept += searched(replace(planner, sample=TextScores(scores, text, needed, wrong)), 0.06).promised
+        kept += replace(planner, sample=TextScores(scores, text, needed, wrong)).searched(0.06).promised
     assert kept >= 10
 
 

@@ -10,10 +10,9 @@ from scipy.stats import binomtest
 from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, StoreError
-from uatlite.trust.menu import risk_curve, risk_menu
 from uatlite.trust.planners import RowsPlanner
-from uatlite.trust.promise import Labelled, Wanted, decide
-from uatlite.trust.rule import Menu
+from uatlite.trust.promise import Labelled, decide, risk_curve
+from uatlite.trust.rule import Menu, Wanted
 from uatlite.trust.search import RISKS
 
 
@@ -40,18 +39,17 @@ def test_each_line_is_the_rule_of_its_target(rows):
 
 def test_what_cannot_be_promised_has_the_rows_it_would_take(rows):
     scores, wrong, others = rows
-    planner = RowsPlanner(scores, wrong, others, "confidence", 0.95)
-    menu = risk_menu(planner, [0.2, 0.06, 0.005])
-    assert [line.target for line in menu.lines] == [0.005, 0.06, 0.2]
-    least, some, promised = menu.lines
+    planner = RowsPlanner(Wanted(), scores, wrong, others)
+    menu = planner.menu()
+    least, some, promised = (next(line for line in menu.lines if line.target == risk) for risk in (0.01, 0.05, 0.2))
     assert (least.rule, least.texts_needed) == (None, None)
-    assert some.texts_needed == planner.needed(0.06) > 500
+    assert some.texts_needed == planner.needed(0.05) > 500
     assert (promised.rule is not None, promised.texts_needed) == (True, None)
     head, *lines, last = menu.describe()
     assert "confidence 0.95, 500 labelled rows, by confidence" in head
     assert "more rows will hardly help" in lines[0]
-    assert f"it would take about {some.texts_needed:,} labelled rows, not 500" in lines[1]
-    assert f"{promised.rule.coverage:.1%} answered" in lines[2]
+    assert f"it would take about {some.texts_needed:,} labelled rows, not 500" in lines[3]
+    assert f"{promised.rule.coverage:.1%} answered" in lines[-1]
     assert last.startswith("Each line is a promise by itself")
 
 
@@ -80,8 +78,7 @@ def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
 
 
 def test_a_menu_comes_back_from_json_and_a_broken_one_or_an_unknown_target_is_refused(rows):
-    planner = RowsPlanner(*rows, "confidence", 0.95)
-    menu = replace(risk_menu(planner, [0.01, 0.1, 0.3]), curve=risk_curve(*rows[:2], 0.95))
+    menu = replace(RowsPlanner(Wanted(), *rows).menu(), curve=risk_curve(*rows[:2], 0.95))
     state = dump(menu)
     assert load(Menu, json.loads(json.dumps(state, allow_nan=False)), advice="calibrate again.") == menu
     for broken in ({**state, "lines": 1}, {**state, "extra": 1}, {"rows": 1}, {**state, "curve": {"x": [1]}}):
@@ -89,5 +86,3 @@ def test_a_menu_comes_back_from_json_and_a_broken_one_or_an_unknown_target_is_re
             load(Menu, broken, advice="calibrate again.")
     with pytest.raises(ConfigurationError, match="not on the menu"):
         menu.rule(0.07)
-    with pytest.raises(ConfigurationError, match="between 0 and 1"):
-        risk_menu(planner, [5])

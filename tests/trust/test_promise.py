@@ -10,10 +10,11 @@ from scipy.stats import binom
 
 from reference import rule_of
 from uatlite.errors import InputError
-from uatlite.trust.binomial import PILOT_ROWS, STARTS, least_answers, plan_starts
-from uatlite.trust.menu import nearest_risk
+from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
 from uatlite.trust.planners import RowsPlanner
-from uatlite.trust.search import RISKS, Plan, pilot_rows, search, two_digits
+from uatlite.trust.promise import PILOT_ROWS, pilot_rows
+from uatlite.trust.rule import Wanted
+from uatlite.trust.search import RISKS, Plan, search
 
 
 def tail(errors, answered, risk):
@@ -37,7 +38,7 @@ def slow_search(scores, wrong, target, starts, grid):
 
 def lowest(scores, wrong, target, starts):
     """The threshold of the search from these starts."""
-    planner = RowsPlanner(scores, wrong, scores, "confidence", 0.95)
+    planner = RowsPlanner(Wanted(), scores, wrong, scores)
     answered = [(scores > threshold).sum() for threshold, _ in starts]
     places = np.searchsorted(planner.counts, answered).tolist()
     plan = Plan(planner.below[planner.counts], list(zip(places, [level for _, level in starts], strict=True)))
@@ -46,7 +47,7 @@ def lowest(scores, wrong, target, starts):
 
 
 def needed_of(scores, wrong, target):
-    return RowsPlanner(scores, wrong, scores, "confidence", 0.95).needed(target)
+    return RowsPlanner(Wanted(), scores, wrong, scores).needed(target)
 
 
 @settings(max_examples=200, deadline=None)
@@ -163,8 +164,8 @@ def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
     rng = np.random.default_rng(0)
     (scores, wrong), others = sample(300, rng), rng.random(300)
     rule = rule_of(scores, wrong, 0.08, reference=others)
-    planner = RowsPlanner(scores, wrong, others, "confidence", 0.95)
-    nearest = nearest_risk(planner, 0.08)
+    planner = RowsPlanner(Wanted(), scores, wrong, others)
+    nearest = planner.nearest(0.08)
     needed = planner.needed(0.08)
     assert not rule.promised
     assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason

@@ -16,7 +16,8 @@ from uatlite.classifier.predictions import Predictions, Wording
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.predictive import PassLogits
-from uatlite.trust.promise import Labelled, Wanted
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:

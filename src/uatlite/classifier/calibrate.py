@@ -24,8 +24,8 @@ from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Metho
 from uatlite.methods.sampling import BASE
 from uatlite.predictive import PassLogits
 from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.promise import FITTING_SHARE, Wanted, decide, fitting_rows
-from uatlite.trust.rule import RAW_SCORE
+from uatlite.trust.promise import FITTING_SHARE, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, Wanted
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS
 from uatlite.values import Marks, Text

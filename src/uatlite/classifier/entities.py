@@ -26,8 +26,8 @@ from uatlite.predictive import sigmoid
 from uatlite.text.examples import example_of, text_fault
 from uatlite.text.schema import Layout
 from uatlite.trust.answers import AnswerCalibrator
-from uatlite.trust.promise import Labelled, Wanted
-from uatlite.trust.rule import Rule
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
 
 SPAN = ("start", "end", "label")

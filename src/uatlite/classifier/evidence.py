@@ -7,7 +7,7 @@ from uatlite.metrics.accuracy import nll
 from uatlite.metrics.intervals import Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
 from uatlite.predictive import softmax
-from uatlite.trust.label_sets import LabelSets
+from uatlite.trust.distribution import LabelSets
 from uatlite.values import Floats, Integers
 
 _SHOWN = ("accuracy", "nll", "brier", "ece", "aurc")

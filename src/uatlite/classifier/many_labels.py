@@ -19,8 +19,8 @@ from uatlite.predictive import sigmoid
 from uatlite.text.examples import check_texts, text_fault
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
-from uatlite.trust.promise import Labelled, Wanted
-from uatlite.trust.rule import Rule
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:

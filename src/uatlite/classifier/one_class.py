@@ -20,10 +20,9 @@ from uatlite.text.examples import check_texts, text_fault
 from uatlite.text.labels import class_indices, option_names
 from uatlite.trust.answers import Answers
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, held_out, stratified_folds
-from uatlite.trust.distribution import predictive
-from uatlite.trust.label_sets import label_sets
-from uatlite.trust.promise import Labelled, Wanted
-from uatlite.trust.rule import RAW_SCORE, SCORES, Rule, RuleKind, trust
+from uatlite.trust.distribution import label_sets, predictive
+from uatlite.trust.promise import Labelled
+from uatlite.trust.rule import RAW_SCORE, SCORES, Rule, RuleKind, Wanted, trust
 from uatlite.trust.shift import ShiftReference, Usual
 from uatlite.trust.shift import summarise as summarise_scores
 from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text

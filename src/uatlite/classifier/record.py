@@ -13,7 +13,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.codec import NOT_STORED, Arrays, dump, load
 from uatlite.trust.answers import AnswerCalibrator
 from uatlite.trust.calibrators import Identity, InputTemperature, Temperature
-from uatlite.trust.label_sets import LabelSets
+from uatlite.trust.distribution import LabelSets
 from uatlite.trust.rule import Menu, Rule
 from uatlite.trust.scope import Scope
 from uatlite.trust.shift import REFERENCE_ROWS, ShiftReference

@@ -14,8 +14,7 @@ from uatlite.methods.sampling import method_of_config
 from uatlite.model.tokens import TOKENIZING, tokenize
 from uatlite.passes.config import UATConfig
 from uatlite.trust.calibrators import check_calibrator
-from uatlite.trust.promise import Wanted
-from uatlite.trust.rule import RuleKind
+from uatlite.trust.rule import RuleKind, Wanted
 from uatlite.values import Floats, check_share
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 Does E[W] < r·E[N] hold, with N answers and W errors in a text? Nothing is assumed but independent texts and a bound of
 N. Errors of one text may hang together in any way. The test is a bet against E[W] ≥ r·E[N] that starts with the money α
 and wins if it ever has 1, which a fair game allows with a probability of at most α. Its stakes are those that would
-copy the exact binomial test if errors came one by one, so it loses little against it. The order of thresholds is
-planned on answers of other texts, which need no labels; a plan may be as wrong as it likes: that costs coverage, never
-the promise (docs/reference/several.md).
+copy the exact binomial test if errors came one by one, so it loses little against it. A plan of the
+thresholds may be as wrong as it likes: that costs coverage, never the promise (docs/reference/several.md).
 """
 
 import math
@@ -15,18 +14,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.trust.answers import RegressionRows, Shrunk
-from uatlite.trust.search import Plan, Test, TextScores
+from uatlite.trust.binomial import exact_test
+from uatlite.trust.search import Plan, Test
 from uatlite.values import Floats, Marks
 
 BetKind = Literal["precision", "per-text", "recall"]
 """At most `target` of the reported answers are wrong; wrong answers a text; gold answers of answered texts missed."""
-
-PILOT_TEXTS = 100
-"""The most texts set aside to plan with, if there is no reference."""
-
-GRID = 100
-"""The most thresholds that are tested."""
 
 TEXT_STARTS = ((1.0, 0.75), (2.0, 0.25))
 """A search begins where it is most likely to succeed if the errors are as many as the scores say, and another if they
@@ -46,62 +39,6 @@ PROBITS = np.linspace(-4.75, 3.5, 250)
 
 OWN_TEXTS, OWN_ERRORS = 20.0, 4.0
 """The texts and the errors that the expected `mean` and `clump` count as, beside those seen so far."""
-
-
-def plan_search(others: TextScores, texts: int, target: float, level: float, most: int, kind: BetKind) -> Plan:
-    """Thresholds from the highest score of `others` down to -inf, for `texts` labelled texts, and where to begin."""
-    thresholds = threshold_grid(others.scores)
-    chances = error_chances(others.scores, target) if others.chances is None else others.chances
-    caps: list[int] = []
-    planned, answers, errors = [], [], []
-    for threshold in thresholds.tolist():
-        counts = others.tally(others.shown(threshold, most))
-        cap = max([1, *caps[-1:]])
-        while cap < most and bearable(counts, cap + 1, texts, target, level, kind):
-            cap += 1
-        caps.append(cap)
-        shown = others.shown(threshold, cap)
-        planned.append(moments(np.minimum(counts, cap)))
-        answers.append(texts * (1.0 if kind == "per-text" else shown.sum() / others.texts))
-        errors.append(texts * chances[shown].sum() / others.texts)
-    moment = np.array(planned)
-    loss = np.array([largest_loss(cap, target, kind) for cap in caps])
-    starts = plan_text_starts(np.array(answers), np.array(errors), clumping(moment), loss, target, level)
-    return Plan(thresholds, starts, np.array(caps), moment)
-
-
-def threshold_grid(scores: Floats) -> Floats:
-    """At most `GRID` of the scores, at even ranks, in falling order, and -inf, which all exceed."""
-    ranked = np.sort(scores)[::-1]
-    places = np.unique(np.linspace(0, len(ranked) - 1, GRID).astype(np.int64))
-    return np.append(np.unique(ranked[places])[::-1], -math.inf)
-
-
-def error_chances(scores: Floats, target: float) -> Floats:
-    """The probability (answers,) to plan with that each answer is wrong: 1 - score, where scores are probabilities.
-
-    Other scores give a rank only; then it is planned as if the target were just met by the better half.
-    """
-    if is_probability(scores):
-        return 1.0 - scores
-    share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
-    return np.minimum(4.0 * target * share, 1.0)
-
-
-def learned_chances(scores: Floats, wrong: Marks) -> Floats:
-    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
-    odds = scores
-    if is_probability(scores):
-        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
-    spread = float(odds.std()) or 1.0
-    rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
-    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
-    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
-
-
-def is_probability(scores: Floats) -> bool:
-    """Whether all scores are from 0 to 1."""
-    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
 def moments(counts: Floats) -> tuple[float, float]:
@@ -168,8 +105,6 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
 
     Where a text has one answer at most this is the exact binomial test, else the bet.
     """
-    from scipy.stats import binom
-
     assert plan.most is not None
     assert plan.planned is not None
     order = np.random.default_rng((seed, 1)).permutation(len(counts))
@@ -178,10 +113,10 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
     mean = np.ones(len(caps)) if kind == "per-text" else planned[:, 0]
     loss, clump = largest_loss(caps, target, kind), clumping(planned)
     single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
-    p_values = binom.cdf(errors.sum(axis=0), counts.sum(axis=0), target)
+    exact = exact_test(errors.sum(axis=0), counts.sum(axis=0), target)
 
     def rejected(places: slice, levels: Floats) -> Marks:
-        marks = np.asarray(p_values[places, None] <= levels)
+        marks = exact(places, levels)
         several = np.flatnonzero(~single[places]) + places.start
         if len(several):
             marks[several - places.start] = won(

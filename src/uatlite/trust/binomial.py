@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.trust.rule import Rule, RuleKind
-from uatlite.values import Floats, Integers, Marks
+from uatlite.trust.search import Test
+from uatlite.values import Floats, Integers
 
 STARTS = ((1 / 8, 0.4), (1 / 3, 0.4), (1 / 2, 0.2))
 """Where searches begin: the share of rows answered there, and the part of the level. A start at half of the rows has
@@ -21,8 +21,8 @@ _START_ERRORS, NEAR = 1, 0.8
 """The first start moves down until it allows this many errors: one unlucky row must not end the search. Where that is
 near the next start, at this part of its share, the first is left out and its level given to the others."""
 
-PILOT_ROWS = 50
-"""The most rows set aside to give the starts, if there are no reference scores."""
+POWER, MOST_ROWS = 0.8, 1_000_000
+"""An estimate of the rows needed is for a promise with this probability, and is given up to this many rows."""
 
 
 def risk_upper_bound(errors: ArrayLike, answered: ArrayLike, confidence: float) -> Floats:
@@ -43,6 +43,14 @@ def clopper_pearson(errors: ArrayLike, rows: ArrayLike, confidence: float) -> tu
     k, n, tail = np.asarray(errors), np.asarray(rows), (1.0 - confidence) / 2.0
     low = np.where(k == 0, 0.0, beta.ppf(tail, np.maximum(k, 1), n - k + 1))
     return low, risk_upper_bound(k, n, 1.0 - tail)
+
+
+def exact_test(errors: ArrayLike, answered: ArrayLike, target: float) -> Test:
+    """The test of hypotheses with this many errors and answers, (hypotheses,): P(Binomial(N, target) ≤ K) ≤ level."""
+    from scipy.stats import binom
+
+    p_values = binom.cdf(errors, answered, target)
+    return lambda places, levels: np.asarray(p_values[places, None] <= levels)
 
 
 def allowed_errors(answered: ArrayLike, target: float, confidence: ArrayLike) -> Integers:
@@ -72,41 +80,30 @@ def least_answers(errors: int, target: float, level: float) -> int:
     return high
 
 
-def coverage_interval(answered: int, rows: int, confidence: float) -> tuple[float, float]:
+def fewest(sizes: Integers, chances: Floats) -> int | None:
+    """The first of some sizes, ascending, that has what is wanted with probability 0.8, to two digits."""
+    enough = sizes[chances >= POWER]
+    return two_digits(int(enough[0])) if len(enough) else None
+
+
+def two_digits(count: int) -> int:
+    """A count rounded up to two digits, which are enough for an estimate."""
+    unit = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // unit) * unit
+
+
+def coverage_interval(
+    answered: int, rows: int, confidence: float, *, bands: int = 1, bounded: int = 1
+) -> tuple[float, float]:
     """Answered share ± sqrt(log(2/(1-confidence)) / (2·rows)), cut to [0, 1].
 
-    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one
-    that was chosen on the same rows.
+    Dvoretzky–Kiefer–Wolfowitz with Massart's constant: it holds for all thresholds at once, and so for one that was
+    chosen on the same rows. 1 - coverage may be a sum over `bands` classes with a band for each; the thresholds of
+    `bounded` of them answer not all.
     """
     share = answered / rows
-    width = math.sqrt(math.log(2.0 / (1.0 - confidence)) / (2.0 * rows))
+    width = bounded * math.sqrt(math.log(2.0 * bands / (1.0 - confidence)) / (2.0 * rows))
     return max(share - width, 0.0), min(share + width, 1.0)
-
-
-def rule_at(
-    threshold: float, scores: Floats, wrong: Marks, kind: RuleKind, target: float | None, score: str, confidence: float
-) -> Rule:
-    """The rule at a threshold, with its coverage and risk on the calibration rows (rows,)."""
-    answered = scores > threshold
-    count, errors = int(answered.sum()), int((answered & wrong).sum())
-    share = count / len(scores)
-    return Rule(
-        kind=kind,
-        score=score,
-        threshold=threshold,
-        target=target,
-        confidence=confidence,
-        texts=len(scores),
-        answers=len(scores),
-        reported=count,
-        errors=errors,
-        coverage=share,
-        coverage_interval=(
-            (share, share) if math.isinf(threshold) else coverage_interval(count, len(scores), confidence)
-        ),
-        promised=kind != "risk" or threshold < math.inf,
-        risk_bound=float(risk_upper_bound(errors, count, confidence)) if count else None,
-    )
 
 
 def plan_starts(others: Floats, rows: int, target: float, level: float) -> list[tuple[float, float]]:

@@ -1,30 +1,53 @@
 """Planners: labelled texts, and what plans the search for a promise about them.
 
-Of one answer a text the test is the exact binomial one; of any number, with the text as the unit, it is a bet.
+Of one answer a text the test is the exact binomial one; of any number, with the text as the unit, it is a bet. The
+order of the thresholds is planned on answers of other texts, which need no labels.
 """
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
 from uatlite.trust import bets, binomial
-from uatlite.trust.rule import Rule
-from uatlite.trust.search import MOST_ROWS, POWER, Plan, Test, TextScores, two_digits
-from uatlite.values import Floats, Integers, Marks
+from uatlite.trust.answers import RegressionRows, Shrunk, check_texts
+from uatlite.trust.rule import Rule, Wanted, ranks
+from uatlite.trust.search import Plan, Planner, Test
+from uatlite.values import Floats, Integers, Marks, check_scores
 
 KEPT = 0.99
 """By default a text may report so many answers that this share of all answers, without a threshold, is kept."""
 
+GRID = 100
+"""The most thresholds that bets are made on."""
+
+
+def rule_at(threshold: float, scores: Floats, wrong: Marks, wanted: Wanted, target: float | None) -> Rule:
+    """The rule at a threshold for rows of one answer each, with its coverage and risk on them, (rows,)."""
+    answered = scores > threshold
+    count, errors, rows = int(answered.sum()), int((answered & wrong).sum()), len(scores)
+    bounded = int(math.isfinite(threshold))
+    return Rule(
+        kind=wanted.kind or "risk",
+        score=wanted.score,
+        threshold=threshold,
+        target=target,
+        confidence=wanted.confidence,
+        texts=rows,
+        answers=rows,
+        reported=count,
+        errors=errors,
+        coverage=count / rows,
+        coverage_interval=binomial.coverage_interval(count, rows, wanted.confidence, bounded=bounded),
+        promised=wanted.kind in ("threshold", "coverage") or threshold < math.inf,
+        risk_bound=float(binomial.risk_upper_bound(errors, count, wanted.confidence)) if count else None,
+    )
+
 
 @dataclass(frozen=True, eq=False)
-class RowsPlanner:
+class RowsPlanner(Planner):
     """Scores and errors of labelled rows, and scores of other rows, `others`, that say where the search starts.
-
-    Every planner says the hypotheses and where to begin (`plan`), how they are tested (`test`), and the rule of the
-    hypothesis at a place, or the one that reports nothing (`rule`).
 
     At the threshold t the hypothesis "P(wrong | score > t) > target" is rejected if P(Binomial(N, target) ≤ K) is at
     most the level, with N answers and K errors there. Answers change only at scores that occur, so only these are
@@ -34,8 +57,6 @@ class RowsPlanner:
     scores: Floats
     wrong: Marks
     others: Floats
-    score: str
-    confidence: float
     unit: str = "rows"
 
     @property
@@ -58,90 +79,133 @@ class RowsPlanner:
         return np.flatnonzero(np.append(True, self.below[1:] != self.below[:-1]))
 
     def plan(self, target: float) -> Plan:
-        starts = binomial.plan_starts(self.others, len(self.scores), target, 1.0 - self.confidence)
+        starts = binomial.plan_starts(self.others, self.texts, target, 1.0 - self.wanted.confidence)
         answered = [int((self.scores > threshold).sum()) for threshold, _ in starts]
         places = np.searchsorted(self.counts, answered).tolist()
-        levels = [level for _, level in starts]
-        return Plan(self.below[self.counts], list(zip(places, levels, strict=True)))
+        return Plan(self.below[self.counts], [(i, level) for i, (_, level) in zip(places, starts, strict=True)])
 
     def test(self, plan: Plan, target: float) -> Test:
-        from scipy.stats import binom
-
-        p_values = binom.cdf(self.errors[self.counts], self.counts, target)
-        return lambda places, levels: np.asarray(p_values[places, None] <= levels)
+        return binomial.exact_test(self.errors[self.counts], self.counts, target)
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
         threshold = math.inf if place is None else float(plan.thresholds[place])
-        return binomial.rule_at(threshold, self.scores, self.wrong, "risk", target, self.score, self.confidence)
+        return rule_at(threshold, self.scores, self.wrong, self.wanted, target)
 
     def needed(self, target: float) -> int | None:
-        """The fewest rows with which a search passes its start with probability 0.8, if the risk there is the observed.
-
-        None if more rows will not do.
-        """
+        """The fewest rows with which a search passes its start, if the risk there is the observed."""
         from scipy.stats import binom
 
-        size, level = len(self.scores), 1.0 - self.confidence
+        size, level = self.texts, 1.0 - self.wanted.confidence
         observed = self.errors[1:] / np.arange(1, size + 1)
-        steps = np.ceil(size * 1.05 ** np.arange(1, math.log(max(MOST_ROWS / size, 1.06), 1.05)))
+        steps = np.ceil(size * 1.05 ** np.arange(1, math.log(max(binomial.MOST_ROWS / size, 1.06), 1.05)))
         runs = [
             (n, *run) for n in steps.astype(int).tolist() for run in binomial.planned_shares(n, math.inf, target, level)
         ]
-        if not runs:
-            return None
-        rows, shares, levels = np.array(runs).T
+        rows, shares, levels = np.array(runs).reshape(-1, 3).T
         answered = (shares * rows).astype(np.int64)
         risks = observed[np.maximum(np.round(shares * size).astype(np.int64), 1) - 1]
         chances = binom.cdf(binomial.allowed_errors(answered, target, 1.0 - levels), answered, risks)
-        enough = rows[(risks < target) & (chances >= POWER)]
-        return two_digits(int(enough[0])) if len(enough) else None
+        return binomial.fewest(rows[risks < target], chances[risks < target])
 
-    def why_not(self, target: float, nearest: float | None, needed: int | None) -> str:
-        size, asked = len(self.scores), f"a risk of {target:.2%} with confidence {self.confidence:g}"
-        starts = binomial.plan_starts(self.others, size, target, 1.0 - self.confidence)
+    def why_not(self, target: float) -> str:
+        size, nearest, needed = self.texts, self.nearest(target), self.needed(target)
+        asked, starts = f"a risk of {target:.2%} with confidence {self.wanted.confidence:g}", self.plan(target).starts
         if not starts:
-            least = binomial.least_answers(0, target, 1.0 - self.confidence)
+            least = binomial.least_answers(0, target, 1.0 - self.wanted.confidence)
             why = f"{size} {self.unit} cannot promise {asked}: even without an error it takes {least} answered rows"
         else:
-            answered = self.scores > starts[-1][0]
+            answered = self.counts[starts[-1][0]]
             why = (
-                f"of the {int(answered.sum())} most trusted of {size} {self.unit} {int((answered & self.wrong).sum())} "
-                f"are wrong, which cannot promise {asked}"
+                f"of the {answered} most trusted of {size} {self.unit} {self.errors[answered]} are wrong, which cannot "
+                f"promise {asked}"
             )
         more = (
             "and more rows will hardly help, the most trusted ones are wrong too often; use another score"
             if needed is None
-            else f"and {target:.2%} would take about {two_digits(needed - size):,} more labelled {self.unit}"
+            else f"and {target:.2%} would take about {binomial.two_digits(needed - size):,} more labelled {self.unit}"
         )
-        can = "promise no risk up to 50%" if nearest is None else f"do promise {nearest:.2%}"
-        return f"{why}; {'' if nearest is None else 'allow a higher risk: '}they {can}, {more}."
+        can = "they promise no risk up to 50%"
+        can = can if nearest is None else f"allow a higher risk: they do promise {nearest:.2%}"
+        return f"{why}; {can}, {more}."
 
 
 @dataclass(frozen=True, eq=False)
-class TextsPlanner:
+class TextScores:
+    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts.
+
+    `wrong` (answers,) are those that are wrong, where that is known, and `chances` (answers,) the probabilities that
+    each is wrong to plan with.
+    """
+
+    scores: Floats
+    text: Integers
+    texts: int
+    wrong: Marks | None = None
+    chances: Floats | None = None
+
+    def __post_init__(self) -> None:
+        check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
+
+    @cached_property
+    def ranks(self) -> Integers:
+        """The rank of each answer within its text, (answers,): 0 for the surest; the first of equals comes first."""
+        return ranks(self.scores, self.text)
+
+    def shown(self, threshold: float, most: int) -> Marks:
+        """(answers,): which are reported."""
+        return np.asarray((self.scores > threshold) & (self.ranks < most))
+
+    def tally(self, chosen: Marks) -> Floats:
+        """(texts,): how many of the chosen answers, (answers,), each text has."""
+        return np.bincount(self.text[chosen], minlength=self.texts).astype(np.float64)
+
+    @property
+    def errors(self) -> Marks:
+        """(answers,): which are wrong; of labelled texts."""
+        assert self.wrong is not None
+        return self.wrong
+
+
+@dataclass(frozen=True, eq=False)
+class TextsPlanner(Planner):
     """Labelled answers, and those of other texts, `others`, that plan: of rules of kind "precision" and "per-text".
 
     A text reports at most its `most` surest answers; where the labelled texts are few, fewer, as the promise would cost
-    too much otherwise. The bet goes through the texts in an order drawn by `seed`.
+    too much otherwise. The bet goes through the texts in an order drawn by the seed of what is wanted.
     """
 
     sample: TextScores
     others: TextScores
-    kind: Literal["precision", "per-text"]
     most: int
-    score: str
-    confidence: float
-    seed: int = 0
-    unit: str = "texts"
 
     @property
     def texts(self) -> int:
         return self.sample.texts
 
+    @property
+    def kind(self) -> bets.BetKind:
+        return "per-text" if self.wanted.kind == "per-text" else "precision"
+
     def plan(self, target: float, texts: int | None = None) -> Plan:
-        """The hypotheses and where to begin, for as many labelled texts as there are or for `texts`."""
-        size, level = texts or self.texts, 1.0 - self.confidence
-        return bets.plan_search(self.others, size, target, level, self.most, self.kind)
+        """Thresholds from the highest score down to -inf, for as many labelled texts as there are or for `texts`."""
+        size, level, others = texts or self.texts, 1.0 - self.wanted.confidence, self.others
+        thresholds, per_text = threshold_grid(others.scores), self.kind == "per-text"
+        chances = error_chances(others.scores, target) if others.chances is None else others.chances
+        caps: list[int] = []
+        planned, answers, errors = [], [], []
+        for threshold in thresholds.tolist():
+            counts = others.tally(others.shown(threshold, self.most))
+            cap = max([1, *caps[-1:]])
+            while cap < self.most and bets.bearable(counts, cap + 1, size, target, level, self.kind):
+                cap += 1
+            caps.append(cap)
+            shown = others.shown(threshold, cap)
+            planned.append(bets.moments(np.minimum(counts, cap)))
+            answers.append(size * (1.0 if per_text else shown.sum() / others.texts))
+            errors.append(size * chances[shown].sum() / others.texts)
+        moment, loss = np.array(planned), np.array([bets.largest_loss(cap, target, self.kind) for cap in caps])
+        starts = bets.plan_text_starts(np.array(answers), np.array(errors), bets.clumping(moment), loss, target, level)
+        return Plan(thresholds, starts, np.array(caps), moment)
 
     def test(self, plan: Plan, target: float) -> Test:
         shown = [self.sample.shown(*step) for step in _steps(plan)]
@@ -149,7 +213,7 @@ class TextsPlanner:
         counts = np.column_stack([self.sample.tally(marks) for marks in shown])
         if self.kind == "per-text":
             counts = np.ones_like(errors)
-        return bets.bet(plan, counts, errors, target, kind=self.kind, seed=self.seed)
+        return bets.bet(plan, counts, errors, target, kind=self.kind, seed=self.wanted.seed)
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
         threshold, most = (math.inf, self.most) if place is None else _steps(plan)[place]
@@ -157,30 +221,27 @@ class TextsPlanner:
         reported, every = self.sample.tally(shown), self.sample.tally(np.ones_like(shown))
         return Rule(
             kind=self.kind,
-            score=self.score,
+            score=self.wanted.score,
             threshold=threshold,
             most=most,
             target=target,
-            confidence=self.confidence,
+            confidence=self.wanted.confidence,
             texts=self.texts,
             answers=len(shown),
             reported=int(shown.sum()),
             errors=int((shown & self.sample.errors).sum()),
             coverage=float(reported.sum() / every.sum()),
-            coverage_interval=ratio_interval(reported, every, self.confidence),
+            coverage_interval=ratio_interval(reported, every, self.wanted.confidence),
             promised=place is not None,
         )
 
     def needed(self, target: float) -> int | None:
-        """The fewest texts with which the test of one threshold is passed with probability 0.8, by the normal
-        approximation, if its errors are half as observed and half as a logistic regression on the scores says.
-
-        None if more texts will not do.
-        """
+        """The fewest texts with which the test of one threshold is passed, by the normal approximation, if its errors
+        are half as observed and half as a logistic regression on the scores says."""
         from scipy.stats import norm
 
-        level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.confidence), self.texts
-        chances, sizes = bets.learned_chances(self.sample.scores, self.sample.errors), []
+        level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.texts
+        chances, sizes = learned_chances(self.sample.scores, self.sample.errors), []
         for step in _steps(self.plan(target, 4 * texts)):
             shown = self.sample.shown(*step)
             counts, errors = self.sample.tally(shown), self.sample.tally(shown & self.sample.errors)
@@ -189,17 +250,17 @@ class TextsPlanner:
             if gain <= 0:
                 continue
             noise = math.sqrt((np.square(errors - target * counts).sum() + 1.0) / texts)
-            by_noise = ((norm.ppf(1.0 - level) + norm.ppf(POWER)) * noise / gain) ** 2
+            by_noise = ((norm.ppf(1.0 - level) + norm.ppf(binomial.POWER)) * noise / gain) ** 2
             by_count = binomial.least_answers(1, target, level) * texts / (allowed / target)
             sizes.append(max(by_noise, by_count, 1.1 * texts))
-        return two_digits(math.ceil(min(sizes))) if sizes else None
+        return binomial.two_digits(math.ceil(min(sizes))) if sizes else None
 
-    def why_not(self, target: float, nearest: float | None, needed: int | None) -> str:
-        of_answers = self.kind == "precision"
+    def why_not(self, target: float) -> str:
+        of_answers, nearest, needed = self.kind == "precision", self.nearest(target), self.needed(target)
         asked = f"a risk of {target:.2%}" if of_answers else f"{target:g} wrong answers a text"
         why = (
             f"{self.texts} texts with {len(self.sample.scores)} answers, {int(self.sample.errors.sum())} of them "
-            f"wrong, cannot promise {asked} with confidence {self.confidence:g}"
+            f"wrong, cannot promise {asked} with confidence {self.wanted.confidence:g}"
         )
         can = "they promise no risk up to 50%"
         if nearest is not None:
@@ -207,13 +268,13 @@ class TextsPlanner:
         more = (
             "more texts will hardly help, the surest answers are wrong too often; use another score"
             if needed is None
-            else f"{asked} would take about {two_digits(max(needed - self.texts, 1)):,} more labelled texts"
+            else f"{asked} would take about {binomial.two_digits(max(needed - self.texts, 1)):,} more labelled texts"
         )
         return f"{why}; {can}, and {more}."
 
 
 @dataclass(frozen=True, eq=False)
-class RecallPlanner:
+class RecallPlanner(Planner):
     """Scores of labelled texts with `gold` gold answers each, `missed` of them missed: of rules of kind "recall".
 
     `others` are scores of texts that plan. With E[missed]/E[gold] over answered texts the share missed is at most the
@@ -226,9 +287,10 @@ class RecallPlanner:
     gold: Floats
     others: Floats
     most: int
-    score: str
-    confidence: float
-    seed: int = 0
+
+    @property
+    def texts(self) -> int:
+        return len(self.scores)
 
     @property
     def scale(self) -> Floats:
@@ -237,43 +299,77 @@ class RecallPlanner:
 
     def plan(self, target: float) -> Plan:
         """Scores are taken as the probability that a gold answer of the text is found."""
-        thresholds, chances = bets.threshold_grid(self.others), bets.error_chances(self.others, target)
+        thresholds, chances = threshold_grid(self.others), error_chances(self.others, target)
         gold, answered = float((self.gold * self.scale).sum()), self.others > thresholds[:, None]
         answers, errors = gold * answered.mean(axis=1), gold * (answered * chances).mean(axis=1)
-        loss = np.full(len(thresholds), bets.largest_loss(self.most, target, "recall"))
-        clumps = np.ones(len(thresholds))
-        starts = bets.plan_text_starts(answers, errors, clumps, loss, target, 1.0 - self.confidence)
-        return Plan(thresholds, starts, np.full(len(thresholds), self.most), np.ones((len(thresholds), 2)))
+        ones, loss = np.ones(len(thresholds)), bets.largest_loss(self.most, target, "recall")
+        level = 1.0 - self.wanted.confidence
+        starts = bets.plan_text_starts(answers, errors, ones, loss * ones, target, level)
+        return Plan(thresholds, starts, np.full(len(ones), self.most), np.ones((len(ones), 2)))
 
     def test(self, plan: Plan, target: float) -> Test:
         answered = self.scores[:, None] > plan.thresholds
         counts, errors = (answered * (values * self.scale)[:, None] for values in (self.gold, self.missed))
-        return bets.bet(plan, counts, errors, target, kind="recall", seed=self.seed)
+        return bets.bet(plan, counts, errors, target, kind="recall", seed=self.wanted.seed)
 
     def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
         threshold = math.inf if place is None else float(plan.thresholds[place])
-        answered = self.scores > threshold
-        why_not = (
-            f"of the gold answers of {len(self.scores)} texts {self.missed.sum() / self.gold.sum():.1%} are "
-            f"missed, which cannot promise a recall of {1.0 - target:.2%} with confidence {self.confidence:g} at any "
-            "threshold; ask for a lower recall, or report more."
-        )
+        answered, confidence = self.scores > threshold, self.wanted.confidence
         return Rule(
             kind="recall",
-            score=self.score,
+            score=self.wanted.score,
             threshold=threshold,
             most=self.most,
             target=target,
-            confidence=self.confidence,
-            texts=len(self.scores),
+            confidence=confidence,
+            texts=self.texts,
             answers=int(self.gold.sum()),
             reported=int(self.gold[answered].sum()),
             errors=int(self.missed[answered].sum()),
             coverage=float(answered.mean()),
-            coverage_interval=ratio_interval(answered.astype(np.float64), np.ones(len(answered)), self.confidence),
+            coverage_interval=ratio_interval(answered.astype(np.float64), np.ones(len(answered)), confidence),
             promised=place is not None,
-            reason="" if place is not None else why_not,
         )
+
+    def why_not(self, target: float) -> str:
+        return (
+            f"of the gold answers of {self.texts} texts {self.missed.sum() / self.gold.sum():.1%} are missed, which "
+            f"cannot promise a recall of {1.0 - target:.2%} with confidence {self.wanted.confidence:g} at any "
+            "threshold; ask for a lower recall, or report more."
+        )
+
+
+def threshold_grid(scores: Floats) -> Floats:
+    """At most `GRID` of the scores, at even ranks, in falling order, and -inf, which all exceed."""
+    ranked = np.sort(scores)[::-1]
+    places = np.unique(np.linspace(0, len(ranked) - 1, GRID).astype(np.int64))
+    return np.append(np.unique(ranked[places])[::-1], -math.inf)
+
+
+def error_chances(scores: Floats, target: float) -> Floats:
+    """The probability (answers,) to plan with that each answer is wrong: 1 - score, where scores are probabilities.
+
+    Other scores give a rank only; then it is planned as if the target were just met by the better half.
+    """
+    if _is_probability(scores):
+        return 1.0 - scores
+    share = np.argsort(np.argsort(-scores, kind="stable")) / len(scores)
+    return np.minimum(4.0 * target * share, 1.0)
+
+
+def learned_chances(scores: Floats, wrong: Marks) -> Floats:
+    """The probability (answers,) that each answer is wrong, by logistic regression on its score as log-odds."""
+    odds = scores
+    if _is_probability(scores):
+        odds = np.log(np.maximum(scores, 1e-6)) - np.log(np.maximum(1.0 - scores, 1e-6))
+    spread = float(odds.std()) or 1.0
+    rows = RegressionRows(odds / spread, np.empty((len(odds), 0)), np.zeros(len(odds), dtype=np.int64), ~wrong)
+    fit = Shrunk.fit(rows, kinds=1, strength=0.0, prior=1.0, identity=spread)
+    return np.asarray(np.exp(-np.logaddexp(0.0, fit.slope * rows.x + fit.bias)))
+
+
+def _is_probability(scores: Floats) -> bool:
+    return bool(scores.min(initial=0.0) >= 0.0 and scores.max(initial=1.0) <= 1.0)
 
 
 def most_answers(others: TextScores) -> int:

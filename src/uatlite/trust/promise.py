@@ -8,26 +8,39 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, check_choice
+from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.trust.answers import check_texts
-from uatlite.trust.bets import PILOT_TEXTS, learned_chances
-from uatlite.trust.binomial import PILOT_ROWS, risk_upper_bound, rule_at
-from uatlite.trust.label_sets import conformal_rank
-from uatlite.trust.menu import promise, risk_curve, risk_menu, searched
-from uatlite.trust.planners import RecallPlanner, RowsPlanner, TextsPlanner, most_answers, ratio_interval
-from uatlite.trust.rule import ONE_ANSWER, SCORES, KindPromise, Menu, Rule, RuleKind
-from uatlite.trust.search import TextScores, pilot_rows
-from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores, check_share
+from uatlite.trust.binomial import clopper_pearson, coverage_interval, risk_upper_bound
+from uatlite.trust.distribution import conformal_rank
+from uatlite.trust.planners import (
+    RecallPlanner,
+    RowsPlanner,
+    TextScores,
+    TextsPlanner,
+    learned_chances,
+    most_answers,
+    ratio_interval,
+    rule_at,
+)
+from uatlite.trust.rule import KindPromise, Menu, RiskCurve, Rule, RuleKind, Wanted
+from uatlite.values import Floats, Integers, Marks, check_labels, check_marks, check_scores
 
 _FEWEST_TEXTS = 50
 """With fewer labelled texts in scope there is no menu."""
 
 FITTING_SHARE = 3
 """One row in three fits the calibrator: a temperature needs few rows, a promise many."""
+
+PILOT_SHARE, PILOT_ROWS, PILOT_TEXTS = 0.1, 50, 100
+"""The share of labelled texts that is set aside to plan with, where nothing else is known; and how many at most, of one
+answer each and of any number."""
+
+_CURVE_POINTS = 40
+"""The curve has its points at every fortieth of the rows."""
 
 
 def fitting_rows(rows: int, seed: int = 0) -> Marks:
@@ -39,39 +52,10 @@ def fitting_rows(rows: int, seed: int = 0) -> Marks:
     return np.asarray(np.random.default_rng(seed).permutation(rows) % FITTING_SHARE == 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What shall be promised; without a `kind` no rule is asked for, though perhaps a menu."""
-
-    kind: RuleKind | None = None
-    target: float = math.nan
-    """the threshold, the share of texts to answer, the risk, or the share of gold answers that may be missed"""
-    score: str = "confidence"
-    confidence: float = 0.95
-    most: int | None = None
-    """the most answers that a text may report; None: so many that nearly all are kept"""
-    classes: tuple[str, ...] | None = None
-    """names of the classes, each of which shall have a promise of its own"""
-    only: str | None = None
-    """the one of them that shall have one"""
-    seed: int = 0
-    """of the texts that are set aside to plan with, and of the order of the others; take the first seed"""
-
-    def __post_init__(self) -> None:
-        check_share("confidence", self.confidence)
-        if self.kind is not None:
-            check_choice("kind", self.kind, _TARGETS)
-        if self.kind in ONE_ANSWER:
-            check_choice("score", self.score, SCORES)
-        if self.kind == "threshold":
-            if math.isnan(self.target):
-                raise ConfigurationError("threshold=nan answers no row; give a number.")
-        elif self.kind is not None:
-            check_share("target", self.target)
-        if self.most is not None and self.most < 1:
-            raise ConfigurationError(f"most={self.most!r} answers a text; allowed is 1 or more.")
-        if self.only is not None:
-            check_choice("only", self.only, self.classes or ())
+def pilot_rows(rows: int, seed: int, most: int) -> Marks:
+    """Which rows are set aside to plan with, (rows,): a tenth, at least one and at most `most`."""
+    size = min(max(1, round(PILOT_SHARE * rows)), most)
+    return np.asarray(np.random.default_rng(seed).permutation(rows) < size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +105,12 @@ class Labelled:
         if self.wrong is None:
             raise ConfigurationError("texts that decide must be labelled; give wrong=, a bool for each answer.")
         return self.wrong
+
+    def columns(self, classes: int) -> Integers:
+        """(answers,): the predicted columns, which promises for each class are about."""
+        if self.kind is None:
+            raise ConfigurationError("a promise for each class needs the predicted column of each row, kind=.")
+        return check_labels(self.kind, rows=self.size, classes=classes)
 
     def of(self, chosen: Marks) -> "Labelled":
         """The chosen texts, (texts,) bool, which are numbered anew, and their answers."""
@@ -207,12 +197,24 @@ def decide(
 
 
 def _menu(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Menu:
-    if rows.text is None:
-        planner = rows_planner(rows, wanted, reference)
-        return replace(risk_menu(planner), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
-    menu = risk_menu(texts_planner(rows, wanted, reference))
-    rules = [None if line.rule is None else rows.finished(line.rule) for line in menu.lines]
-    return replace(menu, lines=tuple(replace(line, rule=rule) for line, rule in zip(menu.lines, rules, strict=True)))
+    if rows.text is not None:
+        return texts_planner(rows, wanted, reference).menu(rows.finished, "texts")
+    planner = rows_planner(rows, wanted, reference)
+    return replace(planner.menu(), curve=risk_curve(planner.scores, planner.wrong, wanted.confidence))
+
+
+def risk_curve(scores: Floats, wrong: Marks, confidence: float) -> RiskCurve:
+    """The observed risk at coverages from 1/40 to 1, with the exact interval of each point; tied rows come together.
+
+    Given the (k+1)-th highest score, the k rows above it are a sample of all rows above it, so the interval is exact.
+    """
+    ranked = np.sort(scores)[::-1]
+    errors = np.cumsum(wrong[np.argsort(-scores, kind="stable")])
+    wanted = np.ceil(np.arange(1, _CURVE_POINTS + 1) * len(scores) / _CURVE_POINTS).astype(np.int64)
+    counts = np.unique(np.searchsorted(-ranked, -ranked[wanted - 1], side="right"))
+    k = errors[counts - 1]
+    points = (np.nextafter(ranked[counts - 1], -np.inf), counts / len(scores), k / counts)
+    return RiskCurve(*(tuple(values.tolist()) for values in (*points, *clopper_pearson(k, counts, confidence))))
 
 
 def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
@@ -228,9 +230,19 @@ def _checked(rows: Labelled, wanted: Wanted) -> tuple[Floats, Marks]:
     return scores, wrong
 
 
+def _planning(
+    rows: Labelled, wanted: Wanted, reference: Labelled | None, most: int = PILOT_ROWS
+) -> tuple[Labelled, Labelled]:
+    """The rows that decide and those that plan: the reference, or some that are set aside."""
+    if reference is not None:
+        return rows, reference
+    aside = pilot_rows(rows.size, wanted.seed, most)
+    return rows.of(~aside), rows.of(aside)
+
+
 def _fixed_threshold(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
     """The threshold given beforehand, with its coverage and an exact bound of its risk."""
-    return rule_at(wanted.target, *_checked(rows, wanted), "threshold", None, wanted.score, wanted.confidence)
+    return rule_at(wanted.target, *_checked(rows, wanted), wanted, None)
 
 
 def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -243,7 +255,7 @@ def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None)
     rank = conformal_rank(wanted.target, len(scores))
     # "> the number next below it" is "≥ it": rows that tie with the j-th are answered too.
     threshold = -math.inf if rank > len(scores) else float(np.nextafter(np.sort(scores)[-rank], -math.inf))
-    return rule_at(threshold, scores, wrong, "coverage", wanted.target, wanted.score, wanted.confidence)
+    return rule_at(threshold, scores, wrong, wanted, wanted.target)
 
 
 def _target_risk(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -254,21 +266,18 @@ def _target_risk(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> 
     """
     if wanted.classes is not None:
         return _each_class(rows, wanted, wanted.classes, reference)
-    return promise(rows_planner(rows, wanted, reference), wanted.target)
+    return rows_planner(rows, wanted, reference).promise(wanted.target)
 
 
 def rows_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> RowsPlanner:
-    scores, wrong = _checked(rows, wanted)
-    if reference is not None:
-        others = reference.scores[wanted.score]
-    else:
-        aside = pilot_rows(len(scores), wanted.seed, PILOT_ROWS)
-        scores, wrong, others = scores[~aside], wrong[~aside], scores[aside]
+    _checked(rows, wanted)
+    deciding, planning = _planning(rows, wanted, reference)
+    scores, others = (part.scores[wanted.score] for part in (deciding, planning))
     if not len(others) or not len(scores):
         raise InputError(
             f"{len(scores)} rows and {len(others)} reference scores; the search needs at least one of each."
         )
-    return RowsPlanner(scores, wrong, others, wanted.score, wanted.confidence)
+    return RowsPlanner(wanted, scores, deciding.errors, others)
 
 
 def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], reference: Labelled | None) -> Rule:
@@ -281,67 +290,45 @@ def _each_class(rows: Labelled, wanted: Wanted, classes: Sequence[str], referenc
     """
     _checked(rows, wanted)
     asked = [wanted.only in (None, name) for name in classes]
-    if reference is None:
-        aside = pilot_rows(rows.size, wanted.seed, PILOT_ROWS * sum(asked))
-        rows, reference = rows.of(~aside), rows.of(aside)
-    columns, others = (_columns(part, len(classes)) for part in (rows, reference))
+    rows, reference = _planning(rows, wanted, reference, PILOT_ROWS * sum(asked))
     alone = replace(wanted, confidence=1.0 - (1.0 - wanted.confidence) / sum(asked))
-    kinds = [
-        _class_promise(name, asks, rows.of(columns == column), alone, reference.of(others == column))
-        for column, (name, asks) in enumerate(zip(classes, asked, strict=True))
-    ]
-    return _joined(tuple(kinds), rows.size, wanted)
-
-
-def _columns(rows: Labelled, classes: int) -> Integers:
-    if rows.kind is None:
-        raise ConfigurationError("a promise for each class needs the predicted column of each row, kind=.")
-    return check_labels(rows.kind, rows=rows.size, classes=classes)
-
-
-def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, reference: Labelled) -> KindPromise:
-    size, wrong = rows.size, int(rows.errors.sum())
-    if not asked:  # always reported
-        return KindPromise(
-            name=name, asked=False, threshold=-math.inf, answers=size, reported=size, errors=wrong, promised=False
-        )
-    if not size:
-        none, reason = math.inf, f"no labelled row is predicted {name}."
-        return KindPromise(
-            name=name, asked=True, threshold=none, answers=0, reported=0, errors=0, promised=False, reason=reason
-        )
-    scores, others = rows.scores[wanted.score], reference.scores[wanted.score]
-    unit = f"rows predicted {name}"
-    planner = RowsPlanner(scores, rows.errors, others, wanted.score, wanted.confidence, unit)
-    rule = promise(planner, wanted.target)
-    shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
-    return KindPromise(name=name, asked=True, **{field: getattr(rule, field) for field in shared})
-
-
-def _joined(kinds: tuple[KindPromise, ...], rows: int, wanted: Wanted) -> Rule:
-    """The rule of all classes. 1 - coverage is a sum over classes, with a Dvoretzky–Kiefer–Wolfowitz band for each."""
+    kinds = []
+    for column, (name, asks) in enumerate(zip(classes, asked, strict=True)):
+        own, others = (part.of(part.columns(len(classes)) == column) for part in (rows, reference))
+        kinds.append(_class_promise(name, asks, own, alone, others))
     reported, errors = sum(kind.reported for kind in kinds), sum(kind.errors for kind in kinds)
-    share = reported / rows
-    asked, bounded = sum(kind.asked for kind in kinds), sum(kind.threshold > -math.inf for kind in kinds)
-    width = bounded * math.sqrt(math.log(2.0 * asked / (1.0 - wanted.confidence)) / (2.0 * rows))
-    exact = all(kind.threshold == math.inf for kind in kinds)
+    none = all(kind.threshold == math.inf for kind in kinds)
+    bounded = 0 if none else sum(kind.threshold > -math.inf for kind in kinds)
     return Rule(
         kind="risk",
         score=wanted.score,
         threshold=min(kind.threshold for kind in kinds),
         target=wanted.target,
         confidence=wanted.confidence,
-        texts=rows,
-        answers=rows,
+        texts=rows.size,
+        answers=rows.size,
         reported=reported,
         errors=errors,
-        coverage=share,
-        coverage_interval=(share, share) if exact else (max(share - width, 0.0), min(share + width, 1.0)),
+        coverage=reported / rows.size,
+        coverage_interval=coverage_interval(reported, rows.size, wanted.confidence, bands=sum(asked), bounded=bounded),
         promised=any(kind.promised for kind in kinds),
         reason=" ".join(kind.reason for kind in kinds if kind.reason),
         risk_bound=float(risk_upper_bound(errors, reported, wanted.confidence)) if reported else None,
-        per_kind=kinds,
+        per_kind=tuple(kinds),
     )
+
+
+def _class_promise(name: str, asked: bool, rows: Labelled, wanted: Wanted, reference: Labelled) -> KindPromise:
+    """The part of one class, from the rows predicted as it; where nothing is asked, all are reported."""
+    if asked and rows.size:
+        scores, others = (part.scores[wanted.score] for part in (rows, reference))
+        planner = RowsPlanner(wanted, scores, rows.errors, others, f"rows predicted {name}")
+        rule = planner.promise(wanted.target)
+        shared = ("threshold", "answers", "reported", "errors", "promised", "reason")
+        return KindPromise(name=name, asked=True, **{field: getattr(rule, field) for field in shared})
+    threshold, reason = (math.inf, f"no labelled row is predicted {name}.") if asked else (-math.inf, "")
+    counts = {"answers": rows.size, "reported": rows.size, "errors": int(rows.errors.sum())}
+    return KindPromise(name=name, asked=asked, threshold=threshold, promised=False, reason=reason, **counts)
 
 
 def _target_wrong(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -350,25 +337,20 @@ def _target_wrong(rows: Labelled, wanted: Wanted, reference: Labelled | None) ->
     With N answers reported for a text and W of them wrong, the risk is E[W]/E[N] for the kind "precision", and E[W] for
     "per-text". Texts without answers count.
     """
-    return rows.finished(promise(texts_planner(rows, wanted, reference), wanted.target))
+    return rows.finished(texts_planner(rows, wanted, reference).promise(wanted.target))
 
 
 def texts_planner(rows: Labelled, wanted: Wanted, reference: Labelled | None = None) -> TextsPlanner:
     """Without a reference the texts set aside are labelled, so that their labels help to plan."""
-    if reference is not None:
-        sample, others = rows.ranked(wanted.score), reference.ranked(wanted.score)
-    else:
-        aside = pilot_rows(rows.size, wanted.seed, PILOT_TEXTS) if rows.size else np.zeros(0, dtype=np.bool_)
-        sample, others = rows.of(~aside).ranked(wanted.score), rows.of(aside).ranked(wanted.score)
+    sample, others = (part.ranked(wanted.score) for part in _planning(rows, wanted, reference, PILOT_TEXTS))
+    if reference is None:
         others = replace(others, chances=learned_chances(others.scores, others.errors))
     if not len(sample.scores) or not len(others.scores):
         raise CalibrationError(
             f"{len(sample.scores)} labelled answers of {sample.texts} texts, and {len(others.scores)} to plan with; "
             "give labelled texts that the model was not trained on, with at least one answer of each."
         )
-    most = wanted.most or most_answers(others)
-    kind: Literal["precision", "per-text"] = "per-text" if wanted.kind == "per-text" else "precision"
-    return TextsPlanner(sample, others, kind, most, wanted.score, wanted.confidence, wanted.seed)
+    return TextsPlanner(wanted, sample, others, wanted.most or most_answers(others))
 
 
 def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
@@ -391,9 +373,7 @@ def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
             f"{len(scores)} labelled texts have {int(gold.sum())} gold answers; give texts that have some."
         )
     most = wanted.most or max(1, int(np.quantile(counts, 0.99)))
-    return searched(
-        RecallPlanner(scores, missed, gold, others, most, wanted.score, wanted.confidence, wanted.seed), wanted.target
-    )
+    return RecallPlanner(wanted, scores, missed, gold, others, most).promise(wanted.target)
 
 
 _TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {

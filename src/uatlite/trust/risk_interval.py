@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
 from uatlite.trust.bets import ratio_limits
-from uatlite.trust.binomial import allowed_errors, clopper_pearson
-from uatlite.trust.search import MOST_ROWS, POWER, two_digits
+from uatlite.trust.binomial import MOST_ROWS, allowed_errors, clopper_pearson, fewest
 from uatlite.values import Floats, Marks, check_array, check_marks, check_share
 
 Verdict = Literal["holds", "broken", "cannot tell yet"]
@@ -51,8 +50,7 @@ class RiskInterval:
             chances = binom.cdf(allowed_errors(sizes, target, 1.0 - tail), sizes, risk)
         else:
             chances = binom.sf(binom.isf(tail, sizes, target), sizes, risk)
-        enough = sizes[chances >= POWER]
-        return two_digits(int(enough[0])) if len(enough) else None
+        return fewest(sizes, chances)
 
     def describe(self) -> str:
         """The estimate and its interval, in a few words."""

@@ -6,14 +6,14 @@ They are the values that a calibration keeps. `decide` in promise.py makes them 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import ConfigurationError, InputError, check_choice
 from uatlite.predictive import Predictive
-from uatlite.values import Floats, Integers, Marks, check_labels, check_scores
+from uatlite.values import Floats, Integers, Marks, check_labels, check_scores, check_share
 
 RAW_SCORE = "logit-margin"
 """The score that no labelled row has fitted, so that all of them may decide a rule."""
@@ -56,6 +56,41 @@ wrong. Of any number: the share of reported answers that are wrong, or the wrong
 their gold answers that is missed."""
 ONE_ANSWER = ("threshold", "coverage", "risk")
 """The kinds of rules about texts of one answer each, which is reported by one of `SCORES`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What shall be promised; without a `kind` no rule is asked for, though perhaps a menu."""
+
+    kind: RuleKind | None = None
+    target: float = math.nan
+    """the threshold, the share of texts to answer, the risk, or the share of gold answers that may be missed"""
+    score: str = "confidence"
+    confidence: float = 0.95
+    most: int | None = None
+    """the most answers that a text may report; None: so many that nearly all are kept"""
+    classes: tuple[str, ...] | None = None
+    """names of the classes, each of which shall have a promise of its own"""
+    only: str | None = None
+    """the one of them that shall have one"""
+    seed: int = 0
+    """of the texts that are set aside to plan with, and of the order of the others; take the first seed"""
+
+    def __post_init__(self) -> None:
+        check_share("confidence", self.confidence)
+        if self.kind is not None:
+            check_choice("kind", self.kind, get_args(RuleKind))
+        if self.kind in ONE_ANSWER:
+            check_choice("score", self.score, SCORES)
+        if self.kind == "threshold":
+            if math.isnan(self.target):
+                raise ConfigurationError("threshold=nan answers no row; give a number.")
+        elif self.kind is not None:
+            check_share("target", self.target)
+        if self.most is not None and self.most < 1:
+            raise ConfigurationError(f"most={self.most!r} answers a text; allowed is 1 or more.")
+        if self.only is not None:
+            check_choice("only", self.only, self.classes or ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +281,7 @@ class RiskLine:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RiskCurve:
     """The share of wrong answers at each coverage with its Clopper–Pearson interval, point by point; all (points,).
 

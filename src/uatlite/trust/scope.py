@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from uatlite.codec import NOT_STORED
 from uatlite.errors import CalibrationError, InputError
+from uatlite.trust.distribution import conformal_rank
 from uatlite.trust.gaussians import Gaussians, ScopeFit, check_units
-from uatlite.trust.label_sets import conformal_rank
 from uatlite.values import Floats, check_array, check_logits, check_scores, check_share
 
 CALIBRATION_ROWS = 50

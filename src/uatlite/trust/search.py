@@ -1,28 +1,22 @@
 """The search that every promise is made by: hypotheses in an order that is fixed beforehand, and the test of each.
 
-A planner (binomial.py of rows, bets.py of texts with any number of answers) says the order and the test for a target.
+A planner (planners.py) says the order, the test and the rule for a target. The promise and the menu of risks are then
+made in one way, with the reason why others cannot be promised and how many texts it would take.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from uatlite.trust.answers import check_texts
-from uatlite.trust.rule import ranks
-from uatlite.values import Floats, Integers, Marks, check_scores
+from uatlite.trust.rule import Menu, RiskLine, Rule, Wanted
+from uatlite.values import Floats, Integers, Marks
 
 RISKS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.10, 0.15, 0.20)
 """The risks on a menu; the nearest that can be promised is looked for among these and `HIGHER_RISKS`."""
 
 HIGHER_RISKS = (0.25, 0.30, 0.40, 0.50)
-
-POWER, MOST_ROWS = 0.8, 1_000_000
-"""An estimate of the rows needed is for a promise with this probability, and is given up to this many rows."""
-
-PILOT_SHARE = 0.1
-"""The share of labelled texts that is set aside to plan with, where nothing else is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,50 +57,62 @@ def search(plan: Plan, test: Test) -> int | None:
     return last
 
 
-def pilot_rows(rows: int, seed: int, most: int) -> Marks:
-    """Which rows are set aside to plan with, (rows,): a tenth, at least one and at most `most`."""
-    size = min(max(1, round(PILOT_SHARE * rows)), most)
-    return np.asarray(np.random.default_rng(seed).permutation(rows) < size)
-
-
-def two_digits(count: int) -> int:
-    """A count rounded up to two digits, which are enough for an estimate."""
-    unit = int(10 ** max(len(str(count)) - 2, 0))
-    return -(-count // unit) * unit
-
-
 @dataclass(frozen=True, eq=False)
-class TextScores:
-    """Scores (answers,) of the answers of some texts, the text (answers,) of each, ascending, and how many texts.
+class Planner(ABC):
+    """Labelled texts, what is wanted of them, and texts that plan."""
 
-    `wrong` (answers,) are those that are wrong, where that is known, and `chances` (answers,) the probabilities that
-    each is wrong to plan with.
-    """
-
-    scores: Floats
-    text: Integers
-    texts: int
-    wrong: Marks | None = None
-    chances: Floats | None = None
-
-    def __post_init__(self) -> None:
-        check_texts(self.text, answers=len(check_scores(self.scores)), texts=self.texts)
-
-    @cached_property
-    def ranks(self) -> Integers:
-        """The rank of each answer within its text, (answers,): 0 for the surest; the first of equals comes first."""
-        return ranks(self.scores, self.text)
-
-    def shown(self, threshold: float, most: int) -> Marks:
-        """(answers,): which are reported."""
-        return np.asarray((self.scores > threshold) & (self.ranks < most))
-
-    def tally(self, chosen: Marks) -> Floats:
-        """(texts,): how many of the chosen answers, (answers,), each text has."""
-        return np.bincount(self.text[chosen], minlength=self.texts).astype(np.float64)
+    wanted: Wanted
 
     @property
-    def errors(self) -> Marks:
-        """(answers,): which are wrong; of labelled texts."""
-        assert self.wrong is not None
-        return self.wrong
+    @abstractmethod
+    def texts(self) -> int:
+        """How many labelled texts decide."""
+
+    @abstractmethod
+    def plan(self, target: float) -> Plan:
+        """The hypotheses and where to begin."""
+
+    @abstractmethod
+    def test(self, plan: Plan, target: float) -> Test:
+        """How the hypotheses of a plan are tested."""
+
+    @abstractmethod
+    def rule(self, plan: Plan, target: float, place: int | None) -> Rule:
+        """The rule of the hypothesis at a place; without one that which reports nothing."""
+
+    @abstractmethod
+    def why_not(self, target: float) -> str:
+        """Why the target cannot be promised, and a way out."""
+
+    def needed(self, target: float) -> int | None:
+        """The fewest labelled texts with which the target is promised with probability 0.8; None if more will not do.
+
+        To two digits, which are enough for an estimate.
+        """
+        return None
+
+    def searched(self, target: float) -> Rule:
+        """The rule of the search."""
+        plan = self.plan(target)
+        return self.rule(plan, target, search(plan, self.test(plan, target)))
+
+    def promise(self, target: float) -> Rule:
+        """The rule of the search; where nothing is promised, with the reason."""
+        rule = self.searched(target)
+        return rule if rule.promised else replace(rule, reason=self.why_not(target))
+
+    def nearest(self, target: float) -> float | None:
+        """The lowest of the usual risks above the target that these texts promise."""
+        return next((risk for risk in RISKS + HIGHER_RISKS if risk > target and self.searched(risk).promised), None)
+
+    def menu(self, finished: Callable[[Rule], Rule] = lambda rule: rule, unit: str = "rows") -> Menu:
+        """What the labelled texts promise for each of `RISKS`, where `finished` makes the last change to a rule."""
+        rules = {target: self.searched(target) for target in RISKS}
+        lines = [
+            RiskLine(target=target, rule=finished(rule), texts_needed=None)
+            if rule.promised
+            else RiskLine(target=target, rule=None, texts_needed=self.needed(target))
+            for target, rule in rules.items()
+        ]
+        score, confidence = self.wanted.score, self.wanted.confidence
+        return Menu(score=score, confidence=confidence, texts=self.texts, lines=tuple(lines), unit=unit)

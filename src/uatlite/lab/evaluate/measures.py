@@ -49,8 +49,8 @@ from uatlite.metrics.intervals import (
 from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
-from uatlite.trust.promise import Labelled, Wanted, decide
-from uatlite.trust.rule import RAW_SCORE
+from uatlite.trust.promise import Labelled, decide
+from uatlite.trust.rule import RAW_SCORE, Wanted
 from uatlite.values import Floats, Marks
 
 

@@ -15,8 +15,8 @@ from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.predictive import margin
 from uatlite.trust.calibrators import CALIBRATORS, LogitCalibrator
-from uatlite.trust.promise import Labelled, Wanted, decide, fitting_rows
-from uatlite.trust.rule import RAW_SCORE, Menu, Rule
+from uatlite.trust.promise import Labelled, decide, fitting_rows
+from uatlite.trust.rule import RAW_SCORE, Menu, Rule, Wanted
 from uatlite.trust.scope import CALIBRATION_ROWS, Scope, fit_scope, in_scope
 from uatlite.values import Floats, Marks
 

@@ -8,7 +8,7 @@ import pytest
 
 from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, InputError, StoreError
-from uatlite.trust.label_sets import LabelSets, label_sets
+from uatlite.trust.distribution import LabelSets, label_sets
 
 ONE_ROW = np.array([[0.2, 0.5, 0.3]])
 
