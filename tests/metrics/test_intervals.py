@@ -54,7 +54,7 @@ def rows_and_counts(draw):
 @given(drawn=rows_and_counts())
 def test_counting_a_row_is_repeating_it(name: str, drawn) -> None:
     probabilities, labels, counts = drawn
-    values = METRICS[name].prepare(Rows.of(probabilities, labels))(counts.astype(float))
+    values = METRICS[name].values(Rows.of(probabilities, labels), counts.astype(float))
     for count, value in zip(counts, values, strict=True):
         repeated = METRICS[name](np.repeat(probabilities, count, axis=0), np.repeat(labels, count))
         # The standard errors inside debiased_ece are roots of differences that rounding leaves at 1e-17.
@@ -66,10 +66,10 @@ def test_counting_a_row_is_repeating_it(name: str, drawn) -> None:
 def test_counting_a_row_is_repeating_it_in_detection(name: str, drawn) -> None:
     probabilities, labels, counts = drawn
     scores, positives = probabilities[:, 0], labels > 0
-    values = DETECTION[name](*check_detection(scores, positives))(counts.astype(float))
+    values = DETECTION[name](*check_detection(scores, positives), counts.astype(float))
     for count, value in zip(counts, values, strict=True):
         ranking, found = check_detection(np.repeat(scores, count), np.repeat(positives, count))
-        repeated = DETECTION[name](ranking, found)(np.ones((1, len(found))))[0]
+        repeated = DETECTION[name](ranking, found, np.ones((1, len(found))))[0]
         assert value == pytest.approx(repeated, abs=1e-12, nan_ok=True)
 
 

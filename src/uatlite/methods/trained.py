@@ -29,9 +29,10 @@ Only fitting needs that package; the result is stored as plain tensors.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uatlite.codec import NOT_STORED
 from uatlite.errors import ConfigurationError, ModelError
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from uatlite.attribution.first_order import Candidates
-    from uatlite.model.heads import GaussianProcessHead, VariationalLinear
 
 REFUSED = "Methods of the last layer are for one class a text; use 'distilled', 'uat' or 'ensemble'."
 
@@ -161,30 +161,66 @@ SWAG = Swag()
 
 
 @dataclass(frozen=True)
-class Laplace(TrainedMethod):
+class LastLayer(TrainedMethod):
+    """A method that changes the last layer only: one pass of the encoder."""
+
+    @abstractmethod
+    def layer(self, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> Any:
+        """What takes the place of the last layer, by the weights of the method; it is kept as long as these."""
+
+    @abstractmethod
+    def read(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits (passes, batch, classes) and the margin's variance (batch,) of features (batch, units), or of those
+        of choices (batch, choices, units)."""
+
+    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
+        """The logits, the variance of the margin where it is known, and what the last layer reads."""
+        import torch
+
+        from uatlite.model.weights import features, weights_for, without_last_layer
+
+        check_one_answer(
+            model, "Methods of the last layer are for one class a text; use 'distilled', 'uat' or 'ensemble'."
+        )
+        weights = weights_for(model, self.key)
+        body, layer = weights.made(
+            model, self.key, lambda: (without_last_layer(model), self.layer(model, weights.tensors))
+        )
+        with torch.inference_mode():
+            x = features(body, encoded)
+            logits, variance = self.read(layer, x)
+            of_text = x if x.ndim == 2 else x.mean(dim=1)  # averaged over the choices of a question
+            return Passes(logits, None if variance is None else variance[:, None], representation=of_text)
+
+
+@dataclass(frozen=True)
+class Laplace(LastLayer):
     """One pass; the variance of the logits widens them and is known without sampling."""
 
     key: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "a Gaussian around the last layer's weights, by laplace-torch; one pass"
     knows_variance: ClassVar[bool] = True
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
-        """Logits (1, batch, classes) of the probit approximation, and the margin's variance (batch, 1)."""
-        import torch
+    def layer(self, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> Any:
+        from uatlite.model.weights import last_layer
 
+        return last_layer(model)[1], tensors
+
+    def read(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The logits of the probit approximation, and the margin's variance Σ_11 + Σ_22 - 2Σ_12."""
         from uatlite.model.heads import mean_field_logits
-        from uatlite.model.weights import features, last_layer, weights_for, without_last_layer
 
-        check_one_answer(model, REFUSED)
-        weights = weights_for(model, self.key)
-        body = weights.made(model, self.key, lambda: without_last_layer(model))
-        with torch.inference_mode():
-            read = features(body, encoded)
-            mean = last_layer(model)[1](read)
-            covariance = logit_covariance(weights.tensors, read)
-            logits = mean_field_logits(mean, covariance.diagonal(dim1=-2, dim2=-1))
-            variance = _margin_variance(mean, covariance)
-            return Passes(logits[None], variance[:, None], representation=_by_text(read))
+        mean, covariance = layer[0](x), logit_covariance(layer[1], x)
+        logits = mean_field_logits(mean, covariance.diagonal(dim1=-2, dim2=-1))
+        top = mean.topk(2, dim=-1).indices
+        pair = covariance.gather(1, top[:, :, None].expand(-1, -1, covariance.shape[-1]))
+        return logits[None], _variance_between(pair.gather(2, top[:, None].expand(-1, 2, -1)))
+
+
+def _variance_between(pair: Tensor) -> Tensor:
+    """The variance (batch,) of the difference of two numbers, by their covariance (batch, 2, 2)."""
+    variance: Tensor = pair[:, 0, 0] + pair[:, 1, 1] - 2 * pair[:, 0, 1]
+    return variance.clamp_min(0)
 
 
 def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
@@ -200,27 +236,11 @@ def logit_covariance(tensors: Mapping[str, Tensor], features: Tensor) -> Tensor:
     return covariance
 
 
-def _by_text(features: Tensor) -> Tensor:
-    """What the last layer reads of each text, (batch, units), averaged over the choices of a question."""
-    return features if features.ndim == 2 else features.mean(dim=1)
-
-
-def _margin_variance(mean: Tensor, covariance: Tensor) -> Tensor:
-    """The variance (batch,) of the difference of the two highest logits: Σ_11 + Σ_22 - 2Σ_12."""
-    import torch
-
-    top = mean.topk(2, dim=-1).indices
-    rows = torch.arange(len(mean), device=mean.device)
-    first, second = top.unbind(dim=-1)
-    diagonal = covariance[rows, first, first] + covariance[rows, second, second]
-    return (diagonal - 2 * covariance[rows, first, second]).clamp_min(0)
-
-
 LAPLACE = Laplace()
 
 
 @dataclass(frozen=True)
-class Sngp(TrainedMethod):
+class Sngp(LastLayer):
     """Mean-field logits f/sqrt(1 + π/8·var), and the posterior variance of the margin of f.
 
     The variance grows with the distance from the training texts. The logits have shrunk by it already; the calibrator
@@ -231,43 +251,27 @@ class Sngp(TrainedMethod):
     summary: ClassVar[str] = "spectral-normalised pooler, Gaussian-process head, mean-field logits; one pass"
     knows_variance: ClassVar[bool] = True
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
-        """Logits (1, batch, classes) and the variance of the margin (batch, 1)."""
-        import torch
-
+    def layer(self, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> Any:
         from uatlite.model.heads import GaussianProcessHead
-        from uatlite.model.weights import features, weights_for, without_last_layer
 
-        check_one_answer(model, REFUSED)
-        weights = weights_for(model, self.key)
-        body, head = weights.made(
-            model, self.key, lambda: (without_last_layer(model), GaussianProcessHead.of(weights.tensors))
-        )
-        with torch.inference_mode():
-            x = features(body, encoded)
-            logits = head(x)
-            if x.ndim == 3:  # one logit for each choice
-                logits = logits.squeeze(-1)
-                variance = _between_choices(head, x, logits)
-            else:
-                variance = head.variance(x)
-            return Passes(logits[None], variance[:, None], representation=_by_text(x))
+        return GaussianProcessHead.of(tensors)
 
-
-def _between_choices(head: GaussianProcessHead, x: Tensor, logits: Tensor) -> Tensor:
-    """The variance of the best choice's f minus the next one's, (batch,): Σ_aa + Σ_bb − 2Σ_ab."""
-    best = logits.topk(2, dim=-1).indices
-    pair = x.gather(1, best[..., None].expand(-1, -1, x.shape[-1]))
-    among = head.covariances(pair)
-    variance: Tensor = among[:, 0, 0] + among[:, 1, 1] - 2 * among[:, 0, 1]
-    return variance.clamp_min(0)
+    def read(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The logits and the margin's variance; of choices that of the best one's f minus the next one's."""
+        logits = layer(x)
+        if x.ndim == 2:
+            return logits[None], layer.variance(x)
+        logits = logits.squeeze(-1)  # one logit for each choice
+        best = logits.topk(2, dim=-1).indices
+        pair = x.gather(1, best[..., None].expand(-1, -1, x.shape[-1]))
+        return logits[None], _variance_between(layer.covariances(pair))
 
 
 SNGP = Sngp()
 
 
 @dataclass(frozen=True)
-class VariationalLastLayer(TrainedMethod):
+class VariationalLastLayer(LastLayer):
     """`samples` draws of the last layer from its Gaussian posterior; each serves all texts.
 
     A draw is a matrix product with one layer, so many cost little more than one.
@@ -286,31 +290,18 @@ class VariationalLastLayer(TrainedMethod):
     def passes(self) -> int:
         return self.samples
 
-    def run(self, model: PreTrainedModel, encoded: Mapping[str, Tensor], tokens: Candidates | None = None) -> Passes:
-        """Logits (samples, batch, classes)."""
-        import torch
+    def layer(self, model: PreTrainedModel, tensors: Mapping[str, Tensor]) -> Any:
+        """The model's last layer, which has the means, with the scales beside them."""
+        from uatlite.model.heads import VariationalLinear
+        from uatlite.model.weights import last_layer
 
-        from uatlite.model.weights import features, weights_for, without_last_layer
+        layer = VariationalLinear.around(last_layer(model)[1])
+        layer.load_state_dict(tensors, strict=False)
+        return layer.eval()
 
-        check_one_answer(model, REFUSED)
-        weights = weights_for(model, self.key)
-        body, layer = weights.made(
-            model, self.key, lambda: (without_last_layer(model), _posterior(model, weights.tensors))
-        )
-        with torch.inference_mode():
-            x = features(body, encoded)
-            logits = layer.sample(x.flatten(0, -2), self.samples, self.seed)
-            return Passes(logits.reshape(self.samples, len(x), -1), representation=_by_text(x))
-
-
-def _posterior(model: PreTrainedModel, log_scales: Mapping[str, Tensor]) -> VariationalLinear:
-    """The model's last layer, which has the means, with the scales beside them."""
-    from uatlite.model.heads import VariationalLinear
-    from uatlite.model.weights import last_layer
-
-    layer = VariationalLinear.around(last_layer(model)[1])
-    layer.load_state_dict(log_scales, strict=False)
-    return layer.eval()
+    def read(self, layer: Any, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        logits = layer.sample(x.flatten(0, -2), self.samples, self.seed)
+        return logits.reshape(self.samples, len(x), -1), None
 
 
 VI_LAST_LAYER = VariationalLastLayer()

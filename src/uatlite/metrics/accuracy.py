@@ -7,36 +7,32 @@ only negatives.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.metrics.rows import Ranking, Rows, Statistic, at_once, mean_of, metric, ratio
+from uatlite.metrics.rows import Ranking, Rows, at_once, mean_of, metric, ratio
 from uatlite.values import Floats, Integers, check_array
 
 
 @metric()
-def accuracy(rows: Rows) -> Statistic:
+def accuracy(rows: Rows, counts: Floats) -> Floats:
     """The share of rows whose most probable class is the label."""
-    return mean_of(rows.correct)
+    return mean_of(rows.correct)(counts)
 
 
 @metric()
-def macro_f1(rows: Rows) -> Statistic:
+def macro_f1(rows: Rows, counts: Floats) -> Floats:
     """The mean over classes of F1_c = 2 TP_c / (predicted_c + labelled_c).
 
     Only classes that occur, as a label or as a prediction, are averaged (as in scikit-learn).
     """
     predicted = np.eye(rows.probabilities.shape[1])[rows.predicted]
-
-    def statistic(counts: Floats) -> Floats:
-        hits = counts @ (predicted * rows.one_hot)
-        occurrences = counts @ (predicted + rows.one_hot)
-        f1 = ratio(2 * hits, occurrences, otherwise=0.0)
-        return np.asarray(f1.sum(axis=1) / (occurrences > 0).sum(axis=1))
-
-    return statistic
+    hits, occurrences = counts @ (predicted * rows.one_hot), counts @ (predicted + rows.one_hot)
+    f1 = ratio(2 * hits, occurrences, otherwise=0.0)
+    return np.asarray(f1.sum(axis=1) / (occurrences > 0).sum(axis=1))
 
 
 # A probability of 0 for the true class would make the loss infinite, and probabilities published with five decimals
@@ -51,53 +47,41 @@ def log_losses(probabilities: Floats, labels: Integers) -> Floats:
 
 
 @metric()
-def nll(rows: Rows) -> Statistic:
+def nll(rows: Rows, counts: Floats) -> Floats:
     """The mean of -log p(label), with probabilities below 2.2e-16 counted as 2.2e-16."""
-    return mean_of(log_losses(rows.probabilities, rows.labels))
+    return mean_of(log_losses(rows.probabilities, rows.labels))(counts)
 
 
 @metric()
-def brier(rows: Rows) -> Statistic:
+def brier(rows: Rows, counts: Floats) -> Floats:
     """The mean of sum_c (p_c - [label is c])², from 0 to 2."""
-    return mean_of(np.square(rows.probabilities - rows.one_hot).sum(axis=1))
+    return mean_of(np.square(rows.probabilities - rows.one_hot).sum(axis=1))(counts)
 
 
 RECALL = 0.95
 
 
-def auroc_of(ranking: Ranking, positives: Floats) -> Statistic:
+def auroc_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """P(score of a positive > score of a negative) + P(equal) / 2."""
-
-    def statistic(counts: Floats) -> Floats:
-        found, flagged = detection_curve(ranking, positives, counts)
-        area = np.diff(flagged, axis=1) * (found[:, 1:] + found[:, :-1]) / 2
-        return ratio(area.sum(axis=1), found[:, -1] * flagged[:, -1])
-
-    return statistic
+    found, flagged = detection_curve(ranking, positives, counts)
+    area = np.diff(flagged, axis=1) * (found[:, 1:] + found[:, :-1]) / 2
+    return ratio(area.sum(axis=1), found[:, -1] * flagged[:, -1])
 
 
-def aupr_of(ranking: Ranking, positives: Floats) -> Statistic:
+def aupr_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """Average precision: the sum over thresholds of precision times the recall gained there."""
-
-    def statistic(counts: Floats) -> Floats:
-        found, flagged = detection_curve(ranking, positives, counts)
-        precision = ratio(found, found + flagged, otherwise=0.0)[:, 1:]
-        area = (precision * np.diff(found, axis=1)).sum(axis=1)
-        return np.where(flagged[:, -1] > 0, ratio(area, found[:, -1]), np.nan)
-
-    return statistic
+    found, flagged = detection_curve(ranking, positives, counts)
+    precision = ratio(found, found + flagged, otherwise=0.0)[:, 1:]
+    area = (precision * np.diff(found, axis=1)).sum(axis=1)
+    return np.where(flagged[:, -1] > 0, ratio(area, found[:, -1]), np.nan)
 
 
-def fpr95_of(ranking: Ranking, positives: Floats) -> Statistic:
+def fpr95_of(ranking: Ranking, positives: Floats, counts: Floats) -> Floats:
     """The share of negatives flagged at the highest threshold that finds at least 95 % of the positives."""
-
-    def statistic(counts: Floats) -> Floats:
-        found, flagged = detection_curve(ranking, positives, counts)
-        first = np.argmax(found >= RECALL * found[:, -1:] - 1e-9, axis=1)
-        share = ratio(flagged[np.arange(len(counts)), first], flagged[:, -1])
-        return np.where(found[:, -1] > 0, share, np.nan)
-
-    return statistic
+    found, flagged = detection_curve(ranking, positives, counts)
+    first = np.argmax(found >= RECALL * found[:, -1:] - 1e-9, axis=1)
+    share = ratio(flagged[np.arange(len(counts)), first], flagged[:, -1])
+    return np.where(found[:, -1] > 0, share, np.nan)
 
 
 DETECTION = {"auroc": auroc_of, "aupr": aupr_of, "fpr95": fpr95_of}
@@ -109,47 +93,41 @@ def detection_curve(ranking: Ranking, positives: Floats, counts: Floats) -> tupl
 
 
 @metric()
-def error_auroc(rows: Rows) -> Statistic:
+def error_auroc(rows: Rows, counts: Floats) -> Floats:
     """AUROC of finding wrong predictions by low confidence."""
-    return auroc_of(*errors_by_doubt(rows))
+    return auroc_of(rows.doubt, 1 - rows.correct, counts)
 
 
 @metric()
-def error_aupr(rows: Rows) -> Statistic:
+def error_aupr(rows: Rows, counts: Floats) -> Floats:
     """Average precision of finding wrong predictions by low confidence."""
-    return aupr_of(*errors_by_doubt(rows))
+    return aupr_of(rows.doubt, 1 - rows.correct, counts)
 
 
 @metric()
-def error_fpr95(rows: Rows) -> Statistic:
+def error_fpr95(rows: Rows, counts: Floats) -> Floats:
     """The share of correct predictions flagged when 95 % of the wrong ones are, by low confidence."""
-    return fpr95_of(*errors_by_doubt(rows))
-
-
-def errors_by_doubt(rows: Rows) -> tuple[Ranking, Floats]:
-    """Rows from the least confident to the most, with the errors as positives."""
-    return Ranking.of(-rows.confidence), 1 - rows.correct
+    return fpr95_of(rows.doubt, 1 - rows.correct, counts)
 
 
 def auroc(scores: ArrayLike, positives: ArrayLike) -> float:
     """Area under the ROC curve of scores (rows,) for positives (rows,); ties count one half."""
-    return detect(auroc_of, scores, positives)
+    return _detected(auroc_of, scores, positives)
 
 
 def aupr(scores: ArrayLike, positives: ArrayLike) -> float:
     """Average precision of scores (rows,) for positives (rows,); ties share a threshold."""
-    return detect(aupr_of, scores, positives)
+    return _detected(aupr_of, scores, positives)
 
 
 def fpr95(scores: ArrayLike, positives: ArrayLike) -> float:
     """The share of negatives flagged where scores (rows,) flag at least 95 % of the positives (rows,)."""
-    return detect(fpr95_of, scores, positives)
+    return _detected(fpr95_of, scores, positives)
 
 
-def detect(statistic_of: Callable[[Ranking, Floats], Statistic], scores: ArrayLike, positives: ArrayLike) -> float:
-    """Check both arrays and evaluate one statistic of detection on them."""
+def _detected(of: Callable[[Ranking, Floats, Floats], Floats], scores: ArrayLike, positives: ArrayLike) -> float:
     ranking, found = check_detection(scores, positives)
-    return at_once(statistic_of(ranking, found), len(found))
+    return at_once(partial(of, ranking, found), len(found))
 
 
 def check_detection(scores: ArrayLike, positives: ArrayLike) -> tuple[Ranking, Floats]:

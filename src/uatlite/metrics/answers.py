@@ -10,22 +10,17 @@ Three values hold what is scored, and each knows its metrics (`estimates`):
     intervals(ours.estimates() - theirs.estimates())    # differences on the same texts, which may have other answers
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.metrics.accuracy import (
-    SMALLEST_PROBABILITY,
-    aupr_of,
-    error_aupr,
-    error_auroc,
-    nll,
-)
+from uatlite.metrics.accuracy import SMALLEST_PROBABILITY, aupr_of, error_aupr, error_auroc, nll
 from uatlite.metrics.calibration import column_ece, debiased_ece, ece, smooth_ece
 from uatlite.metrics.intervals import CHUNK, Estimate, Estimates
 from uatlite.metrics.rows import Judged, Metric, Ranking, Rows, Statistic, mean_of, precision_of, ratio
@@ -108,8 +103,8 @@ class AnswerRows(Rows):
         return Estimates({name: self._estimate(metric) for name, metric in ANSWER_METRICS.items()}, (self.texts,))
 
     def _estimate(self, metric: Metric[[]]) -> Estimate:
-        truth = metric.truth and over_texts(metric.truth(self), self.text)
-        return Estimate(over_texts(metric.prepare(self), self.text), truth, lowest=0.0)
+        truth = metric.truth and over_texts(partial(metric.truth, self), self.text)
+        return Estimate(over_texts(partial(metric.values, self), self.text), truth, lowest=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,14 +122,11 @@ class Found:
             raise InputError(f"{len(reported)} texts with reported entities, {len(gold)} with gold; give both of each.")
         said, true = ([set(map(tuple, text)) for text in texts] for texts in (reported, gold))
         kinds = sorted({kind for text in (*said, *true) for _, _, kind in text})
-        columns = {kind: column for column, kind in enumerate(kinds)}
 
         def table(texts: Sequence[set[tuple[Any, ...]]]) -> Floats:
-            counts = np.zeros((len(texts), len(kinds)))
-            for row, text in zip(counts, texts, strict=True):
-                for _, _, kind in text:
-                    row[columns[kind]] += 1
-            return counts
+            tallies = [Counter(kind for _, _, kind in text) for text in texts]
+            counts = [[float(tally[kind]) for kind in kinds] for tally in tallies]
+            return np.array(counts).reshape(len(texts), len(kinds))
 
         return cls(table([a & b for a, b in zip(said, true, strict=True)]), table(said), table(true))
 
@@ -202,7 +194,7 @@ class LabelRows(Judged):
     def estimates(self) -> Estimates:
         """The metrics of labels, ready to resample texts."""
         text = np.repeat(np.arange(len(self)), self.labels.shape[1])
-        wise = column_ece(self)
+        wise = partial(column_ece, self)
         losses = np.where(self.labels == 1, self.probabilities, 1 - self.probabilities)
         decided = Found.of_labels(self.probabilities > self.threshold(0.5), self.labels)
         flat = self.pairs
@@ -210,29 +202,22 @@ class LabelRows(Judged):
             "label_ece": Estimate(wise, truth=wise, lowest=0.0),
             "label_nll": Estimate(mean_of(-np.log(np.maximum(losses, SMALLEST_PROBABILITY)).mean(axis=1))),
             "label_brier": Estimate(mean_of(np.square(self.probabilities - self.one_hot).mean(axis=1))),
-            "macro_average_precision": Estimate(self.macro_average_precision()),
+            "macro_average_precision": Estimate(self.macro_average_precision),
             "micro_average_precision": Estimate(
-                over_texts(aupr_of(Ranking.of(flat.probabilities[:, 1]), flat.labels.astype(np.float64)), text)
+                over_texts(partial(aupr_of, Ranking.of(flat.probabilities[:, 1]), flat.labels.astype(np.float64)), text)
             ),
-            "pair_aurc": Estimate(over_texts(aurc.prepare(flat), text)),
+            "pair_aurc": Estimate(over_texts(partial(aurc.values, flat), text)),
             "micro_f1": Estimate(decided.f1),
             "macro_f1": Estimate(decided.macro_f1),
         }
         return Estimates(of, (len(self),))
 
-    def macro_average_precision(self) -> Statistic:
+    def macro_average_precision(self, counts: Floats) -> Floats:
         """The mean over labels of their average precision; labels that apply to no text, or to all, are left out."""
-        columns = [
-            aupr_of(Ranking.of(probability), gold)
-            for probability, gold in zip(self.probabilities.T, self.one_hot.T, strict=True)
-        ]
-
-        def statistic(counts: Floats) -> Floats:
-            values = np.array([column(counts) for column in columns])
-            defined = np.isfinite(values)
-            return ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0))
-
-        return statistic
+        columns = zip(self.probabilities.T, self.one_hot.T, strict=True)
+        values = np.array([aupr_of(Ranking.of(probability), gold, counts) for probability, gold in columns])
+        defined = np.isfinite(values)
+        return ratio(np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0))
 
 
 def _chances(name: str, given: ArrayLike, axes: Mapping[str, int], goes: str, advice: str) -> Floats:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import brier
-from uatlite.metrics.rows import Judged, Rows, Statistic, metric, ratio
+from uatlite.metrics.rows import Judged, Rows, metric, ratio
 from uatlite.values import Floats
 
 BINS = 15
@@ -32,17 +32,13 @@ class Binned:
     member: Floats
     gap: Floats
 
-    def sizes(self, counts: Floats) -> Floats:
-        """How many rows each bin has: (resamples, bins)."""
-        return counts @ self.member
+    def gaps(self, counts: Floats, power: int = 1) -> Floats:
+        """The sum of the gaps in each bin, to a power: (resamples, bins). The power 0 counts the rows."""
+        return counts @ (self.member * self.gap[:, None] ** power)
 
-    def gaps(self, counts: Floats) -> Floats:
-        """The sum of the gaps in each bin: (resamples, bins)."""
-        return counts @ (self.member * self.gap[:, None])
-
-    def squared_gaps(self, counts: Floats) -> Floats:
-        """The sum of the squared gaps in each bin: (resamples, bins)."""
-        return counts @ (self.member * np.square(self.gap)[:, None])
+    def mean_gaps(self, counts: Floats) -> Floats:
+        """The mean gap of each bin, 0 without rows: (resamples, bins)."""
+        return ratio(self.gaps(counts), self.gaps(counts, 0), otherwise=0.0)
 
 
 def bin_of(rows: Judged, values: Floats, bins: int) -> NDArray[np.intp]:
@@ -75,30 +71,19 @@ def check_bins(bins: int) -> None:
 
 
 @metric(pivotal=True)
-def ece(rows: Rows, bins: int = BINS) -> Statistic:
+def ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """Expected calibration error, sum_b n_b/n |g_b|, over fixed-width right-closed bins of the confidence."""
-    binned = by_confidence(rows, bins)
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(np.abs(binned.gaps(counts)).sum(axis=1) / counts.sum(axis=1))
-
-    return statistic
+    return np.asarray(np.abs(by_confidence(rows, bins).gaps(counts)).sum(axis=1) / counts.sum(axis=1))
 
 
 @metric(pivotal=True)
-def mce(rows: Rows, bins: int = BINS) -> Statistic:
+def mce(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """Maximum calibration error, max_b |g_b| over the bins that have rows."""
-    binned = by_confidence(rows, bins)
-
-    def statistic(counts: Floats) -> Floats:
-        gaps = ratio(binned.gaps(counts), binned.sizes(counts), otherwise=0.0)
-        return np.asarray(np.abs(gaps).max(axis=1))
-
-    return statistic
+    return np.asarray(np.abs(by_confidence(rows, bins).mean_gaps(counts)).max(axis=1))
 
 
 @metric(truth=ece)
-def debiased_ece(rows: Rows, bins: int = BINS) -> Statistic:
+def debiased_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """ECE less the part that sampling noise alone would produce: max(0, sum_b n_b/n (|g_b| - noise_b)).
 
     The mean gap of a bin is about normal with the standard error s_b. If the true gap is d_b, the expected
@@ -106,17 +91,12 @@ def debiased_ece(rows: Rows, bins: int = BINS) -> Statistic:
     unbiased estimate d_b² = max(0, g_b² - s_b²), the excess is noise_b = m(d_b, s_b) - d_b. A bin of one row
     has no standard error and is left as it is.
     """
-    binned = by_confidence(rows, bins)
-
-    def statistic(counts: Floats) -> Floats:
-        sizes, total = binned.sizes(counts), counts.sum(axis=1)
-        gaps = ratio(binned.gaps(counts), sizes, otherwise=0.0)
-        variance = ratio(binned.squared_gaps(counts), sizes, otherwise=0.0) - gaps**2
-        error = np.sqrt(ratio(np.maximum(variance, 0), np.maximum(sizes - 1, 0), otherwise=0.0))
-        excess = sizes * (np.abs(gaps) - folded_noise(gaps, error))
-        return np.asarray(np.maximum(excess.sum(axis=1) / total, 0))
-
-    return statistic
+    binned, total = by_confidence(rows, bins), counts.sum(axis=1)
+    sizes, gaps = binned.gaps(counts, 0), binned.mean_gaps(counts)
+    variance = ratio(binned.gaps(counts, 2), sizes, otherwise=0.0) - gaps**2
+    error = np.sqrt(ratio(np.maximum(variance, 0), np.maximum(sizes - 1, 0), otherwise=0.0))
+    excess = sizes * (np.abs(gaps) - folded_noise(gaps, error))
+    return np.asarray(np.maximum(excess.sum(axis=1) / total, 0))
 
 
 def folded_noise(gaps: Floats, error: Floats) -> Floats:
@@ -128,71 +108,51 @@ def folded_noise(gaps: Floats, error: Floats) -> Floats:
 
 
 @metric(pivotal=True)
-def adaptive_ece(rows: Rows, bins: int = BINS) -> Statistic:
+def adaptive_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """ECE over bins of equal mass, sum_b 1/bins |g_b|, in order of confidence.
 
     Every bin holds exactly n/bins rows: a row on a border is shared by both bins in proportion, and tied rows
     are shared as one, so that the order of rows does not matter.
     """
     check_bins(bins)
-    gap = rows.confidence - rows.correct
     borders = np.arange(bins + 1) / bins
-
-    def statistic(counts: Floats) -> Floats:
-        kept, gaps = rows.ranking.cumulate(counts), rows.ranking.cumulate(counts, gap)
-        at = [np.interp(borders * k[-1], k, g) for k, g in zip(kept, gaps, strict=True)]
-        return np.asarray(np.abs(np.diff(at, axis=1)).sum(axis=1) / kept[:, -1])
-
-    return statistic
+    kept, gaps = rows.ranking.cumulate(counts), rows.ranking.cumulate(counts, rows.confidence - rows.correct)
+    at = [np.interp(borders * k[-1], k, g) for k, g in zip(kept, gaps, strict=True)]
+    return np.asarray(np.abs(np.diff(at, axis=1)).sum(axis=1) / kept[:, -1])
 
 
 @metric(pivotal=True)
-def classwise_ece(rows: Rows, bins: int = BINS) -> Statistic:
+def classwise_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The mean over classes c of the ECE of p_c as the probability of "the label is c"."""
-    return column_ece(rows, bins)
+    return column_ece(rows, counts, bins)
 
 
-def column_ece(rows: Judged, bins: int = BINS) -> Statistic:
+def column_ece(rows: Judged, counts: Floats, bins: int = BINS) -> Floats:
     """The mean over columns, which need not exclude each other, of the ECE of their probabilities."""
-    check_bins(bins)
-
-    def statistic(counts: Floats) -> Floats:
-        sums = [np.abs(binned.gaps(counts)).sum(axis=1) for binned in by_class(rows, bins)]
-        return np.asarray(np.mean(sums, axis=0) / counts.sum(axis=1))
-
-    return statistic
+    sums = [np.abs(binned.gaps(counts)).sum(axis=1) for binned in by_class(rows, bins)]
+    return np.asarray(np.mean(sums, axis=0) / counts.sum(axis=1))
 
 
 @metric(pivotal=True)
-def brier_calibration(rows: Rows, bins: int = BINS) -> Statistic:
+def brier_calibration(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The part of the Brier score that recalibration could remove: sum_c sum_b n_cb/n g_cb².
 
     g_cb is the mean gap (p_c - [label is c]) of the rows in bin b of p_c.
     """
-    check_bins(bins)
-
-    def statistic(counts: Floats) -> Floats:
-        parts = [
-            ratio(binned.gaps(counts) ** 2, binned.sizes(counts), otherwise=0.0).sum(axis=1)
-            for binned in by_class(rows, bins)
-        ]
-        return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
-
-    return statistic
+    parts = [
+        ratio(binned.gaps(counts) ** 2, binned.gaps(counts, 0), otherwise=0.0).sum(axis=1)
+        for binned in by_class(rows, bins)
+    ]
+    return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
 
 
 @metric(pivotal=True)
-def brier_refinement(rows: Rows, bins: int = BINS) -> Statistic:
+def brier_refinement(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The rest, brier - brier_calibration = sum_c sum_b n_cb/n Var_cb(gap), the variance within bins.
 
     It is what remains when the mean of every bin is right; it falls when classes are told apart better.
     """
-    both, calibration = brier.prepare(rows), brier_calibration.prepare(rows, bins)
-
-    def statistic(counts: Floats) -> Floats:
-        return both(counts) - calibration(counts)
-
-    return statistic
+    return brier.values(rows, counts) - brier_calibration.values(rows, counts, bins)
 
 
 _NODES = 1024  # gaps are shared between neighbouring nodes c = j / NODES, in proportion
@@ -202,18 +162,14 @@ _STEPS = 12
 
 
 @metric(pivotal=True)
-def smooth_ece(rows: Rows) -> Statistic:
+def smooth_ece(rows: Rows, counts: Floats) -> Floats:
     """The fixed point w = E(w) of E(w) = integral_0^1 |1/n sum_i K_w(t, c_i) (c_i - correct_i)| dt.
 
     E falls as w grows, so there is one such w; below the width 1/256 the error at that width is returned.
     """
-
-    def statistic(counts: Floats) -> Floats:
-        series = node_gaps(rows, counts) @ waves().T  # (resamples, cosines)
-        series[:, 1:] *= 2
-        return fixed_point(series)
-
-    return statistic
+    series = node_gaps(rows, counts) @ waves().T  # (resamples, cosines)
+    series[:, 1:] *= 2
+    return fixed_point(series)
 
 
 @cache
@@ -262,11 +218,7 @@ SHIFT: dict[str, tuple[float, float]] = {"delta_ece": (-1.0, 1.0), "robustness_s
 """The two robustness scores as weights of the in-domain and the shifted ECE. Of the second, lower is better."""
 
 
-def combine(in_domain: Rows, shifted: Rows, weights: tuple[float, float]) -> Statistic:
+def combine(in_domain: Rows, shifted: Rows, weights: tuple[float, float], counts: Floats) -> Floats:
     """A weighted sum of both ECEs over counts (resamples, in-domain rows then shifted rows)."""
-    first, second, split = ece.prepare(in_domain), ece.prepare(shifted), len(in_domain)
-
-    def statistic(counts: Floats) -> Floats:
-        return weights[0] * first(counts[:, :split]) + weights[1] * second(counts[:, split:])
-
-    return statistic
+    split = len(in_domain)
+    return weights[0] * ece.values(in_domain, counts[:, :split]) + weights[1] * ece.values(shifted, counts[:, split:])

@@ -11,6 +11,7 @@ error of a resample's estimate about the sample's truth stands for the error of 
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -88,10 +89,10 @@ SCALES: dict[str, Scale] = {
     "aurc": Scale("AURC", "lower", aurc, narrow=True, charted=True),
     "augrc": Scale("AUGRC", "lower", augrc),
     "e_aurc": Scale("E-AURC", "lower", e_aurc),
-    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None, coverage_at.bind(tau)) for tau in TAUS},
-    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None, accuracy_at.bind(tau)) for tau in TAUS},
-    **{f"count@{tau}": Scale(f"N@{tau}", None, count_at.bind(tau), decimals=0) for tau in TAUS},
-    **{f"risk@{share}": Scale(f"Risk@{share}", "lower", risk_at_coverage.bind(share)) for share in COVERAGES},
+    **{f"coverage@{tau}": Scale(f"Cov@{tau}", None, coverage_at.bind(tau=tau)) for tau in TAUS},
+    **{f"accuracy@{tau}": Scale(f"Acc@{tau}", None, accuracy_at.bind(tau=tau)) for tau in TAUS},
+    **{f"count@{tau}": Scale(f"N@{tau}", None, count_at.bind(tau=tau), decimals=0) for tau in TAUS},
+    **{f"risk@{share}": Scale(f"Risk@{share}", "lower", risk_at_coverage.bind(coverage=share)) for share in COVERAGES},
     "error_auroc": Scale("Error AUROC", "higher", error_auroc),
     "error_aupr": Scale("error_aupr", "higher", error_aupr),
     "error_fpr95": Scale("error_fpr95", "lower", error_fpr95),
@@ -205,17 +206,11 @@ class Estimates(Mapping[str, Estimate]):
 
 
 def _difference(first: Estimate, second: Estimate) -> Estimate:
-    truth = difference(first.truth, second.truth) if first.truth and second.truth else None
-    return Estimate(difference(first.statistic, second.statistic), truth)
+    def minus(a: Statistic, b: Statistic) -> Statistic:
+        return lambda counts: a(counts) - b(counts)
 
-
-def difference(first: Statistic, second: Statistic) -> Statistic:
-    """first - second on the same counts."""
-
-    def statistic(counts: Floats) -> Floats:
-        return first(counts) - second(counts)
-
-    return statistic
+    truth = minus(first.truth, second.truth) if first.truth and second.truth else None
+    return Estimate(minus(first.statistic, second.statistic), truth)
 
 
 def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]]] = METRICS) -> Estimates:
@@ -228,7 +223,7 @@ def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]
             check_choice("metric", name, METRICS)
         metrics = {name: METRICS[name] for name in names}
     of = {
-        name: Estimate(metric.prepare(rows), metric.truth and metric.truth(rows), lowest=0.0)
+        name: Estimate(partial(metric.values, rows), metric.truth and partial(metric.truth, rows), lowest=0.0)
         for name, metric in metrics.items()
     }
     return Estimates(of, (len(rows),))
@@ -236,21 +231,23 @@ def metric_estimates(rows: Rows, metrics: Iterable[str] | Mapping[str, Metric[[]
 
 def shift_estimates(in_domain: Rows, shifted: Rows) -> Estimates:
     """ΔECE and the robustness score of an in-domain and a shifted set, each resampled by itself."""
-    statistics = {name: combine(in_domain, shifted, weights) for name, weights in SHIFT.items()}
-    lowest = {name: -np.inf if min(weights) < 0 else 0.0 for name, weights in SHIFT.items()}
-    of = {name: Estimate(one, truth=one, lowest=lowest[name]) for name, one in statistics.items()}
+    of = {}
+    for name, weights in SHIFT.items():
+        statistic = partial(combine, in_domain, shifted, weights)
+        of[name] = Estimate(statistic, truth=statistic, lowest=-np.inf if min(weights) < 0 else 0.0)
     return Estimates(of, (len(in_domain), len(shifted)))
 
 
 def detection_estimates(scores: ArrayLike, positives: ArrayLike) -> Estimates:
     """AUROC, AUPR and FPR95 of scores (rows,) for positives (rows,)."""
     ranking, marks = check_detection(scores, positives)
-    return Estimates({name: Estimate(of(ranking, marks)) for name, of in DETECTION.items()}, (len(marks),))
+    of = {name: Estimate(partial(statistic, ranking, marks)) for name, statistic in DETECTION.items()}
+    return Estimates(of, (len(marks),))
 
 
 def intervals(estimates: Estimates, how: Resampling | None = None) -> dict[str, Interval]:
     """Each estimate with its interval."""
-    how = Resampling() if how is None else how
+    how = how or Resampling()
     drawn: dict[str, list[Floats]] = {name: [] for name in estimates}
     for counts in draw_counts(estimates.strata, how.resamples, how.seed):
         for name, estimate in estimates.items():

@@ -120,6 +120,11 @@ class Rows(Judged):
         """The rows from the most confident to the least, equal confidences together."""
         return Ranking.of(self.confidence)
 
+    @cached_property
+    def doubt(self) -> Ranking:
+        """The rows from the least confident to the most."""
+        return Ranking.of(-self.confidence)
+
 
 Statistic = Callable[[Floats], Floats]
 """Counts (resamples, rows) -> values (resamples,). A count says how often a row is repeated; the value equals
@@ -132,53 +137,39 @@ _Options = ParamSpec("_Options")
 class Metric(Generic[_Options]):
     """Call it as metric(probabilities, labels): (rows, classes) and (rows,) to one number.
 
-    `prepare` does the work that all resamples of the same rows share, and returns the statistic. `truth` is None for
-    metrics that are means or smooth functions of means: their bootstrap interval is that of percentiles. Metrics
-    with an upward bias (calibration errors) name the quantity that they estimate, as it is in the sample; their
+    `values` is the statistic of rows: `Statistic` with the rows before the counts and options after them. `truth` is
+    None for metrics that are means or smooth functions of means: their bootstrap interval is that of percentiles.
+    Metrics with an upward bias (calibration errors) name the quantity that they estimate, as it is in the sample; their
     interval is pivotal. See `uatlite.metrics.intervals`.
     """
 
-    prepare: Callable[Concatenate[Rows, _Options], Statistic]
-    truth: Callable[Concatenate[Rows, _Options], Statistic] | None = None
+    values: Callable[Concatenate[Rows, Floats, _Options], Floats]
+    truth: Callable[Concatenate[Rows, Floats, _Options], Floats] | None = None
 
     def __post_init__(self) -> None:
-        # help() and inspect show the call that users make, not the one that `prepare` receives.
+        # help() and inspect show the call that users make, not the one that `values` receives.
         array = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=ArrayLike)
-        options = list(inspect.signature(self.prepare).parameters.values())[1:]
+        options = list(inspect.signature(self.values).parameters.values())[2:]
         signature = inspect.Signature([array("probabilities"), array("labels"), *options], return_annotation=float)
         object.__setattr__(self, "__signature__", signature)
-        object.__setattr__(self, "__doc__", self.prepare.__doc__)
+        object.__setattr__(self, "__doc__", getattr(self.values, "func", self.values).__doc__)
 
     def __call__(
         self, probabilities: ArrayLike, labels: ArrayLike, *args: _Options.args, **kwargs: _Options.kwargs
     ) -> float:
         rows = Rows.of(probabilities, labels)
-        return at_once(self.prepare(rows, *args, **kwargs), len(rows))
+        return float(self.values(rows, np.ones((1, len(rows))), *args, **kwargs)[0])
 
-    def bind(self, *args: _Options.args, **kwargs: _Options.kwargs) -> "Metric[[]]":
+    def bind(self, **options: Any) -> "Metric[[]]":
         """The metric with its options fixed, as the registry lists it."""
-
-        def settle(prepare: Callable[Concatenate[Rows, _Options], Statistic]) -> Callable[[Rows], Statistic]:
-            def settled(rows: Rows) -> Statistic:
-                return prepare(rows, *args, **kwargs)
-
-            settled.__doc__ = prepare.__doc__
-            return settled
-
-        return Metric(settle(self.prepare), None if self.truth is None else settle(self.truth))
+        return Metric(partial(self.values, **options), self.truth and partial(self.truth, **options))
 
 
 def metric(
     *, pivotal: bool = False, truth: "Metric[Any] | None" = None
-) -> Callable[[Callable[Concatenate[Rows, _Options], Statistic]], Metric[_Options]]:
-    """Turn a function of rows into a metric; `pivotal` ones are their own truth unless another is named."""
-
-    def wrap(prepare: Callable[Concatenate[Rows, _Options], Statistic]) -> Metric[_Options]:
-        if truth is not None:
-            return Metric(prepare, truth.prepare)
-        return Metric(prepare, prepare if pivotal else None)
-
-    return wrap
+) -> Callable[[Callable[Concatenate[Rows, Floats, _Options], Floats]], Metric[_Options]]:
+    """Turn a statistic of rows into a metric; `pivotal` ones are their own truth unless another is named."""
+    return lambda values: Metric(values, truth.values if truth is not None else values if pivotal else None)
 
 
 def at_once(statistic: Statistic, rows: int) -> float:
@@ -188,11 +179,7 @@ def at_once(statistic: Statistic, rows: int) -> float:
 
 def mean_of(values: Floats) -> Statistic:
     """The mean over rows of one value for each row (rows,)."""
-
-    def mean(counts: Floats) -> Floats:
-        return np.asarray(counts @ values / counts.sum(axis=1))
-
-    return mean
+    return lambda counts: np.asarray(counts @ values / counts.sum(axis=1))
 
 
 def ratio(numerator: Floats, denominator: Floats, *, otherwise: float = np.nan) -> Floats:

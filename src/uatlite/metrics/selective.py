@@ -8,111 +8,85 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, metric, ratio
+from uatlite.metrics.rows import Ranking, Rows, mean_of, metric, ratio
 from uatlite.values import Floats
 
 
 @metric()
-def aurc(rows: Rows) -> Statistic:
+def aurc(rows: Rows, counts: Floats) -> Floats:
     """Area under the risk-coverage curve: the mean over k = 1..n of the selective risk E_k / k.
 
     An error at rank j is in every risk from j on and adds 1/j + ... + 1/n = H_n - H_{j-1}, H the harmonic numbers.
     A tie over the ranks m+1..k with the error rate r therefore adds r (k - m) H_n - r (B_k - B_m), where
     B_k = H_0 + ... + H_{k-1} = k (H_k - 1).
     """
-    return area_under_risk(rows.ranking, 1 - rows.correct)
+    return area_under_risk(rows.ranking, 1 - rows.correct, counts)
 
 
-def area_under_risk(ranking: Ranking, wrong: Floats) -> Statistic:
+def area_under_risk(ranking: Ranking, wrong: Floats, counts: Floats) -> Floats:
     """The AURC of rows in any ranking; `wrong` (rows,) is 1 for errors."""
-
-    def statistic(counts: Floats) -> Floats:
-        kept, errors = ranking.cumulate(counts), ranking.sums(counts, wrong)
-        total = kept[:, -1].astype(np.intp)
-        harmonic = harmonic_numbers(int(total.max()))
-        before = (np.arange(len(harmonic)) * (harmonic - 1))[kept.astype(np.intp)]
-        rate = ratio(errors, np.diff(kept, axis=1), otherwise=0.0)
-        area = errors.sum(axis=1) * harmonic[total] - (rate * np.diff(before, axis=1)).sum(axis=1)
-        return np.asarray(area / total)
-
-    return statistic
+    kept, errors = ranking.cumulate(counts), ranking.sums(counts, wrong)
+    total = kept[:, -1].astype(np.intp)
+    harmonic = harmonic_numbers(int(total.max()))
+    before = (np.arange(len(harmonic)) * (harmonic - 1))[kept.astype(np.intp)]
+    rate = ratio(errors, np.diff(kept, axis=1), otherwise=0.0)
+    area = errors.sum(axis=1) * harmonic[total] - (rate * np.diff(before, axis=1)).sum(axis=1)
+    return np.asarray(area / total)
 
 
 @metric()
-def e_aurc(rows: Rows) -> Statistic:
+def e_aurc(rows: Rows, counts: Floats) -> Floats:
     """Excess AURC: AURC less that of the same rows with every error ranked below every correct row.
 
     With c correct rows of n the best possible AURC is 1/n sum_{k>c} (k - c) / k = (n - c - c (H_n - H_c)) / n.
     """
-    area = aurc.prepare(rows)
-
-    def statistic(counts: Floats) -> Floats:
-        total, correct = counts.sum(axis=1), counts @ rows.correct
-        harmonic = harmonic_numbers(int(total.max()))
-        tail = harmonic[total.astype(np.intp)] - harmonic[correct.astype(np.intp)]
-        # No ranking beats the best one; where it is reached, rounding leaves 1e-16 of either sign.
-        return np.asarray(np.maximum(area(counts) - (total - correct - correct * tail) / total, 0))
-
-    return statistic
+    total, correct = counts.sum(axis=1), counts @ rows.correct
+    harmonic = harmonic_numbers(int(total.max()))
+    tail = harmonic[total.astype(np.intp)] - harmonic[correct.astype(np.intp)]
+    # No ranking beats the best one; where it is reached, rounding leaves 1e-16 of either sign.
+    return np.asarray(np.maximum(aurc.values(rows, counts) - (total - correct - correct * tail) / total, 0))
 
 
 @metric()
-def augrc(rows: Rows) -> Statistic:
+def augrc(rows: Rows, counts: Floats) -> Floats:
     """Area under the generalized risk-coverage curve E_k / n over k / n, by the trapezoid rule from (0, 0).
 
     It equals (1 - AUROC) a (1 - a) + (1 - a)²/2 with accuracy a and the AUROC of confidence for "is correct".
     """
-
-    def statistic(counts: Floats) -> Floats:
-        kept, errors = _risk_curve(rows, counts)
-        area = np.diff(kept, axis=1) * (errors[:, 1:] + errors[:, :-1]) / 2
-        return np.asarray(area.sum(axis=1) / kept[:, -1] ** 2)
-
-    return statistic
+    kept, errors = _risk_curve(rows, counts)
+    area = np.diff(kept, axis=1) * (errors[:, 1:] + errors[:, :-1]) / 2
+    return np.asarray(area.sum(axis=1) / kept[:, -1] ** 2)
 
 
 @metric()
-def risk_at_coverage(rows: Rows, coverage: float) -> Statistic:
+def risk_at_coverage(rows: Rows, counts: Floats, coverage: float) -> Floats:
     """The error rate E_k / k of the k = ceil(coverage n) most confident rows."""
     if not 0 < coverage <= 1:
         raise ConfigurationError(f"coverage={coverage} is not allowed: above 0, at most 1, as in 0.8.")
-
-    def statistic(counts: Floats) -> Floats:
-        kept, errors = _risk_curve(rows, counts)
-        # Binary fractions round up by an ulp: 0.55 * 100 rows are 55 and not 56.
-        admitted = np.ceil(coverage * kept[:, -1] - 1e-9)
-        at = [np.interp(k, x, y) for k, x, y in zip(admitted, kept, errors, strict=True)]
-        return np.asarray(at / admitted)
-
-    return statistic
+    kept, errors = _risk_curve(rows, counts)
+    # Binary fractions round up by an ulp: 0.55 * 100 rows are 55 and not 56.
+    admitted = np.ceil(coverage * kept[:, -1] - 1e-9)
+    at = [np.interp(k, x, y) for k, x, y in zip(admitted, kept, errors, strict=True)]
+    return np.asarray(at / admitted)
 
 
 @metric()
-def coverage_at(rows: Rows, tau: float) -> Statistic:
+def coverage_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """Cov@τ: the share of rows with confidence > τ."""
-    return mean_of(admitted_at(rows, tau))
+    return mean_of(admitted_at(rows, tau))(counts)
 
 
 @metric()
-def accuracy_at(rows: Rows, tau: float) -> Statistic:
+def accuracy_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """Acc@τ: the accuracy of the rows with confidence > τ; NaN where there is none."""
     admitted = admitted_at(rows, tau)
-
-    def statistic(counts: Floats) -> Floats:
-        return ratio(counts @ (admitted * rows.correct), counts @ admitted)
-
-    return statistic
+    return ratio(counts @ (admitted * rows.correct), counts @ admitted)
 
 
 @metric()
-def count_at(rows: Rows, tau: float) -> Statistic:
+def count_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """N@τ: the number of rows with confidence > τ."""
-    admitted = admitted_at(rows, tau)
-
-    def statistic(counts: Floats) -> Floats:
-        return np.asarray(counts @ admitted)
-
-    return statistic
+    return np.asarray(counts @ admitted_at(rows, tau))
 
 
 def admitted_at(rows: Rows, tau: float) -> Floats:

@@ -16,6 +16,7 @@
 
 from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -43,7 +44,6 @@ from uatlite.metrics.intervals import (
     Estimate,
     Resampling,
     detection_estimates,
-    difference,
     shift_estimates,
 )
 from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
@@ -188,7 +188,7 @@ def selected(cell: CellSpec, runs: Runs) -> Sampled:
     for job, outcome, calibrator in zip(runs.calibration_jobs(cell), outcomes, calibrators, strict=True):
         confidence = outcome_of(runs.predictions(job), calibrator).rows.confidence
         tau = float(np.quantile(confidence, 1 - float(target), method="lower"))
-        estimates.append(Estimate(THRESHOLD_METRICS[kind].prepare(outcome.rows, tau)))
+        estimates.append(Estimate(partial(THRESHOLD_METRICS[kind].values, outcome.rows, tau=tau)))
     return over_rows(cell, estimates, len(outcomes[0].labels))
 
 
@@ -268,15 +268,16 @@ def _found(metric: str, score: Callable[[Mixed, Strangeness], Floats]) -> Outsid
 
 
 def _aurc(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    return area_under_risk(Ranking.of(mixed.confidence), mixed.wrong)
+    return partial(area_under_risk, Ranking.of(mixed.confidence), mixed.wrong)
 
 
 def _aurc_by_both(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    return area_under_risk(Ranking.of(mixed.confidence * strange.chance), mixed.wrong)
+    return partial(area_under_risk, Ranking.of(mixed.confidence * strange.chance), mixed.wrong)
 
 
 def _change(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    return difference(_aurc_by_both(mixed, strange, outside), _aurc(mixed, strange, outside))
+    both, alone = _aurc_by_both(mixed, strange, outside), _aurc(mixed, strange, outside)
+    return lambda counts: both(counts) - alone(counts)
 
 
 _SCORES: dict[str, Callable[[Mixed, Strangeness], Floats]] = {

@@ -4,7 +4,7 @@ A display holds the numbers of a chart. Its `records` are written beside the fig
 computes nothing. Figures are matplotlib objects: no pyplot, no global state.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from uatlite.lab.report.result_tables import heading
 from uatlite.lab.report.tables import Record
 from uatlite.metrics.calibration import BINS, by_confidence
 from uatlite.metrics.intervals import SCALES
-from uatlite.metrics.rows import Rows, Statistic, at_once
+from uatlite.metrics.rows import Metric, Rows
 from uatlite.metrics.selective import accuracy_at, coverage_at, evenly_spaced, risk_coverage
 from uatlite.trust.binomial import risk_upper_bound
 from uatlite.trust.rule import Menu
@@ -160,7 +160,7 @@ class Thresholds:
         classes = next(iter(outcomes.values())).probabilities.shape[1]
         taus = np.linspace(1 / classes, 0.99, THRESHOLDS)
         coverage, accuracy = (
-            {name: _at(metric.prepare, outcome.rows, taus) for name, outcome in outcomes.items()}
+            {name: _at(metric, outcome.rows, taus) for name, outcome in outcomes.items()}
             for metric in (coverage_at, accuracy_at)
         )
         return cls(taus, coverage, accuracy, strokes, unit)
@@ -184,8 +184,8 @@ class Thresholds:
         return figure
 
 
-def _at(prepare: Callable[[Rows, float], Statistic], rows: Rows, taus: Floats) -> Floats:
-    return np.array([at_once(prepare(rows, float(tau)), len(rows)) for tau in taus])
+def _at(metric: Metric[[float]], rows: Rows, taus: Floats) -> Floats:
+    return np.array([metric.values(rows, np.ones((1, len(rows))), float(tau))[0] for tau in taus])
 
 
 @dataclass(frozen=True)
