@@ -15,8 +15,7 @@ from uatlite.metrics.answers import AnswerRows, Found, LabelRows
 from uatlite.metrics.intervals import Estimate, Estimates, Interval, Resampling, intervals
 from uatlite.metrics.rows import Rows, ratio
 from uatlite.text.labels import fold
-from uatlite.trust.promise import Wanted
-from uatlite.trust.rule import Rule
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Dataset, Floats, Integers, Marks, Text
 
 _LOG_ODDS = "log-odds"
