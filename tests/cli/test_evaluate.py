@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from uatlite.cli import main
 from uatlite.errors import UATLiteError
 from uatlite.lab.evaluate.store import Store
+from uatlite.values import Kind
 
 Run = Callable[..., Any]
 OF_REVIEWS = ("--text", "body", "--label", "stars")
@@ -119,3 +121,81 @@ def test_after_ctrl_c_the_same_command_goes_on(run: Run, model_dir: Path, review
     assert len(stamps) < 4
     run(*arguments)
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+
+
+def test_entities_are_evaluated_and_reported(
+    run: Run, model_of: Callable[[Kind], Path], names: Path, tmp_path: Path
+) -> None:
+    out, methods = tmp_path / "out", ("--methods", "base,base+answers", "--resamples", 30, "--target-risk", 0.3)
+    done = run("evaluate", model_of("entities"), "--data", names, *methods, "-o", out)
+    assert "names/test · 100 rows" in done.shown
+    assert "What is promised, and kept base+answers, names/test:" in done.shown
+    assert "Wrote results.json, results.csv, results.md, answers.safetensors" in done.said
+    results = json.loads((out / "results.json").read_text())
+    assert (results["kind"], results["contenders"]) == ("entities", ["base", "base+answers"])
+    run("report", out)
+    assert "What is promised, and kept" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "arguments", "message"),
+    [
+        (["entities"], ["--perturb", "swap"], "its entities would be in other places"),
+        (["entities"], ["--methods", "base+ts"], "'ts' is for one class a text"),
+        (["labels"], ["--methods", "base"], "is no model of entities"),
+        (["one"], ["--methods", "base"], "is no model of entities"),
+        (["entities", "labels"], [], "one model is evaluated"),
+    ],
+)
+def test_what_does_not_carry_over_is_refused(
+    run: Run,
+    model_of: Callable[[Kind], Path],
+    names: Path,
+    tmp_path: Path,
+    kinds: list[Kind],
+    arguments: list[str],
+    message: str,
+) -> None:
+    done = run("evaluate", *map(model_of, kinds), "--data", names, *arguments, "-o", tmp_path / "out", code=2)
+    assert message in done.said
+
+
+LEARNS = ("--learning-rate", 5e-3, "--warmup-steps", 2, "--batch-size", 8, "--epochs", 10)
+
+
+def written(kind: str, path: Path) -> Path:
+    """Rows of words: w1 is a person and w2 a place; or the label joy where w1 is in a text, and anger where w2 is."""
+    rng, lines = np.random.default_rng(0), []
+    for size in rng.integers(2, 8, size=120):
+        words = [f"w{word}" for word in rng.integers(0, 6, size=size)]
+        if kind == "entities":
+            row = {"tokens": words, "tags": [{"w1": "B-person", "w2": "B-place"}.get(word, "O") for word in words]}
+        else:
+            row = {
+                "text": " ".join(words),
+                "labels": [name for at, name in (("w1", "joy"), ("w2", "anger")) if at in words],
+            }
+        lines.append(json.dumps(row) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["entities", "labels"])
+def test_an_ensemble_is_trained_calibrated_and_evaluated(kind: str, run: Run, model_dir: Path, tmp_path: Path) -> None:
+    data, model, made = written(kind, tmp_path / "rows.jsonl"), tmp_path / "ensemble", tmp_path / "made"
+    asked = ("--backbone", model_dir, "--method", "ensemble:members=2", "--recipe", "demo", *LEARNS)
+    run("train", "--data", data, *asked, "--held-out", 0.4, "-o", model)
+    run("calibrate", model, model / "held-out.jsonl", "-o", made)
+    for directory in (model, made):
+        output = tmp_path / f"{directory.name}.jsonl"
+        run("predict", directory, data, "-o", output)
+        rows = [json.loads(line) for line in output.read_text().splitlines()]
+        assert [row["passes"] for row in rows] == [2] * 120
+    if kind == "entities":
+        assert all(entity["variance"] is not None for row in rows for entity in row["entities"])
+        assert {entity["label"] for row in rows for entity in row["entities"]} == {"person", "place"}
+    methods = ("--methods", "base,ensemble:members=2,ensemble:members=2+answers", "--resamples", 20)
+    run("evaluate", model, "--data", data, *methods, "-o", tmp_path / "out")
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["contenders"] == ["base", "ensemble:members=2", "ensemble:members=2+answers"]
+    assert [results["methods"][name]["cost"] for name in results["contenders"]] == [1, 2, 2]

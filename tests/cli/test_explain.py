@@ -3,49 +3,40 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.cli import main
+from uatlite import load
+from uatlite.values import Kind
 
-
-def run(*arguments: object) -> int:
-    """The exit code of `uatlite explain ARGUMENTS`."""
-    with pytest.raises(SystemExit) as end:
-        main(["explain", *(str(argument) for argument in arguments)])
-    return int(end.value.code or 0)
+Run = Callable[..., Any]
+ModelOf = Callable[[Kind], Path]
 
 
-def test_a_text_in_the_terminal(model_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(model_dir, "w1 w2 w30", "--method", "analytic") == 0
-    said = capsys.readouterr().out
-    found = UncertaintyClassifier.from_pretrained(model_dir, method="analytic").explain("w1 w2 w30")
-    assert " ".join(said.split()).startswith(str(found.summary))
+def test_a_text_in_the_terminal(run: Run, model_dir: Path) -> None:
+    done = run("explain", model_dir, "w1 w2 w30", "--method", "analytic")
+    found = load(model_dir, method="analytic").explain("w1 w2 w30")
+    assert done.shown.startswith(str(found.summary))
     for name in ("w1", "w2", "w30", "[CLS]", "embeddings", "layer 1", "layer 2", "head"):
-        assert name in said
-    assert "\x1b" not in said  # no terminal, no colours
+        assert name in done.out
+    assert "\x1b" not in done.out  # no terminal, no colours
 
 
-def test_a_pair_as_json_with_a_sampled_estimator(model_dir: Path, tmp_path: Path) -> None:
+def test_a_pair_as_json_with_a_sampled_estimator(run: Run, model_dir: Path, tmp_path: Path) -> None:
     out = tmp_path / "pair.json"
     how = ("--estimator", "isolated", "--samples", 5, "--method", "uat:samples=2")
-    assert run(model_dir, "w1 w2", "--pair", "w3", *how, "-o", out) == 0
+    run("explain", model_dir, "w1 w2", "--pair", "w3", *how, "-o", out)
     found = json.loads(out.read_text())
-    assert found["text"] == ["w1 w2", "w3"]
-    assert (found["estimator"], found["samples"]) == ("isolated", 5)
+    assert (found["text"], found["estimator"], found["samples"]) == (["w1 w2", "w3"], "isolated", 5)
     assert found["layers"][1]["error"] > 0
     assert len(found["attention"]["modulated"]) == 2
 
 
-def test_a_question_with_options(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path: Path
-) -> None:
-    tiny("bert", choices=True).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    out = tmp_path / "page.html"
-    assert run(tmp_path / "model", "a1 a2", "--option", "a3", "--option", "a4 a5", "-o", out, "--head", 2) == 0
+def test_a_question_with_options(run: Run, model_of: ModelOf, tmp_path: Path) -> None:
+    out, options = tmp_path / "page.html", ("--option", "a3", "--option", "a4 a5")
+    run("explain", model_of("choice"), "a1 a2", *options, "-o", out, "--head", 2)
     page = out.read_text()
     assert "all layers, head 2" in page
     assert page.count('class="words"') == 4
@@ -66,12 +57,42 @@ def test_a_question_with_options(
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
-    model_dir: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], said: str
+    run: Run, model_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        assert run(model_dir, *arguments) == 2
-    error = capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    error = run("explain", model_dir, *arguments, code=2).err
     assert said in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_one_entity_is_explained(run: Run, model_of: ModelOf, names: Path, tmp_path: Path) -> None:
+    product: Any = load(model_of("entities"), method="analytic")
+    texts = [json.loads(line)["text"] for line in names.read_text().splitlines()]
+    text = next(said.text for said in product.predict(texts) if len(said.entities) > 1)
+    explain = ("explain", model_of("entities"), text, "--method", "analytic")
+    for number in (None, 1):
+        which = () if number is None else ("--entity", number)
+        done, expected = run(*explain, *which, "-o", tmp_path / "why.json"), product.explain(text, number)
+        assert " ".join(expected.says.split()) in done.shown
+        assert all(f"{share:.1%}" in done.out for share in expected.layers.values())
+        assert json.loads((tmp_path / "why.json").read_text())["number"] == expected.number
+    for arguments, message in {
+        ("--label", "person"): "--label is not for a model of entities; use --entity",
+        ("--entity", 99): "not one of the",
+        ("-o", tmp_path / "why.html"): "or as .json",
+    }.items():
+        assert message in run(*explain, *arguments, code=2).said
+
+
+def test_one_label_is_explained(run: Run, model_of: ModelOf) -> None:
+    product: Any = load(model_of("labels"), method="analytic")
+    least = int(np.abs(product.predict("a1 a2 a3").probabilities[0] - 0.5).argmin())
+    for label in (None, "joy"):
+        which = () if label is None else ("--label", label)
+        done = run("explain", model_of("labels"), "a1 a2 a3", "--method", "analytic", *which)
+        assert (label or product.class_names[least]) in done.out
+        assert " ".join(product.explain("a1 a2 a3", label).says.split()) in done.shown
+    for kind, message in (("labels", "many labels; use --label"), ("one", "one class a text")):
+        refused = run("explain", model_of(kind), "a1 a2 a3", "--entity", 0, code=2)
+        assert f"--entity is not for a model of {message}" in refused.said

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -25,62 +25,62 @@ NAMES = {"one": ("bad", "fair", "good"), "labels": ("anger", "joy", "fear")}
 ENTITY = ["start", "end", "text", "label", "confidence", "boundaries", "variance", "reported"]
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """What a kind is tested with."""
 
-    columns: tuple[str, ...]
+    columns: str
     """options that name the columns"""
-    asked: tuple[object, ...]
+    asked: str
     """options of calibrate"""
     broken: dict[str, object]
     """the gold of a row that cannot be used"""
     reason: str
     """why it cannot"""
-    refused: dict[tuple[object, ...], str]
+    refused: dict[str, str]
     """options of calibrate that are refused, and the message"""
-    first: tuple[str, ...]
+    first: str
     """the first columns of the output after the id and the text"""
 
 
+FIRST = "label abstain reason above_threshold confidence"
 CASES: dict[Kind, Case] = {
     "one": Case(
-        (),
-        ("--target-risk", 0.5),
-        {"label": "hope"},
-        "unknown label 'hope'",
-        {
-            ("--target-recall", 0.5): "--target-recall is not for a model of one class a text; use --target-risk",
-            ("--label-sets", 1.5): "=1.5 is not between 0 and 1",
+        columns="",
+        asked="--target-risk 0.5",
+        broken={"label": "hope"},
+        reason="unknown label 'hope'",
+        refused={
+            "--target-recall 0.5": "--target-recall is not for a model of one class a text; use --target-risk",
+            "--label-sets 1.5": "=1.5 is not between 0 and 1",
         },
-        ("label", "abstain", "reason", "above_threshold", "confidence"),
+        first=FIRST,
     ),
     "choice": Case(
-        ("--options", "options"),
-        ("--target-coverage", 0.7),
-        {"label": 7},
-        "the label is option 8 of 3",
-        {("--target-wrong", 0.5): "--target-wrong is not for a model of one class a text; use --target-risk"},
-        ("label", "abstain", "reason", "above_threshold", "confidence"),
+        columns="--options options",
+        asked="--target-coverage 0.7",
+        broken={"label": 7},
+        reason="the label is option 8 of 3",
+        refused={"--target-wrong 0.5": "--target-wrong is not for a model of one class a text; use --target-risk"},
+        first=FIRST,
     ),
     "labels": Case(
-        (),
-        ("--target-precision", 0.5),
-        {"labels": None},
-        "no list of labels",
-        {
-            ("--target-risk", 0.1): "--target-risk is not for a model of many labels; use --target-precision or",
-            ("--target-precision", 1.5): "target_precision=1.5",
+        columns="",
+        asked="--target-precision 0.5",
+        broken={"labels": None},
+        reason="no list of labels",
+        refused={
+            "--target-risk 0.1": "--target-risk is not for a model of many labels; use --target-precision or",
+            "--target-precision 1.5": "target_precision=1.5",
         },
-        ("labels", "abstain", "withheld", "reason", "above_threshold", "confidence"),
+        first="labels abstain withheld reason above_threshold confidence",
     ),
     "entities": Case(
-        (),
-        ("--target-risk", 0.5, "--target-recall", 0.2),
-        {"tags": ["B-person"]},
-        "1 tags for",
-        {("--target-coverage", 0.5): "--target-coverage is not for a model of entities; use --target-risk or"},
-        ("entities", "abstain", "reason", "above_threshold", "confidence", "log_odds", "missed", "missed_at"),
+        columns="",
+        asked="--target-risk 0.5 --target-recall 0.2",
+        broken={"tags": ["B-person"]},
+        reason="1 tags for",
+        refused={"--target-coverage 0.5": "--target-coverage is not for a model of entities; use --target-risk or"},
+        first="entities abstain reason above_threshold confidence log_odds missed missed_at",
     ),
 }
 KINDS = pytest.mark.parametrize("kind", CASES)
@@ -132,7 +132,7 @@ def made(
             gold = gold_of(kind, place, ScoredRow(row | {"words": text}))
             lines.append({"id": f"r{place}", **columns_of(text), **(case.broken if place in (3, 5) else gold)})
         data = jsonl(home / "rows.jsonl", lines)
-        arguments = (*case.columns, *case.asked, "--method", "base", "-o", home / "made")
+        arguments = (*case.columns.split(), *case.asked.split(), "--method", "base", "-o", home / "made")
         assert exit_code("calibrate", model, data, *arguments) == 0
         return Made(case, model, data, texts, home / "made")
 
@@ -191,7 +191,8 @@ def test_predict_writes_what_python_says(
     done, rows = run("predict", of.directory, of.data, "-o", output), rows_of(output)
     expected = load(of.directory).predict(of.texts, check_shift=False)
     text = list(columns_of(of.texts[0])) if suffix == "csv" else []  # people read CSV
-    assert tuple(rows[0])[: 1 + len(text) + len(of.case.first)] == ("id", *text, *of.case.first)
+    first = ["id", *text, *of.case.first.split()]
+    assert list(rows[0])[: len(first)] == first
     for row, prediction in zip(rows, expected.rows(), strict=True):
         read, said = ScoredRow(row), ScoredRow(prediction)
         assert (read.answer, read.answered, row["reason"]) == (said.answer, said.answered, prediction["reason"])
@@ -261,7 +262,7 @@ def test_the_menu_is_printed_and_nothing_is_written(
     kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path
 ) -> None:
     of = made(kind)
-    asked = ("calibrate", of.model, of.data, *of.case.columns, "--method", "base", "--menu")
+    asked = ("calibrate", of.model, of.data, *of.case.columns.split(), "--method", "base", "--menu")
     first, *lines, last = run(*asked).err.splitlines()
     assert first.startswith("risk  promise (confidence 0.95, ")
     assert len(lines) == len(RISKS)
@@ -278,10 +279,10 @@ def test_the_menu_is_printed_and_nothing_is_written(
 def test_what_is_not_for_a_kind_is_refused(kind: Kind, made: Callable[[Kind], Made], run: Any, tmp_path: Path) -> None:
     of = made(kind)
     for options, message in of.case.refused.items():
-        asked = ("calibrate", of.model, of.data, *of.case.columns, *options, "-o", tmp_path / "no")
+        asked = ("calibrate", of.model, of.data, *of.case.columns.split(), *options.split(), "-o", tmp_path / "no")
         assert message in run(*asked, code=2).err
     other = jsonl(tmp_path / "other.jsonl", [{"words": "a1", "stars": "x"}])
-    run("calibrate", of.model, other, *of.case.columns, "-o", tmp_path / "no", code=2)
+    run("calibrate", of.model, other, *of.case.columns.split(), "-o", tmp_path / "no", code=2)
     run("predict", of.directory, other, "-o", tmp_path / "no.csv", code=2)
     assert [path.name for path in tmp_path.iterdir()] == ["other.jsonl"]
 

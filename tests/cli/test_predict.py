@@ -159,42 +159,35 @@ def test_a_shift_is_warned_of(calibrated: Path, tmp_path: Path, run: Run) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("command", "message"),
     [
-        (("predict", "MODEL", "DATA", "-o", "OUT.csv"), "There is no column 'text'; the columns are: body, stars."),
-        (("predict", "CAL", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
-        (("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--strict"), "line 8: no text in column 'body'"),
+        ("predict MODEL DATA -o OUT.csv", "There is no column 'text'; the columns are: body, stars."),
+        ("predict CAL DATA -o OUT.doc --text body", "is not one of: jsonl, csv, parquet"),
+        ("predict CAL DATA -o OUT.csv --text body --strict", "line 8: no text in column 'body'"),
+        ("predict CAL DATA -o OUT.csv --text body --method uat", "calibrated with method base"),
+        ("predict CAL nowhere.csv -o OUT.csv", "nowhere.csv does not exist"),
+        ("predict no/such/model DATA -o OUT.csv --text body", "is not a directory"),
+        ("predict no/such/model DATA -o OUT.csv", "There is no column 'text'"),
+        ("predict no/such/model DATA -o OUT.doc --text body", "is not one of: jsonl, csv, parquet"),
         (
-            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--method", "uat"),
-            "calibrated with method base",
-        ),
-        (("predict", "CAL", "nowhere.csv", "-o", "OUT.csv"), "nowhere.csv does not exist"),
-        (("predict", "no/such/model", "DATA", "-o", "OUT.csv", "--text", "body"), "is not a directory"),
-        (("predict", "no/such/model", "DATA", "-o", "OUT.csv"), "There is no column 'text'"),
-        (("predict", "no/such/model", "DATA", "-o", "OUT.doc", "--text", "body"), "is not one of: jsonl, csv, parquet"),
-        (
-            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--keep", "stars,bdy"),
+            "predict CAL DATA -o OUT.csv --text body --keep stars,bdy",
             "There is no column 'bdy'; the columns are: body, stars. Did you mean 'body'?",
         ),
-        (("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--id", "nr"), "There is no column 'nr'"),
-        (
-            ("predict", "CAL", "DATA", "-o", "OUT.csv", "--text", "body", "--review", "3", "--no-keep-text"),
-            "choose one of them",
-        ),
-        (("review", "DATA"), "is not what 'uatlite predict' writes; its columns are: body, stars"),
-        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "strs"), "There is no column 'strs'"),
-        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--text", "body", "--label", "stars"), "--label-order"),
-        (("calibrate", "MODEL", "DATA", "-o", "CAL"), "is not empty"),
-        (("calibrate", "MODEL", "DATA", "--text", "body", "--label", "stars"), "-o DIR"),
-        (("calibrate", "MODEL", "DATA", "-o", "DIR", "--label-order", "a,b"), "are not 3 different names"),
+        ("predict CAL DATA -o OUT.csv --text body --id nr", "There is no column 'nr'"),
+        ("predict CAL DATA -o OUT.csv --text body --review 3 --no-keep-text", "choose one of them"),
+        ("review DATA", "is not what 'uatlite predict' writes; its columns are: body, stars"),
+        ("calibrate MODEL DATA -o DIR --text body --label strs", "There is no column 'strs'"),
+        ("calibrate MODEL DATA -o DIR --text body --label stars", "--label-order"),
+        ("calibrate MODEL DATA -o CAL", "is not empty"),
+        ("calibrate MODEL DATA --text body --label stars", "-o DIR"),
+        ("calibrate MODEL DATA -o DIR --label-order a,b", "are not 3 different names"),
     ],
 )
 def test_an_error_is_one_sentence_and_exit_code_2(
-    arguments: tuple[str, ...], message: str, model: Path, calibrated: Path, data: Path, tmp_path: Path, run: Run
+    command: str, message: str, model: Path, calibrated: Path, data: Path, tmp_path: Path, run: Run
 ) -> None:
     names = {"CAL": calibrated, "MODEL": model, "DATA": data, "DIR": tmp_path / "dir"}
-    given = [names.get(argument, argument) for argument in arguments]
-    given = [tmp_path / argument if str(argument).startswith("OUT") else argument for argument in given]
+    given = [tmp_path / word if word.startswith("OUT") else names.get(word, word) for word in command.split()]
     told = run(*given, code=2).err
     assert told.startswith("Error: ")
     assert message in told
