@@ -121,7 +121,7 @@ def test_the_demo_ends_with_what_was_found_and_how_to_go_on(
 ) -> None:
     done = Done(tmp_path / "report.html", tmp_path / "classifier")
     monkeypatch.setattr("uatlite.lab.demo.run_demo", lambda output, watch: done)
-    monkeypatch.setattr("uatlite.lab.report.result_files.rendered_results", lambda results: "the table")
+    monkeypatch.setattr("uatlite.lab.report.results.rendered_results", lambda results: "the table")
     said = run("demo", "-o", tmp_path).out
     assert "the table" in said
     assert "1. One.\n2. Two.\n" in said

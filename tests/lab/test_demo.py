@@ -12,10 +12,10 @@ from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab import demo as run
 from uatlite.lab.demo import REVIEWS, SENTENCES
 from uatlite.lab.demo import DemoSettings as Settings
-from uatlite.lab.report import explained_texts as explaining
+from uatlite.lab.report import evaluation_page as explaining
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import open_evaluation
-from uatlite.lab.report.explained_texts import EXPLAINED, read_explanations
+from uatlite.lab.report.evaluation_page import EXPLAINED, read_explanations
 from uatlite.lab.train.recipe import Recipe
 from uatlite.model.load import load_checkpoint
 from uatlite.text.schema import Layout, Split, Task, find_task
@@ -101,7 +101,6 @@ def test_everything_is_where_it_says(first: tuple[run.Demo, Listed, Path]) -> No
     assert (directory / "results.csv").is_file()
     assert len(read_explanations(directory / "explanations.json")) <= EXPLAINED
     classifier = UncertaintyClassifier.from_pretrained(done.classifier)
-    assert classifier.calibration_ is not None
     assert set(classifier.predict(["a good b", "bad"], check_shift=False).labels) <= {"negative", "positive"}
 
 
@@ -113,17 +112,14 @@ def test_the_saved_classifier_has_the_threshold_that_the_report_shows(
     run.calibrate(load_checkpoint(directory / "model"), "base+ts", tmp_path, settings, display)
     classifier = UncertaintyClassifier.from_pretrained(tmp_path)
     saved = classifier.calibration_
-    assert saved is not None
-    assert saved.rule is not None
     assert saved.rule.promised
     shown = abstain(open_evaluation(directory), "base+ts", target=settings.target_risk, scope=saved.scope)
-    assert shown is not None
     assert (saved.rule.texts, saved.rule.errors) == (shown.rule.texts, shown.rule.errors)
     assert saved.rule.threshold == pytest.approx(shown.rule.threshold, rel=1e-6)
     test = load(settings.task, "test")
     abstained = classifier.predict(test.texts, check_shift=False).abstain
     ids = {example.id for example, left in zip(test.examples, abstained, strict=True) if left}
-    assert {row.id for row in shown.abstained} == ids
+    assert {row.id for row in shown.sets[0].abstained} == ids
 
 
 def test_a_second_run_repeats_no_step(

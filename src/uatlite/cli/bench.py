@@ -79,7 +79,7 @@ def demo(
     console, progress = Console(soft_wrap=True), shared.messages()
     with progress.status("Loading torch and transformers …"):
         from uatlite.lab.demo import run_demo
-        from uatlite.lab.report.result_files import rendered_results
+        from uatlite.lab.report.results import rendered_results
     with StageBar(progress) as bar:
         done = run_demo(output, bar)
     console.print(rendered_results(done.results))

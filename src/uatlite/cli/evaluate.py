@@ -131,7 +131,7 @@ def evaluate(
         from uatlite.lab.evaluate.evaluate import evaluate as run
         from uatlite.lab.evaluate.store import Store
         from uatlite.lab.report.evaluation import write_answers
-        from uatlite.lab.report.result_files import rendered_results, write_results
+        from uatlite.lab.report.results import rendered_results, write_results
         from uatlite.model.load import load_checkpoint
 
         store, models = Store(output / "store"), dict.fromkeys(model)

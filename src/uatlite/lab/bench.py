@@ -391,4 +391,4 @@ def write(results: BenchResults, directory: Path) -> None:
     write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
     if results.curves:
         alt = "The seconds of each method at each number of passes, tokens and texts."
-        render("bench", "How costs grow", alt, results).write(directory)
+        render("bench", "How costs grow", alt, results.records(), results.draw).write(directory)

@@ -21,8 +21,7 @@ from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import open_evaluation
 from uatlite.lab.report.evaluation_page import build_report
-from uatlite.lab.report.result_files import write_results
-from uatlite.lab.report.verdict import findings
+from uatlite.lab.report.results import findings, write_results
 from uatlite.lab.train.fine_tune import fine_tune
 from uatlite.lab.train.recipe import DEMO, Recipe, TrainingJob, finished, step_counter
 from uatlite.model.load import EMBEDDED, Checkpoint, load_checkpoint

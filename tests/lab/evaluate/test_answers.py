@@ -19,11 +19,9 @@ from uatlite.lab.evaluate.models import sets_of
 from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_answer_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.evaluation import ANSWERS, read_answers, read_results, write_answers
+from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results, write_answers
 from uatlite.lab.report.evaluation_page import build_report
-from uatlite.lab.report.result_files import write_results
-from uatlite.lab.report.result_tables import promise_lines
-from uatlite.lab.report.verdict import findings
+from uatlite.lab.report.results import findings, promise_lines, write_results
 from uatlite.metrics.intervals import Resampling
 from uatlite.predictive import sigmoid
 from uatlite.text.labels import label_matrix
@@ -218,7 +216,7 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
         results = read_results(home / "results.json")
         assert results == Results.from_dict(json.loads(json.dumps(evaluation.results.to_dict())))
         assert results.promises == evaluation.results.promises
-        again = read_answers(home, results)
+        again = open_evaluation(home)
         for name, outcome in evaluation.outcomes["rows/test"].items():
             assert again.outcomes("rows/test")[name].confidence.tolist() == outcome.confidence.tolist()
             assert again.outcomes("rows/test")[name].right.tolist() == outcome.right.tolist()

@@ -21,8 +21,7 @@ from uatlite.lab.evaluate.results import OutOfScope, Results
 from uatlite.lab.evaluate.runs import Model
 from uatlite.lab.evaluate.scope import mixed_of
 from uatlite.lab.evaluate.store import Store
-from uatlite.lab.report.result_files import markdown, records
-from uatlite.lab.report.result_tables import tables_of
+from uatlite.lab.report.results import markdown, records, tables_of
 from uatlite.metrics.intervals import Resampling, detection_estimates, intervals, metric_estimates, shift_estimates
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task

@@ -190,6 +190,6 @@ def test_sets_and_metrics_are_chosen_by_name(rows: Path) -> None:
 
 
 def test_scoring_needs_no_torch() -> None:
-    modules = "uatlite.lab.evaluate.outcomes, uatlite.lab.evaluate.plan, uatlite.lab.report.result_tables"
+    modules = "uatlite.lab.evaluate.outcomes, uatlite.lab.evaluate.plan, uatlite.lab.report.results"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,6 +4,7 @@
 """
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from uatlite.lab.evaluate.store import Piece, Provenance, RunRecipe, Store
 from uatlite.lab.evaluate.store import StoredPredictions as Predictions
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
-from uatlite.lab.report.explained_texts import FILE, ExplainedText, write_explanations
-from uatlite.lab.report.result_files import write_results
+from uatlite.lab.report.evaluation_page import EXPLANATIONS as EXPLAINED_FILE
+from uatlite.lab.report.evaluation_page import ExplainedText, write_explanations
+from uatlite.lab.report.results import write_results
 from uatlite.methods.registry import method_to_dict
 from uatlite.metrics.intervals import Interval, Resampling, metric_estimates, shift_estimates
 from uatlite.predictive import PassLogits
@@ -133,7 +135,7 @@ def write_evaluation(directory: Path) -> Path:
         versions=about.versions, calibration_runs=calibration_runs,
     )  # fmt: skip
     write_results(results, directory)
-    write_explanations(EXPLANATIONS, directory / FILE)
+    write_explanations(EXPLANATIONS, directory / EXPLAINED_FILE)
     return directory
 
 
@@ -169,6 +171,21 @@ def page(evaluation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Evaluation, "examples", lambda evaluation, data_dir: known)
         return build.build_report(evaluation, tmp_path_factory.mktemp("report"), title="A & B <report>")
+
+
+@pytest.fixture(scope="session")
+def rows_of() -> Callable[[Path, str], list[list[str]]]:
+    """`rows_of(page, caption)`: the text of every cell below the headings of a table."""
+
+    def read(page: Path, caption: str) -> list[list[str]]:
+        table = page.read_text(encoding="utf-8").split(f"<caption>{caption}</caption>")[1].split("</table>")[0]
+        rows = table.split("<tbody>")[1].split("<tr>")[1:]
+        return [
+            [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in re.findall("<t[hd].*?</t[hd]>", row, re.S)]
+            for row in rows
+        ]
+
+    return read
 
 
 NARROW = ("accuracy", "ece", "nll", "brier", "aurc")

@@ -11,7 +11,7 @@ from uatlite.errors import ConfigurationError, StoreError
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, open_evaluation
-from uatlite.lab.report.verdict import findings, headline
+from uatlite.lab.report.results import findings, headline
 from uatlite.trust.rule import Rule
 from uatlite.trust.scope import Scope, fit_scope
 from uatlite.values import Floats
@@ -26,10 +26,7 @@ def margins(rows: StoredPredictions) -> Floats:
 def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
     """All calibration rows in scope decide, by their raw margins: the product's rule, step by step."""
     rows, plain = opened.calibration_rows(method), opened.calibration_rows("base")
-    assert rows is not None
-    assert plain is not None
     scope = fit_scope(None, plain.passes.representations, rows.logits.mean(axis=0, dtype=float))
-    assert scope.inside is not None
     wrong = rows.logits.mean(axis=0, dtype=float).argmax(axis=1) != rows.labels
     decides = margins(rows)[scope.inside], wrong[scope.inside]
     return rule_of(*decides, 0.15, score="logit-margin"), scope
@@ -38,11 +35,11 @@ def calibrated_by_hand(opened: Evaluation, method: str) -> tuple[Rule, Scope]:
 @pytest.mark.parametrize("contender", ["base", "uat+ts"])
 def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> None:
     found, method = abstain(opened, contender, target=0.15), contender.partition("+")[0]
-    assert found is not None
     rule, scope = calibrated_by_hand(opened, method)
     assert found.rule == rule
     assert np.isfinite(rule.threshold)
     assert rule.texts < 400  # those out of scope do not decide
+    assert (found.menu.score, found.menu.texts, found.menu.rule(0.15)) == ("logit-margin", rule.texts, rule)
     rows = opened.predictions(method, "toy/test")
     mean, plain = rows.logits.mean(axis=0, dtype=float), opened.predictions("base", "toy/test")
     outside = scope.out_of_scope(scope.p_values(plain.passes.representations, mean))
@@ -54,72 +51,46 @@ def test_the_rule_is_that_of_the_product(opened: Evaluation, contender: str) -> 
     )  # fmt: skip
     assert first.risk < first.risk_without
     assert shifted.name == "toy-shifted/test"
-    least = np.argsort(margins(rows), kind="stable")
-    assert [row.id for row in found.abstained] == [rows.ids[row] for row in least if not answers[row]]
-    assert {row.id for row in found.abstained if row.out_of_scope} == {rows.ids[row] for row in np.flatnonzero(outside)}
+    least = [i for i in np.argsort(margins(rows), kind="stable") if not answers[i]]
+    expected = [(rows.ids[i], ("negative", "positive")[rows.labels[i]], outside[i]) for i in least]
+    assert [(row.id, row.gold, row.out_of_scope) for row in first.abstained] == expected
 
 
 def test_a_given_scope_is_used(opened: Evaluation) -> None:
     _, scope = calibrated_by_hand(opened, "base")
-    strict = replace(scope, false_alarm=0.2)
-    own, given = abstain(opened, "base"), abstain(opened, "base", scope=strict)
-    assert own is not None
-    assert given is not None
-    assert given.sets[0].out_of_scope > own.sets[0].out_of_scope
-    assert given.rule.texts < own.rule.texts
+    found, given = abstain(opened, "base"), abstain(opened, "base", scope=replace(scope, false_alarm=0.2))
+    assert given.sets[0].out_of_scope > found.sets[0].out_of_scope
+    assert given.rule.texts < found.rule.texts
 
 
 def test_without_representations_nothing_is_out_of_scope(opened: Evaluation) -> None:
     plain = {key: run for key, run in opened.runs.items() if run.provenance.method != "base"}
     found = abstain(replace(opened, runs=plain), "uat+ts")
-    assert found is not None
-    assert found.scope is None
+    assert (found.scope, found.sets[0].out_of_scope) == (None, 0)
     assert found.rule.texts == 400 - 40  # a tenth says where the search starts
-    assert found.sets[0].out_of_scope == 0
-
-
-def test_abstained_rows_carry_their_own_ids_and_labels(opened: Evaluation) -> None:
-    found = abstain(opened, "base", target=0.15)
-    assert found is not None
-    rows = opened.predictions("base", "toy/test")
-    gold = dict(zip(rows.ids, rows.labels.tolist(), strict=True))
-    assert all(("negative", "positive")[gold[row.id]] == row.gold for row in found.abstained)
 
 
 def test_without_a_name_it_is_the_one_that_the_verdict_recommends(opened: Evaluation) -> None:
-    found = abstain(opened)
-    assert found is not None
-    assert opened.results.verdict is not None
-    assert found.contender == opened.results.verdict.recommended
+    assert abstain(opened).contender == opened.results.verdict.recommended
 
 
 def test_a_calibrator_that_may_change_a_prediction_takes_a_third_of_the_rows(opened: Evaluation) -> None:
     names = tuple(name.replace("base+ts", "base+isotonic") for name in opened.results.contenders)
     calibrators = {**opened.results.calibrators, "base+isotonic": ()}
     about = {name: opened.results.methods[name.replace("isotonic", "ts")] for name in names}
-    sets = tuple(replace(one, scores={}) for one in opened.results.sets)
+    sets = tuple(replace(scores, scores={}) for scores in opened.results.sets)
     results = replace(opened.results, contenders=names, calibrators=calibrators, methods=about, sets=sets, metrics=())
     found = abstain(replace(opened, results=results), "base+isotonic", target=0.15)
-    assert found is not None
     assert found.menu is None
     assert 0.6 * 400 < found.rule.texts < 0.7 * 400
 
 
-def test_the_menu_is_by_the_same_rows_as_the_rule(opened: Evaluation) -> None:
-    found = abstain(opened, "uat+ts", target=0.15)
-    assert found is not None
-    assert found.menu is not None
-    assert (found.menu.score, found.menu.texts) == ("logit-margin", found.rule.texts)
-    assert found.menu.rule(0.15) == found.rule
-
-
 def test_a_target_out_of_reach_abstains_on_all_and_says_so(opened: Evaluation) -> None:
     found = abstain(opened, "base", target=0.001)
-    assert found is not None
     assert not found.rule.promised
-    assert found.sets[0].answered == 0
-    assert found.sets[0].risk == 0
-    assert len(found.abstained) == 300
+    assert (found.sets[0].answered, found.sets[0].risk, len(found.sets[0].abstained)) == (0, 0, 300)
+    sentence = findings(opened.results, found)[-1]
+    assert sentence.startswith("With base no threshold can promise an error of 0%:")
 
 
 def test_an_unknown_contender_and_a_store_without_calibration_rows(opened: Evaluation) -> None:
@@ -141,17 +112,9 @@ def test_a_run_that_the_store_lost_is_named(evaluation: Path, tmp_path: Path) ->
 
 def test_three_sentences_with_the_numbers_of_the_results(opened: Evaluation) -> None:
     abstention = abstain(opened)
-    assert abstention is not None
-    found = findings(opened.results, abstention)
-    assert len(found) == 3
-    assert opened.results.verdict is not None
-    assert found[0] == headline(opened.results, opened.results.verdict)
+    verdict, shift, answers = findings(opened.results, abstention)
+    assert verdict == headline(opened.results, opened.results.verdict)
     shifted = opened.results.sets[1].scores
     steady = min(shifted, key=lambda name: shifted[name]["ece"].mean)
-    assert f"{steady} has the lowest ECE, {shifted[steady]['ece'].mean:.3f}" in found[1]
-    assert f"answers {abstention.sets[0].coverage:.0%} of toy/test" in found[2]
-
-
-def test_a_promise_that_cannot_be_made_is_not_made(opened: Evaluation) -> None:
-    sentence = findings(opened.results, abstain(opened, "base", target=0.001))[-1]
-    assert sentence.startswith("With base no threshold can promise an error of 0%:")
+    assert f"{steady} has the lowest ECE, {shifted[steady]['ece'].mean:.3f}" in shift
+    assert f"answers {abstention.sets[0].coverage:.0%} of toy/test" in answers

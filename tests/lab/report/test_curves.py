@@ -1,5 +1,7 @@
 """The numbers behind the figures, against counts that a reader can check, and against the metrics."""
 
+import csv
+import io
 import math
 
 import numpy as np
@@ -8,7 +10,16 @@ from scipy.stats import binomtest
 
 from uatlite.lab.evaluate.outcomes import Outcome
 from uatlite.lab.report.abstention import abstain
-from uatlite.lab.report.curves import Intervals, Reliability, RiskBand, RiskCoverage, Thresholds
+from uatlite.lab.report.curves import (
+    at_thresholds,
+    draw_menu,
+    menu_figure,
+    promised,
+    reliability,
+    risk_curve,
+    scores_figure,
+    strokes,
+)
 from uatlite.lab.report.evaluation import Evaluation
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.calibration import ece
@@ -30,76 +41,76 @@ def many() -> Outcome:
 
 
 def test_reliability_counts_rows_in_the_bins_of_the_ece() -> None:
-    found = Reliability.of(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]), bins=10)
-    assert found.correct.tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 2]
-    assert found.wrong.tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
-    assert found.confidence[5] == pytest.approx(0.565)
-    assert found.accuracy[9] == pytest.approx(2 / 3)
-    assert np.isnan(found.accuracy[0])
+    bins = reliability(outcome([0.55, 0.58, 0.95, 0.96, 0.97], [1, 0, 1, 1, 0]), bins=10)
+    assert bins["correct"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 2]
+    assert bins["wrong"].tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 1]
+    assert bins["confidence"][5] == pytest.approx(0.565)
+    assert bins["accuracy"][9] == pytest.approx(2 / 3)
+    assert np.isnan(bins["accuracy"][0])
     exact = binomtest(2, 3).proportion_ci(0.95, method="exact")
-    assert (found.low[9], found.high[9]) == pytest.approx((exact.low, exact.high))
-    assert [record["correct"] for record in found.records()] == found.correct.tolist()
+    assert (bins["low"][9], bins["high"][9]) == pytest.approx((exact.low, exact.high))
 
 
 def test_the_gaps_that_are_drawn_sum_to_the_ece(many: Outcome) -> None:
-    found = Reliability.of(many)
-    count = found.correct + found.wrong
-    gaps = np.nansum(count * np.abs(found.confidence - found.accuracy)) / count.sum()
+    bins = reliability(many)
+    count = bins["correct"] + bins["wrong"]
+    gaps = np.nansum(count * np.abs(bins["confidence"] - bins["accuracy"])) / count.sum()
     assert gaps == pytest.approx(ece(many.probabilities, many.labels))
 
 
 def test_the_risk_curve_ends_at_the_error_rate_and_its_mean_is_the_aurc(many: Outcome) -> None:
     few = Outcome(many.probabilities[:150], many.labels[:150], None, None)  # no more points than a curve keeps
-    coverage, risk = RiskCoverage.of({"a": few}, {}).curves["a"]
-    assert coverage[-1] == 1
-    assert risk[-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
-    assert risk.mean() == pytest.approx(aurc(few.probabilities, few.labels))
-    assert len(RiskCoverage.of({"a": many}, {}).curves["a"][0]) <= 200
+    curve = risk_curve(few)
+    assert curve["coverage"][-1] == 1
+    assert curve["risk"][-1] == pytest.approx(1 - accuracy(few.probabilities, few.labels))
+    assert curve["risk"].mean() == pytest.approx(aurc(few.probabilities, few.labels))
+    assert len(risk_curve(many)["risk"]) <= 200
 
 
 def test_a_risk_is_drawn_where_it_is_promised(opened: Evaluation) -> None:
     abstention = abstain(opened)
-    assert abstention is not None
-    display = RiskBand(abstention.menu)
-    lines = [line for line in abstention.menu.lines if line.rule is not None]
-    assert display.promised == [(line.rule.coverage, line.target) for line in lines][: len(display.promised)]
-    assert sum(coverage == 1 for coverage, _ in display.promised) <= 1
-    records = list(display.records())
-    assert all(record["low"] <= record["risk"] <= record["high"] for record in records)
-    assert records[-1]["coverage"] == 1
-    figure = display.draw()
-    (axes,) = figure.axes
-    dots = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
-    assert dots == display.promised
+    menu = abstention.menu
+    dots = promised(menu)
+    lines = [line for line in menu.lines if line.rule is not None]
+    assert dots == [(line.rule.coverage, line.target) for line in lines][: len(dots)]
+    assert sum(coverage == 1 for coverage, _ in dots) <= 1
+    (axes,) = draw_menu(menu, "#000000").axes
+    drawn = [tuple(map(float, line.get_xydata()[0])) for line in axes.lines if line.get_marker() == "o"]
+    assert drawn == dots
+    figure = menu_figure(opened, abstention)
+    records = [dict(record) for record in csv.DictReader(io.StringIO(figure.csv))]
+    assert all(float(record["low"]) <= float(record["risk"]) <= float(record["high"]) for record in records)
+    assert float(records[-1]["coverage"]) == 1
 
 
 def test_thresholds_are_the_metrics_at_each_tau(many: Outcome) -> None:
-    found = Thresholds.of({"a": many}, {})
-    place = int(np.argmin(np.abs(found.taus - 0.9)))
-    tau = float(found.taus[place])
-    admitted = many.probabilities.max(axis=1) > tau
-    assert found.coverage["a"][place] == pytest.approx(admitted.mean())
-    assert found.accuracy["a"][place] == pytest.approx((many.labels == 1)[admitted].mean())
-    assert found.taus[0] == 0.5
+    curve = at_thresholds(many)
+    i = int(np.argmin(np.abs(curve["tau"] - 0.9)))
+    admitted = many.probabilities.max(axis=1) > curve["tau"][i]
+    assert curve["coverage"][i] == pytest.approx(admitted.mean())
+    assert curve["accuracy"][i] == pytest.approx((many.labels == 1)[admitted].mean())
+    assert curve["tau"][0] == 0.5
     assert "coverage@0.9" in METRICS
 
 
 def test_a_threshold_that_admits_nothing_has_no_accuracy() -> None:
-    found = Thresholds.of({"a": outcome([0.6, 0.7], [1, 0])}, {})
-    assert found.coverage["a"][-1] == 0
-    assert math.isnan(found.accuracy["a"][-1])
+    curve = at_thresholds(outcome([0.6, 0.7], [1, 0]))
+    assert curve["coverage"][-1] == 0
+    assert math.isnan(curve["accuracy"][-1])
 
 
 def test_intervals_are_those_of_the_results(opened: Evaluation) -> None:
-    one = opened.results.sets[0]
-    found = Intervals.of(one, "nll", {})
-    score = one.scores["base+ts"]["nll"]
-    records = {record["method"]: record for record in found.records()}
-    assert set(records) == set(one.scores)
-    assert [records["base+ts"][name] for name in ("mean", "low", "high")] == [score.mean, score.low, score.high]
+    scores = opened.results.sets[0]
+    figure = scores_figure(scores, "nll", strokes(opened.contenders))
+    records = {record["method"]: record for record in csv.DictReader(io.StringIO(figure.csv))}
+    score = scores.scores["base+ts"]["nll"]
+    assert set(records) == set(scores.scores)
+    assert [float(records["base+ts"][name]) for name in ("mean", "low", "high")] == [score.mean, score.low, score.high]
 
 
 def test_the_rows_that_are_drawn_are_the_rows_that_were_scored(opened: Evaluation) -> None:
-    for one in opened.results.sets:
-        for name, own in opened.outcomes(one.name).items():
-            assert METRICS["nll"](own.probabilities, own.labels) == pytest.approx(one.scores[name]["nll"].mean)
+    for scores in opened.results.sets:
+        for name, said in opened.outcomes(scores.name).items():
+            assert METRICS["nll"](said.probabilities, said.rows.labels) == pytest.approx(
+                scores.scores[name]["nll"].mean
+            )

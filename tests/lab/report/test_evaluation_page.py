@@ -3,13 +3,12 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from uatlite.lab.report import evaluation_page as build
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation, as_line, examples_of, name_of_row, open_evaluation
-from uatlite.lab.report.result_files import write_results
-from uatlite.lab.report.tables import Table
-from uatlite.lab.report.verdict import verdict_parts
+from uatlite.lab.report.results import verdict_in_words, write_results
 from uatlite.text.examples import content_key
 from uatlite.values import Choices, Example
 
@@ -32,30 +31,18 @@ def test_the_tables_show_the_scores_and_their_intervals(page: Path, opened: Eval
     assert re.search(cell, page.read_text(encoding="utf-8"))
 
 
-def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation) -> None:
-    html = page.read_text(encoding="utf-8")
-    sentences, costs, *_ = verdict_parts(opened.results)
-    assert f"<p>{sentences}</p>" in html
-    table = html.split("<caption>What to use at each cost</caption>")[1].split("</table>")[0]
-    assert isinstance(costs, Table)
-    for row in costs.rows:
-        used, level, beaten = (entry.text for entry in row.entries)
-        cells = f'<td class="strong">{used}</td>\n<td class="">{level}</td>\n<td class="">{beaten}</td>'
-        assert f'<th scope="row">{row.heading}</th>\n{cells}' in table
+def test_the_verdict_is_that_of_the_results(page: Path, opened: Evaluation, rows_of: Any) -> None:
+    verdict = verdict_in_words(opened.results)
+    assert f"<p>{' '.join(verdict.sentences)}</p>" in page.read_text(encoding="utf-8")
+    assert rows_of(page, "What to use at each cost") == list(verdict.costs.lines())
 
 
-def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation) -> None:
+def test_the_menu_names_every_risk_and_what_it_would_take(page: Path, opened: Evaluation, rows_of: Any) -> None:
     abstention = abstain(opened)
-    assert abstention is not None
-    assert abstention.menu is not None
-    html = page.read_text(encoding="utf-8")
-    table = html.split("<caption>The menu of risks</caption>")[1].split("</table>")[0]
-    rows = table.split("<tr>")[2:]
-    assert len(rows) == len(abstention.menu.lines)
-    for line, row in zip(abstention.menu.lines, rows, strict=True):
-        assert f">{line.target:.0%}<" in row
+    for line, (target, answered) in zip(abstention.menu.lines, rows_of(page, "The menu of risks"), strict=True):
+        assert f"{line.target:.0%}" in target
         needed = "hardly help" if line.texts_needed is None else f"about {line.texts_needed:,} labelled rows"
-        assert (needed if line.rule is None else f"{line.rule.coverage:.1%}") in row
+        assert (needed if line.rule is None else f"{line.rule.coverage:.1%}") in answered
 
 
 def test_an_explained_text_has_its_band(page: Path) -> None:

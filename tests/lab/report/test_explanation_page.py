@@ -51,7 +51,6 @@ def test_the_band_of_one_pass_is_drawn_and_said(
     browser: Any, page: Path, explanation: Explanation, explainer: Callable[..., UncertaintyClassifier], tmp_path: Path
 ) -> None:
     band = explanation.band
-    assert band is not None
     tab = browser.new_page()
     tab.goto(page.as_uri())
     assert tab.locator(".band .ring").count() == 3

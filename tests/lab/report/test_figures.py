@@ -8,9 +8,9 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from uatlite.lab.report.curves import Intervals, SetFigures, set_figures
+from uatlite.lab.report.curves import SetFigures, scores_figure, set_figures, strokes
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.figures import ROLES, RenderedFigure, file_name, inline_svg, render, strokes
+from uatlite.lab.report.figures import ROLES, file_name, inline_svg
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,8 @@ def drawn(opened: Evaluation) -> SetFigures:
     return found
 
 
-def every(drawn: SetFigures) -> list[RenderedFigure]:
-    return [*drawn.scores, drawn.risk_coverage, drawn.thresholds, *drawn.reliability]
-
-
 def test_each_set_has_scores_curves_thresholds_and_a_reliability_for_each_contender(drawn: SetFigures) -> None:
-    names = [figure.name for figure in every(drawn)]
+    names = [figure.name for figure in drawn.every]
     assert names[:3] == ["ece-toy-test", "nll-toy-test", "aurc-toy-test"]
     assert names[3:5] == ["risk-coverage-toy-test", "thresholds-toy-test"]
     assert names[5:] == [f"reliability-toy-test-{name}" for name in ("base", "base-ts", "mc-uniform", "uat", "uat-ts")]
@@ -42,14 +38,12 @@ def test_a_figure_is_written_as_svg_png_and_its_numbers(drawn: SetFigures, tmp_p
 
 
 def test_the_same_numbers_give_the_same_files(drawn: SetFigures, opened: Evaluation) -> None:
-    display = Intervals.of(opened.results.sets[0], "ece", strokes(opened.contenders))
-    again = render("ece-toy/test", drawn.scores[0].title, drawn.scores[0].alt, display)
-    assert again == drawn.scores[0]
+    assert scores_figure(opened.results.sets[0], "ece", strokes(opened.contenders)) == drawn.scores[0]
 
 
 def test_inside_a_page_colours_are_roles_and_ids_are_the_figures_own(drawn: SetFigures) -> None:
     ids: list[str] = []
-    for figure in every(drawn):
+    for figure in drawn.every:
         inline = figure.inline
         assert not [colour for colour in ROLES if colour in inline]
         assert inline.startswith('<svg class="figure" role="img"')

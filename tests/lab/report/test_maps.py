@@ -31,10 +31,7 @@ def test_what_sampling_made_negative_has_no_length(explanation: Explanation) -> 
 
 
 def test_maps_are_those_of_the_layer_and_head(explanation: Explanation) -> None:
-    assert explanation.attention is not None
     whole, one = AttentionMaps.of(explanation), AttentionMaps.of(explanation, layer=2, head=3)
-    assert whole is not None
-    assert one is not None
     np.testing.assert_allclose(whole.plain, explanation.attention.plain[:, 0].mean(dim=(0, 1)), rtol=1e-5)
     np.testing.assert_allclose(one.modulated, explanation.attention.modulated[1, 0, 2], rtol=1e-6)
     np.testing.assert_allclose(one.difference, one.modulated - one.plain, atol=1e-7)

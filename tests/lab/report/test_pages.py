@@ -8,7 +8,7 @@ import pytest
 
 from uatlite.classifier.explanation import Explanation
 from uatlite.lab.report.explanation_page import write_explanation
-from uatlite.lab.report.page import Page, Plain, Section
+from uatlite.lab.report.page import Plain, Section, Together, page_html
 from uatlite.lab.report.tables import Column, Entry, Row, Table
 
 HOSTILE = "<script>alert(1)</script> <b>bold</b> ![image](http://elsewhere/x.png) `code`"
@@ -24,10 +24,13 @@ def shown(request: pytest.FixtureRequest, page: Path, explanation: Explanation, 
     if request.param == "explanation":
         write_explanation(explanation, path)
         return path
-    row = Row(HOSTILE, (Entry(HOSTILE, notes=(HOSTILE,)), Entry("–", bar=0.5)), note=HOSTILE, link="made")
+    row = Row(HOSTILE, (Entry(HOSTILE, notes=(HOSTILE,)), Entry("–")), note=HOSTILE, link="made")
     table = Table(HOSTILE, (Column(HOSTILE), Column("", number=False)), (row,), notes=(HOSTILE,), corner=HOSTILE)
-    sections = (Section("Made", (HOSTILE, Plain(HOSTILE, "lead"), table)), Section(HOSTILE, ("1. one\n2. two",)))
-    return Page(title=HOSTILE, kicker=HOSTILE, sections=sections, about=(HOSTILE,)).write(path)
+    folded = Together("folded", (HOSTILE, Plain(HOSTILE)), HOSTILE)
+    sections = (Section("Made", (HOSTILE, Plain(HOSTILE), table, folded)), Section(HOSTILE, ("1. one\n2. two",)))
+    values = {"title": HOSTILE, "kicker": HOSTILE, "small_print": (HOSTILE,), "sections": sections}
+    path.write_text(page_html("sections.html.j2", **values), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -108,7 +111,7 @@ def test_what_is_missing_to_draw_a_page_is_named(monkeypatch: pytest.MonkeyPatch
     from uatlite.errors import MissingDependency
     from uatlite.lab.report import page
 
-    page._template.cache_clear()
+    page._environment.cache_clear()
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingDependency, match="jinja2"):
-        Page(title="a", kicker="b", sections=()).html()
+        page_html("sections.html.j2", title="a", kicker="b", small_print=(), sections=())

@@ -13,11 +13,18 @@ from uatlite.errors import StoreError
 from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.evaluation import read_results
-from uatlite.lab.report.page import Part
-from uatlite.lab.report.result_files import as_csv, markdown, rendered_results, write_results
-from uatlite.lab.report.result_tables import heading, legend, score_entry, tables_of
-from uatlite.lab.report.tables import Entry, Table
-from uatlite.lab.report.verdict import verdict_parts, verdict_sentences
+from uatlite.lab.report.results import (
+    heading,
+    legend,
+    markdown,
+    records,
+    rendered_results,
+    score_entry,
+    tables_of,
+    verdict_in_words,
+    write_results,
+)
+from uatlite.lab.report.tables import records_csv
 from uatlite.metrics.intervals import Interval
 
 
@@ -72,7 +79,7 @@ def test_markdown_has_every_metric_and_marks_the_best(results: Results) -> None:
 
 
 def test_csv_has_a_line_for_each_score(results: Results) -> None:
-    lines = list(csv.DictReader(io.StringIO(as_csv(results))))
+    lines = list(csv.DictReader(io.StringIO(records_csv(records(results)))))
     assert len(lines) == 2 * 2 * 7 + 2 * 2
     nll = next(line for line in lines if line["method"] != "base" and line["metric"] == "nll")
     assert (nll["mean"], nll["best"], nll["seeds"], nll["difference_low"]) == ("0.25", "True", "3", "-0.3")
@@ -125,58 +132,46 @@ def test_tables_can_be_narrowed(results: Results) -> None:
     assert [len(table.columns) for table in tables_of(results, ("nll", "never scored"))] == [1, 1, 2]
 
 
-def entries(table: Part) -> list[tuple[Entry, ...]]:
-    assert isinstance(table, Table)
-    return [row.entries for row in table.rows]
-
-
-def texts(table: Part) -> list[list[str]]:
-    assert isinstance(table, Table)
-    return list(table.lines())
-
-
+@pytest.fixture
 def level(results: Results) -> Results:
     """The same results where no difference is beyond chance."""
     apart = Interval(-0.01, -0.02, 0.01)
     sets = []
-    for one in results.sets:
+    for scored in results.sets:
         scores = {
             name: {
                 metric: replace(score, differences=dict.fromkeys(score.differences, apart))
                 for metric, score in of.items()
             }
-            for name, of in one.scores.items()
+            for name, of in scored.scores.items()
         }
-        sets.append(replace(one, scores=scores))
+        sets.append(replace(scored, scores=scores))
     return replace(results, sets=tuple(sets))
 
 
-def test_where_all_are_level_the_cheap_one_is_used(results: Results) -> None:
-    sentences, costs, _, differences, _ = verdict_parts(level(results))
-    assert sentences == (
+def test_where_all_are_level_the_cheap_one_is_used(level: Results) -> None:
+    verdict = verdict_in_words(level)
+    assert " ".join(verdict.sentences) == (
         "Use base: by NLL on sst2/test no method here beats it, and none that is level with it is cheaper. "
         "Under shift, on imdb/test, no method beats base."
     )
-    assert texts(costs)[-1] == ["up to 10 passes", "base", "uat:gate=k+ts", "–"]
-    assert not any(entry.tone for row in entries(differences) for entry in row)
+    assert list(verdict.costs.lines())[-1] == ["up to 10 passes", "base", "uat:gate=k+ts", "–"]
+    assert not any(entry.tone for row in verdict.differences.rows for entry in row.entries)
 
 
 def test_what_was_left_out_is_named(results: Results) -> None:
-    assert results.verdict is not None
-    last = verdict_sentences(replace(results, suggested=("base+ts",)), results.verdict)[-1]
+    last = verdict_in_words(replace(results, suggested=("base+ts",))).sentences[-1]
     assert last == "Not compared: base+ts, a method with its own calibrator; add to --methods."
 
 
-def test_in_brief_the_columns_are_those_to_use(results: Results) -> None:
-    brief, every = (verdict_parts(level(results), brief=brief)[3] for brief in (True, False))
-    assert isinstance(brief, Table)
-    assert isinstance(every, Table)
+def test_in_brief_the_columns_are_those_to_use(level: Results) -> None:
+    brief, every = verdict_in_words(level, brief=True).differences, verdict_in_words(level).differences
     assert [column.heading for column in brief.columns] == ["base"]
     assert [column.heading for column in every.columns] == ["base", "uat:gate=k+ts"]
-    assert [first for first, _ in entries(every)] == [first for (first,) in entries(brief)]
-    assert entries(brief)[1][0].text == "−0.0100 level"
+    assert [row.entries[:1] for row in every.rows] == [row.entries for row in brief.rows]
+    assert brief.rows[1].entries[0].text == "−0.0100 level"
 
 
 def test_one_contender_has_no_verdict(results: Results) -> None:
     alone = replace(results, contenders=("base",), methods={"base": results.methods["base"]})
-    assert verdict_parts(alone) == ()
+    assert verdict_in_words(alone) is None

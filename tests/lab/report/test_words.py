@@ -8,10 +8,10 @@ import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite.errors import ConfigurationError, DataError, ModelError, StoreError
-from uatlite.lab.report import explained_texts as words
+from uatlite.lab.report import evaluation_page as words
 from uatlite.lab.report.abstention import abstain
 from uatlite.lab.report.evaluation import Evaluation
-from uatlite.lab.report.explained_texts import explain, read_explanations
+from uatlite.lab.report.evaluation_page import explain, read_explanations
 from uatlite.lab.report.explanation import Shading
 from uatlite.model.load import Checkpoint
 from uatlite.values import Choices, Example, Word, WordAttribution
@@ -87,7 +87,6 @@ def test_explaining_takes_the_texts_and_the_very_model(
     opened: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     abstention = abstain(opened, "base", target=0.15)
-    assert abstention is not None
     with pytest.raises(DataError, match=r"texts of toy/test were not found.*--data-dir"):
         words.explain_stored(opened, abstention, "model", tmp_path / "e.json")
     monkeypatch.setattr(Evaluation, "examples", lambda *_: {"toy-test-1": Example("toy-test-1", "a")})

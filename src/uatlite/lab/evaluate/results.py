@@ -10,7 +10,7 @@ from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
 from uatlite.lab.evaluate.comparison import Score, Scores
 from uatlite.lab.evaluate.verdict import Verdict, verdict_of
 from uatlite.metrics.intervals import Resampling
-from uatlite.values import Example
+from uatlite.values import Example, Kind
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Results:
     """method -> the keys of its runs over the calibration rows; empty where nothing was fitted"""
     suggested: tuple[str, ...] = ()
     """methods with their natural calibrators that were left out, though the method itself is a contender"""
-    kind: str = "one"
+    kind: Kind = "one"
     """what the model says about a text: one answer (one, choice), many labels (many), or entities (tokens)"""
     promises: tuple[PromiseCheck, ...] = ()
     """of several answers a text: what each calibrated contender promises, on every set"""

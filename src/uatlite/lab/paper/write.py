@@ -24,8 +24,8 @@ from uatlite.lab.paper.probes import ATTENTION, attention_maps, source_of
 from uatlite.lab.paper.reproduction import ReproductionProgress, reproduce
 from uatlite.lab.paper.settings import ReproductionSettings
 from uatlite.lab.report.figures import RenderedFigure
-from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells, attention_figure, bars_figure, cells_figure
-from uatlite.lab.report.page import Drawn, Page, Part, Plain, Section, Together, blocks
+from uatlite.lab.report.maps import AttentionMaps, Bars, ShadedCells
+from uatlite.lab.report.page import Drawn, Part, Plain, Section, Together, blocks, page_html
 from uatlite.lab.report.tables import (
     Column,
     Entry,
@@ -82,13 +82,15 @@ def write_reproduction(
         *(_as_markdown(table).rstrip("\n") for table in tables),
     ]
     write_text(directory / "report.md", "\n\n".join(texts) + "\n")
-    page = Page(
+    html = page_html(
+        "sections.html.j2",
         title=_TITLE,
         kicker="UAT-Lite, reproduced",
-        lead=tuple(Plain(sentence, "note") for sentence in trained),
+        small_print=trained,
         sections=(lead, _overview(tables), *(_section(table, figures) for table, figures in done)),
     )
-    return PaperReport(tables, page.write(directory / "report.html"))
+    write_text(directory / "report.html", html)
+    return PaperReport(tables, directory / "report.html")
 
 
 # ── tables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,15 +224,15 @@ def figures_of(table: Reproduction, runs: Runs) -> list[RenderedFigure]:
         rows = tuple(row for row in rows if row.derive is None)
         columns = tuple(column for column in columns if column.key in declaration.figure_of) or columns
         values = _values(grid, rows, columns, ("mean", "low", "high", "paper")).swapaxes(0, 1)
-        return [bars_figure(name, title, Bars(_headings(rows), _headings(columns), values))]
+        return [Bars(_headings(rows), _headings(columns), values).figure(name, title)]
     if declaration.figure == "heatmap":
         values = _values(grid, rows, columns, ("mean",))[..., 0]
-        return [cells_figure(name, title, ShadedCells(_headings(rows), _headings(columns), values))]
+        return [ShadedCells(_headings(rows), _headings(columns), values).figure(name, title)]
     spec = next(declaration.specs())
     arrays = attention_maps(spec, source_of(runs).fine_tunings(spec)[0], runs)
     plain, modulated, change = (weights_of(arrays) for weights_of in ATTENTION.values())
     maps = AttentionMaps(tuple(map(str, arrays["tokens"])), "mean over layers and heads", modulated, plain, change)
-    return [attention_figure(name, title, maps)]
+    return [maps.figure(name, title)]
 
 
 def _headings(lines: Sequence[Line]) -> tuple[str, ...]:
@@ -326,11 +328,11 @@ def _overview(tables: Sequence[Reproduction]) -> Section:
         "In each cell: the mean over seeds (± their standard deviation), the interval over rows and seeds, then the "
         "paper's number and the difference from it."
     )
-    return Section("Table by table", (claims, Plain(cells, "note")))
+    return Section("Table by table", (claims, Plain(cells)))
 
 
 def _section(table: Reproduction, figures: Sequence[RenderedFigure]) -> Section:
     tables = [] if table.skipped else map(_table, table.shown)
     drawn = [Drawn(figure, figure.alt) for figure in figures]
-    parts: tuple[Part, ...] = (Plain(table.declaration.where, "note"), *tables, *drawn, *_told(table))
+    parts: tuple[Part, ...] = (Plain(table.declaration.where), *tables, *drawn, *_told(table))
     return Section(_heading(table), parts, name=table.declaration.name)

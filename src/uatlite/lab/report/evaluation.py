@@ -24,7 +24,7 @@ from uatlite.codec import load as load_value
 from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
-from uatlite.lab.evaluate.outcomes import Outcome, outcome_of
+from uatlite.lab.evaluate.outcomes import OUTCOMES, AnswerScores, Outcome, outcome_of
 from uatlite.lab.evaluate.plan import Contender, parse_answer_contenders, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
@@ -35,28 +35,31 @@ from uatlite.text.write import atomic_file
 from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.values import Example, Text, strings
 
-RESULTS, STORE, TEXTS = "results.json", "store", "texts.jsonl"
+RESULTS, STORE, TEXTS, ANSWERS = "results.json", "store", "texts.jsonl", "answers.safetensors"
 _BASE = "base"
 """The method that runs the plain pass."""
-ANSWERS = "answers.safetensors"
-JOINT = " | "
-"""Between set, contender and array in the name of an array."""
+_ANSWER_FIELDS = ("confidence", "right", "text")
+Outcomes = Mapping[str, Outcome | AnswerOutcome]
+"""contender -> what it says about a set, beside the gold answers"""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Results and the stored runs behind them. Rows are those of the first seed."""
+    """Results and the stored predictions behind them. Rows are those of the first seed."""
 
     results: Results
-    runs: Mapping[str, StoredRun]
-    """key -> run"""
+    runs: Mapping[str, StoredRun] = field(default_factory=dict)
+    """key -> run; of one answer a text"""
+    answers: Mapping[tuple[str, str], AnswerOutcome] = field(default_factory=dict)
+    """(set, contender) -> its answers; of several answers a text"""
     texts: Path | None = None
     """the file with the texts of the first set; None where there is none"""
     _loaded: dict[str, StoredPredictions] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
-        return tuple(parse_contender(name) for name in self.results.contenders)
+        parse = (lambda name: parse_answer_contenders(name)[0]) if has_several(self.results) else parse_contender
+        return tuple(map(parse, self.results.contenders))
 
     @cached_property
     def calibrators(self) -> dict[str, LogitCalibrator | None]:
@@ -66,19 +69,21 @@ class Evaluation:
             for name, seeds in self.results.calibrators.items()
         }
 
-    def predictions(self, method: str, set_name: str) -> StoredPredictions:
-        """The stored predictions of a method on a scored set."""
-        scores = next(scores for scores in self.results.sets if scores.name == set_name)
-        return self._read(scores.runs[method][0])
-
-    def outcomes(self, set_name: str) -> dict[str, Outcome]:
-        """Probabilities and labels of every contender on a scored set."""
+    def outcomes(self, set_name: str) -> Outcomes:
+        """What every contender says about a scored set."""
+        if has_several(self.results):
+            return {name: self.answers[set_name, name] for name in self.results.contenders}
         return {
             contender.name: outcome_of(
                 self.predictions(contender.method.name, set_name), self.calibrators[contender.name]
             )
             for contender in self.contenders
         }
+
+    def predictions(self, method: str, set_name: str) -> StoredPredictions:
+        """The stored predictions of a method on a scored set."""
+        scores = next(scores for scores in self.results.sets if scores.name == set_name)
+        return self._read(scores.runs[method][0])
 
     def calibration_rows(self, method: str) -> StoredPredictions | None:
         """The stored predictions of a method on the calibration rows; None where nothing was fitted."""
@@ -113,6 +118,11 @@ class Evaluation:
         return self._loaded[key]
 
 
+def has_several(results: Results) -> bool:
+    """Whether a text has several answers: entities, or labels."""
+    return isinstance(OUTCOMES[results.kind], AnswerScores)
+
+
 def home_of(path: str | Path) -> Path:
     """The directory with results and store: `path`, or its parent where `path` is the store."""
     path = Path(path)
@@ -124,27 +134,11 @@ def open_evaluation(path: str | Path) -> Evaluation:
     home = home_of(path)
     if not (home / RESULTS).is_file():
         raise StoreError(f"{path} holds no {RESULTS}; give the directory that `uatlite evaluate … -o DIR` wrote.")
-    runs = Store(home / STORE).runs()
-    complete = {run.provenance.recipe.key: run for run in runs if run.complete}
-    texts = home / TEXTS
-    return Evaluation(read_results(home / RESULTS), complete, texts if texts.is_file() else None)
-
-
-def text_line(example: Example) -> str:
-    """A text as a line of the file of texts."""
-    state = {"id": example.id, "label": example.label, "text": dump(example.text, kind=Text)}
-    return json.dumps(state, ensure_ascii=False) + "\n"
-
-
-def read_texts(path: Path) -> dict[str, Example]:
-    """The texts of a file by id."""
-    examples = {}
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            state = json.loads(line)
-            text = load_value(Text, state["text"], advice="evaluate again.")
-            examples[state["id"]] = Example(state["id"], text, state["label"])
-    return examples
+    results, texts = read_results(home / RESULTS), home / TEXTS
+    if has_several(results):
+        return Evaluation(results, answers=read_answers(home / ANSWERS, results))
+    complete = {run.provenance.recipe.key: run for run in Store(home / STORE).runs() if run.complete}
+    return Evaluation(results, complete, texts=texts if texts.is_file() else None)
 
 
 def read_results(path: str | Path) -> Results:
@@ -156,6 +150,20 @@ def read_results(path: str | Path) -> Results:
         raise StoreError(f"{path} cannot be read ({error.strerror}); `uatlite evaluate … -o DIR` writes it.") from error
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is not a results file ({error!r}); run `uatlite evaluate` again.") from error
+
+
+def text_line(example: Example) -> str:
+    """A text as a line of the file of texts."""
+    state = {"id": example.id, "label": example.label, "text": dump(example.text, kind=Text)}
+    return json.dumps(state, ensure_ascii=False) + "\n"
+
+
+def read_texts(path: Path) -> dict[str, Example]:
+    """The texts of a file by id."""
+    with path.open(encoding="utf-8") as file:
+        states = list(map(json.loads, file))
+    texts = [load_value(Text, state["text"], advice="evaluate again.") for state in states]
+    return {state["id"]: Example(state["id"], text, state["label"]) for state, text in zip(states, texts, strict=True)}
 
 
 def examples_of(provenance: Provenance, data_dir: str | Path | None = None) -> dict[str, Example]:
@@ -179,45 +187,31 @@ def name_of_row(example: Example) -> str | None:
     return None if example.id.partition("#")[0] == content_key(example.text)[:16] else example.id
 
 
-@dataclass(frozen=True, eq=False)
-class StoredAnswers:
-    """Results of several answers a text, and the answers of the first seed."""
-
-    results: Results
-    answers: Mapping[tuple[str, str], AnswerOutcome]
-    """(set, contender) -> its answers"""
-
-    @property
-    def contenders(self) -> tuple[Contender, ...]:
-        return tuple(parse_answer_contenders(name)[0] for name in self.results.contenders)
-
-    def outcomes(self, set_name: str) -> dict[str, AnswerOutcome]:
-        """The answers of every contender on a scored set."""
-        return {name: self.answers[set_name, name] for name in self.results.contenders}
+def _array_name(*names: str) -> str:
+    """What the array of a set, a contender and a field is called."""
+    return " | ".join(names)
 
 
 def write_answers(outcomes: Mapping[str, Mapping[str, AnswerOutcome]], directory: Path) -> Path:
     """Write the answers by set and contender."""
     arrays = {
-        JOINT.join((set_name, contender, name)): np.ascontiguousarray(getattr(outcome, name))
+        _array_name(set_name, contender, name): np.ascontiguousarray(getattr(outcome, name))
         for set_name, of_set in outcomes.items()
         for contender, outcome in of_set.items()
-        for name in ("confidence", "right", "text")
+        for name in _ANSWER_FIELDS
     }
     with atomic_file(directory / ANSWERS) as file:
         file.write(save(arrays))
     return directory / ANSWERS
 
 
-def read_answers(directory: Path, results: Results) -> StoredAnswers:
+def read_answers(path: Path, results: Results) -> dict[tuple[str, str], AnswerOutcome]:
     """The answers that `write_answers` wrote beside results."""
     try:
-        arrays = load_file(directory / ANSWERS)
-        answers = {
+        arrays = load_file(path)
+        return {
             (scores.name, contender): AnswerOutcome(
-                confidence=arrays[JOINT.join((scores.name, contender, "confidence"))],
-                right=arrays[JOINT.join((scores.name, contender, "right"))],
-                text=arrays[JOINT.join((scores.name, contender, "text"))],
+                **{name: arrays[_array_name(scores.name, contender, name)] for name in _ANSWER_FIELDS},
                 texts=scores.rows,
                 pairs=results.kind == "labels",
             )
@@ -225,5 +219,4 @@ def read_answers(directory: Path, results: Results) -> StoredAnswers:
             for contender in results.contenders
         }
     except (OSError, KeyError, SafetensorError) as error:
-        raise StoreError(f"{directory / ANSWERS} cannot be read ({error}); run `uatlite evaluate` again.") from error
-    return StoredAnswers(results, answers)
+        raise StoreError(f"{path} cannot be read ({error}); run `uatlite evaluate` again.") from error

@@ -4,15 +4,12 @@ Both are the same on a page, in an image and in a terminal.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from uatlite.classifier.explanation import Explanation
 from uatlite.classifier.summary import Comparison
 from uatlite.classifier.summary import listed as by_size
 from uatlite.errors import ConfigurationError, check_choice
-from uatlite.lab.report.page import Band, Words
-from uatlite.trust.distribution import MarginBand
 from uatlite.values import WordAttribution
 
 SHADES = 6
@@ -72,29 +69,15 @@ class Shading:
             return 0.0 if word.masked_confidence is None else self.confidence - word.masked_confidence
         return word.share if self.by == "share" else word.uncertainty
 
-    def words_of(self, run: Sequence[WordAttribution]) -> Words:
-        """Some of the words as part of a page."""
-        return Words(tuple((word.word.text, self.style(word), _numbers(word)) for word in run))
-
-
-def _numbers(word: WordAttribution) -> str:
-    masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
-    return f"{word.share:.1%} of the variance{masked}, U {word.uncertainty:.3f}"
+    def numbers(self, word: WordAttribution) -> str:
+        """What a pointer shows of a word."""
+        masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
+        return f"{word.share:.1%} of the variance{masked}, U {word.uncertainty:.3f}"
 
 
 def shading_of(explanation: Explanation, by: str) -> Shading:
     """How the words of an explanation are shaded: by their share, by masking or by their uncertainty."""
     return Shading(explanation.words, explanation.prediction.confidence, by)
-
-
-def band_of(band: MarginBand, label: str) -> Band:
-    """The band of a probability as part of a page: '… between 55.9% and 85.7% sure of negative.'"""
-    low, high = band.probabilities[0], band.probabilities[-1]
-    reach = (
-        f"Margin {band.margin:.2f} ± {band.spread:.2f} logits: for 95% of its Gaussian between {low:.1%} and "
-        f"{high:.1%} sure of {label}."
-    )
-    return Band(label, band.probabilities, reach)
 
 
 def verdict(explanation: Explanation) -> str:

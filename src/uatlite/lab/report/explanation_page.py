@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -25,7 +24,6 @@ from uatlite.classifier.summary import listed as by_size
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.lab.report.explanation import (
     Shading,
-    band_of,
     chances,
     masked,
     notes,
@@ -35,21 +33,12 @@ from uatlite.lab.report.explanation import (
     verdict,
 )
 from uatlite.lab.report.figures import DPI, METADATA, themed
-from uatlite.lab.report.maps import (
-    COMPONENTS,
-    AttentionMaps,
-    LayerBars,
-    attention_figure,
-    layers_figure,
-)
-from uatlite.lab.report.page import Drawn, Page, Part, Plain, Section, ShadeKey, Together
+from uatlite.lab.report.maps import COMPONENTS, AttentionMaps, LayerBars
+from uatlite.lab.report.page import page_html
 from uatlite.lab.report.sheet import draw_sheet
 from uatlite.lab.report.tables import Column, Entry, Row, Table, terminal
 from uatlite.text.write import atomic_file
 from uatlite.values import WordAttribution
-
-if TYPE_CHECKING:
-    pass
 
 BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
 COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")
@@ -103,80 +92,26 @@ def layers_table(explanation: Explanation) -> Table:
     return Table(title=title, corner="Layer", columns=tuple(map(Column, names)), rows=tuple(rows))
 
 
-def page_of(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> Page:
-    """The page of an explanation."""
-    summary, compared = explanation.summary, Comparison.of(explanation.prediction)
-    chosen, label = explanation.prediction.confidence, explanation.label
-    words = replace(
-        words_table(explanation), caption=f"Confidence is that in {label}; with every word it is {chosen:.1%}."
+def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
+    compared, words = Comparison.of(explanation.prediction), words_table(explanation)
+    sure = f"{explanation.prediction.confidence:.1%}"
+    html = page_html(
+        "explanation.html.j2",
+        tab=verdict(explanation),
+        explanation=explanation,
+        notes=notes(explanation),
+        shading=shading,
+        masked=masked(explanation),
+        words_table=replace(words, caption=f"Confidence is that in {explanation.label}; with every word it is {sure}."),
+        long=len(explanation.words) > _SHOWN,
+        threshold=None if compared is None else threshold(compared),
+        chances=by_size(explanation.prediction.probabilities),
+        sources=sources(explanation),
+        layers_figure=LayerBars(explanation.layers).figure(),
+        layers_table=layers_table(explanation),
+        maps=maps,
     )
-    chances = Table(
-        title=("Calibrated probabilities" if explanation.calibrated else "Probabilities, not calibrated")
-        + (". There is no rule to abstain by." if compared is None else f". {threshold(compared)}"),
-        columns=(Column(""), Column("", number=False)),
-        rows=tuple(
-            Row(name, (Entry(f"{value:.1%}"), Entry("", bar=value)))
-            for name, value in by_size(explanation.prediction.probabilities)
-        ),
-    )
-    bars = Drawn(layers_figure(explanation.layers), "Each layer’s share of the variance, split by component.")
-    sections = (
-        Section(
-            "Which words carry the doubt",
-            (
-                *(shading.words_of(run) for run in explanation.segments),
-                ShadeKey(),
-                Plain(f"{shading.caption(label)} {masked(explanation)}".strip()),
-                Together("unfolded" if len(explanation.words) <= _SHOWN else "folded", (words,), "Values of each word"),
-                Plain("The rest of the variance, up to 100%, is the head’s and belongs to no word.", "note"),
-            ),
-        ),
-        Section("How sure it is", (chances, *_reach(explanation))),
-        Section(
-            "Which layers it comes from",
-            (Plain(sources(explanation)), Together("pair", (bars, layers_table(explanation)))),
-        ),
-        Section("What modulation does to attention", (_attention(explanation, maps),)),
-    )
-    return Page(
-        title=summary.says,
-        tab=f"{verdict(explanation)} · UAT-Lite",
-        kicker="UAT-Lite explanation",
-        lead=(
-            Plain(f"{summary.decision} {summary.doubt}", "lead"),
-            *(Plain(note, "strong") for note in notes(explanation)),
-        ),
-        about=(f"method {explanation.method}",),
-        sections=sections,
-    )
-
-
-def _reach(explanation: Explanation) -> tuple[Part, ...]:
-    """Between which ends dropout moves the probability."""
-    if explanation.band is not None:
-        told = (
-            "One pass, and the Gaussian of its margin as a band of the probability: the shades hold 50%, 80% and 95% "
-            "of it, the line is the prediction."
-        )
-        return (told, band_of(explanation.band, explanation.label))
-    if explanation.interval is None:
-        return ()
-    low, high = explanation.interval
-    passes = f"The {explanation.prediction.passes} passes, each with its own dropout masks,"
-    return (f"{passes} say between {low:.1%} and {high:.1%}.",)
-
-
-def _attention(explanation: Explanation, maps: AttentionMaps | None) -> Part:
-    if maps is None:
-        return Plain(
-            f"No maps: the method {explanation.method} does not modulate attention, or they were not asked for."
-        )
-    return Drawn(
-        attention_figure("attention", "Attention with and without modulation", maps),
-        f"Mean attention with modulation, without it, and the difference ({maps.which}). A row is the token that "
-        "attends, a column the token attended to; blue in the difference is less and red is more.",
-        wide=True,
-    )
+    return html.encode()
 
 
 def terminal_view(explanation: Explanation, *, shading: str = "share") -> RenderableType:
@@ -249,10 +184,6 @@ def check_answer_target(path: Path) -> None:
             f"{path.name} has the extension {path.suffix!r}; an entity or a label is explained in the terminal, on the "
             "page of 'uatlite serve', or as .json."
         )
-
-
-def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
-    return page_of(explanation, maps, shading).html().encode()
 
 
 def _json(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:

@@ -7,25 +7,22 @@ page each colour becomes the CSS variable of its role, which the style sheet set
 import base64
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uatlite.errors import MissingDependency
-from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.report.tables import Record, records_csv
 from uatlite.text.write import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Dash = str | tuple[int, tuple[float, ...]]
 
 DPI = 160
 METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
@@ -74,38 +71,6 @@ RC = {
     "svg.hashsalt": "uatlite",
 }
 """Settings of matplotlib while a figure is drawn; never set globally."""
-
-
-@dataclass(frozen=True)
-class Stroke:
-    """How a contender is drawn."""
-
-    colour: str
-    dash: Dash
-    marker: str
-
-
-def strokes(contenders: Sequence[Contender]) -> dict[str, Stroke]:
-    """A stroke for each contender: its method gives the colour, and a calibrator makes it dashed."""
-    methods = list(dict.fromkeys(contender.method.name for contender in contenders))
-    drawn: dict[str, Stroke] = {}
-    for contender in contenders:
-        colour = SERIES[methods.index(contender.method.name) % len(SERIES)]
-        dash: Dash = (0, (4.0, 1.6)) if contender.calibrated else "solid"
-        drawn[contender.name] = Stroke(colour, dash, "D" if contender.calibrated else "o")
-    return drawn
-
-
-class Display(Protocol):
-    """The numbers of a figure."""
-
-    def records(self) -> Iterator[Record]:
-        """One flat record for each element that is drawn."""
-        ...
-
-    def draw(self) -> "Figure":
-        """The figure; nothing is computed for it."""
-        ...
 
 
 @contextmanager
@@ -169,14 +134,14 @@ class RenderedFigure:
         return [directory / f"{self.name}.{extension}" for extension in contents]
 
 
-def render(name: str, title: str, alt: str, display: Display) -> RenderedFigure:
-    """Draw a display and keep it in all forms."""
+def render(name: str, title: str, alt: str, records: Iterable[Record], draw: Callable[[], "Figure"]) -> RenderedFigure:
+    """Draw a figure and keep it in all forms, with the numbers that are drawn."""
     svg, png = io.StringIO(), io.BytesIO()
     with themed():
-        drawn = display.draw()
+        drawn = draw()
         drawn.savefig(svg, format="svg", facecolor="white", metadata=METADATA["svg"])
         drawn.savefig(png, format="png", dpi=DPI, facecolor="white", metadata=METADATA["png"])
-    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(display.records()))
+    return RenderedFigure(file_name(name), title, alt, svg.getvalue(), png.getvalue(), records_csv(records))
 
 
 def file_name(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
 from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
-from uatlite.lab.report.tables import Record, number
+from uatlite.lab.report.tables import Record, number, records_of
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 COMPONENTS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
 """component -> its name for a reader"""
 _COLOURS = dict(zip(COMPONENTS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
-LOWER, HIGHER = SERIES[0], WRONG
+_LOWER, _HIGHER = SERIES[0], WRONG
 _LABELLED = 48
 """At most this many tokens are named on an axis; of a longer text, every second, third, … token is."""
-CELLS = 64
+_CELLS = 64
 """A map of at most this many tokens has a path for each cell; a larger one is an image inside the SVG."""
 WIDTH, HEIGHT = 9.0, 4.1
 """Inches of three maps side by side."""
-PANELS = 3
+_PANELS = 3
 """Panels of bars side by side."""
 
 
@@ -50,21 +50,45 @@ class LayerBars:
         return max(*(layer.share for layer in self.layers), 1e-9)
 
     def records(self) -> Iterator[Record]:
+        """One for each layer and one for each of its components."""
+        names = ("layer", "component", "contribution", "standard_error", "share")
         for layer in self.layers:
-            errors = layer.component_errors or {}
-            values: dict[str, tuple[object, ...]] = {"all": (layer.contribution, layer.error, layer.share)}
-            values |= {name: (value, errors.get(name), None) for name, value in layer.components.items()}
-            for name, (value, error, share) in values.items():
-                yield {
-                    "layer": layer.name, "component": name, "contribution": value, "standard_error": error,
-                    "share": share,
-                }  # fmt: skip
+            yield dict(zip(names, (layer.name, "all", layer.contribution, layer.error, layer.share), strict=True))
+            for name, value in layer.components.items():
+                error = (layer.component_errors or {}).get(name)
+                yield dict(zip(names, (layer.name, name, value, error, None), strict=True))
+
+    def figure(self) -> RenderedFigure:
+        """A bar for each layer, the first on top."""
+        alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in self.layers) + "."
+        return render("layers", "Variance by layer", alt, self.records(), self.draw)
 
     def draw(self) -> "Figure":
         """The bars alone."""
         figure, axes = figure_of(4.6, 0.9 + 0.26 * len(self.layers))
-        draw_layers(axes, self)
+        self.draw_on(axes)
         return figure
+
+    def draw_on(self, axes: "Axes") -> None:
+        """A bar for each layer, split by component, with its standard error."""
+        heights = np.arange(len(self.layers))[::-1]
+        named: set[str] = set()
+        for height, layer in zip(heights, self.layers, strict=True):
+            left = 0.0
+            for name, length in self.parts(layer).items():
+                label = "_" if name in named else COMPONENTS[name]
+                axes.barh(height, length, 0.72, left=left, color=_COLOURS[name], label=label)
+                named.add(name)
+                left += length
+            if layer.error is not None:
+                error = layer.error * layer.share / layer.contribution if layer.contribution else 0.0
+                axes.errorbar(layer.share, height, xerr=abs(error), color=INK, elinewidth=0.9, capsize=2)
+        axes.set_yticks(heights, [layer.name for layer in self.layers])
+        axes.set_xlabel("Share of the variance of the margin")
+        axes.grid(axis="y", visible=False)
+        # Above the bars, where none can run into it.
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, handlelength=0.9, handleheight=0.9)
+        percent(axes, "x")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,99 +113,58 @@ class AttentionMaps:
         layers = "all layers" if layer is None else f"layer {layer}"
         return cls(names, f"{layers}, {'mean over heads' if head is None else f'head {head}'}", *maps)
 
-    @property
-    def panels(self) -> dict[str, Floats]:
-        """The three maps by title, in drawing order."""
-        return {"with modulation": self.modulated, "without": self.plain, "difference": self.difference}
-
     def records(self) -> Iterator[Record]:
-        for i, query in enumerate(self.tokens):
-            for j, key in enumerate(self.tokens):
-                values = {"modulated": self.modulated, "plain": self.plain, "difference": self.difference}
-                yield {"query": i, "query_token": query, "key": j, "key_token": key} | {
-                    name: float(weights[i, j]) for name, weights in values.items()
-                }
+        """One for each pair of tokens."""
+        query, key = (places.ravel() for places in np.indices(self.plain.shape))
+        tokens = np.array(self.tokens)
+        names = {"query": query, "query_token": tokens[query], "key": key, "key_token": tokens[key]}
+        maps = {name: getattr(self, name).ravel() for name in ("modulated", "plain", "difference")}
+        return records_of(names | maps)
+
+    def figure(self, name: str, title: str) -> RenderedFigure:
+        """With modulation, without, and the difference, side by side."""
+        row, column = divmod(int(abs(self.difference).argmax()), len(self.tokens))
+        alt = (
+            f"Three maps of attention between {len(self.tokens)} tokens. The largest difference is "
+            f"{self.difference[row, column]:+.4f}, from {self.tokens[row]} to {self.tokens[column]}."
+        )
+        return render(name, title, alt, self.records(), self.draw)
 
     def draw(self) -> "Figure":
-        """The three maps side by side."""
+        """The three maps alone."""
         figure, axes = figure_of(WIDTH, HEIGHT, ncols=3)
-        draw_maps(axes, self)
+        self.draw_on(axes)
         return figure
 
-
-def layers_figure(layers: tuple[ExplainedLayer, ...]) -> RenderedFigure:
-    """A bar for each layer, the first on top."""
-    alt = "A bar for each layer. " + ", ".join(f"{layer.name} {layer.share:.1%}" for layer in layers) + "."
-    return render("layers", "Variance by layer", alt, LayerBars(layers))
-
-
-def draw_layers(axes: "Axes", bars: LayerBars) -> None:
-    """A bar for each layer, split by component, with its standard error."""
-    heights = np.arange(len(bars.layers))[::-1]
-    named: set[str] = set()
-    for height, layer in zip(heights, bars.layers, strict=True):
-        left = 0.0
-        for name, length in bars.parts(layer).items():
-            label = "_" if name in named else COMPONENTS[name]
-            axes.barh(height, length, 0.72, left=left, color=_COLOURS[name], label=label)
-            named.add(name)
-            left += length
-        if layer.error is not None:
-            error = layer.error * layer.share / layer.contribution if layer.contribution else 0.0
-            axes.errorbar(layer.share, height, xerr=abs(error), color=INK, elinewidth=0.9, capsize=2)
-    axes.set_yticks(heights, [layer.name for layer in bars.layers])
-    axes.set_xlabel("Share of the variance of the margin")
-    axes.grid(axis="y", visible=False)
-    # Above the bars, where none can run into it.
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8, handlelength=0.9, handleheight=0.9)
-    percent(axes, "x")
-
-
-def attention_figure(name: str, title: str, maps: AttentionMaps) -> RenderedFigure:
-    """With modulation, without, and the difference, side by side."""
-    row, column = divmod(int(abs(maps.difference).argmax()), len(maps.tokens))
-    alt = (
-        f"Three maps of attention between {len(maps.tokens)} tokens. The largest difference is "
-        f"{maps.difference[row, column]:+.4f}, from {maps.tokens[row]} to {maps.tokens[column]}."
-    )
-    return render(name, title, alt, maps)
-
-
-def draw_maps(axes: Any, maps: AttentionMaps) -> None:
-    """Three maps; the colours of the last are symmetric around 0."""
-    step = -(-len(maps.tokens) // _LABELLED)
-    ticks = np.arange(0, len(maps.tokens), step)
-    names = [literal(maps.tokens[tick]) for tick in ticks]
-    size = 7.5 if len(names) <= 24 else 5.0
-    for ax, (title, values) in zip(axes, maps.panels.items(), strict=True):
-        signed = title == "difference"
-        top = float(np.abs(values).max()) or 1.0
-        ax.pcolormesh(
-            values,
-            cmap=_colour_map(signed=signed),
-            vmin=-top if signed else 0.0,
-            vmax=top,
-            rasterized=len(values) > CELLS,
-        )
-        # No colour bar: it would be an image, which cannot follow the colours of a dark page.
-        ax.set_title(f"{title}, {f'±{top:.2g}' if signed else f'0 to {top:.2g}'}")
-        ax.set_aspect("equal")
-        ax.invert_yaxis()
-        ax.grid(visible=False)
-        ax.set_xticks(ticks + 0.5, names, rotation=90, fontsize=size)
-        ax.set_yticks(ticks + 0.5, [], fontsize=size)
-        ax.tick_params(length=0)
-    axes[0].set_yticks(ticks + 0.5, names, fontsize=size)
-    axes[0].set_ylabel("query token")
-    axes[1].set_xlabel(f"key token · {maps.which}")
+    def draw_on(self, axes: Any) -> None:
+        """Three maps; the colours of the last are symmetric around 0."""
+        ticks = np.arange(0, len(self.tokens), -(-len(self.tokens) // _LABELLED))
+        names = [literal(self.tokens[tick]) for tick in ticks]
+        size = 7.5 if len(names) <= 24 else 5.0
+        maps = {"with modulation": self.modulated, "without": self.plain, "difference": self.difference}
+        for ax, (title, values) in zip(axes, maps.items(), strict=True):
+            signed, top = title == "difference", float(np.abs(values).max()) or 1.0
+            low, image = -top if signed else 0.0, len(values) > _CELLS
+            ax.pcolormesh(values, cmap=_colour_map(signed=signed), vmin=low, vmax=top, rasterized=image)
+            # No colour bar: it would be an image, which cannot follow the colours of a dark page.
+            ax.set_title(f"{title}, {f'±{top:.2g}' if signed else f'0 to {top:.2g}'}")
+            ax.set_aspect("equal")
+            ax.invert_yaxis()
+            ax.grid(visible=False)
+            ax.set_xticks(ticks + 0.5, names, rotation=90, fontsize=size)
+            ax.set_yticks(ticks + 0.5, [], fontsize=size)
+            ax.tick_params(length=0)
+        axes[0].set_yticks(ticks + 0.5, names, fontsize=size)
+        axes[0].set_ylabel("query token")
+        axes[1].set_xlabel(f"key token · {self.which}")
 
 
 def _colour_map(*, signed: bool) -> Any:
     """From transparent, so that the page shows through, to a full colour; to one of two for signed values."""
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
 
-    rising = [(0.0, to_rgba(LOWER, 0.0)), (1.0, to_rgba(LOWER, 1.0))]
-    lower, higher = ([to_rgba(colour, 1.0), to_rgba(colour, 0.0)] for colour in (LOWER, HIGHER))
+    rising = [(0.0, to_rgba(_LOWER, 0.0)), (1.0, to_rgba(_LOWER, 1.0))]
+    lower, higher = ([to_rgba(colour, 1.0), to_rgba(colour, 0.0)] for colour in (_LOWER, _HIGHER))
     diverging = list(zip((0.0, 0.5, 0.5, 1.0), [*lower, *higher[::-1]], strict=True))
     return LinearSegmentedColormap.from_list("attention", diverging if signed else rising)
 
@@ -191,7 +174,7 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bars:
     """One panel for each column: a bar with its interval for each row, and the paper's number where it has one."""
 
@@ -200,14 +183,19 @@ class Bars:
     values: Floats
     """(columns, rows, 4): mean, low, high, paper; NaN where there is none"""
 
-    def records(self) -> Iterator[Record]:
-        for column, values in zip(self.columns, self.values.tolist(), strict=True):
-            for row, (mean, low, high, paper) in zip(self.rows, values, strict=True):
-                yield {"column": column, "row": row, "mean": mean, "low": low, "high": high, "paper": paper}
+    def figure(self, name: str, title: str) -> RenderedFigure:
+        """The bars and their numbers."""
+        names = {"row": self.rows}
+        records: list[Record] = []
+        for column, values in zip(self.columns, self.values, strict=True):
+            numbers = dict(zip(("mean", "low", "high", "paper"), values.T, strict=True))
+            records += records_of(names | numbers, column=column)
+        alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
+        return render(name, title, alt, records, self.draw)
 
     def draw(self) -> "Figure":
         """Bars from 0 with intervals; a diamond where the paper has a number."""
-        lines, across = -(-len(self.columns) // PANELS), min(PANELS, len(self.columns))
+        lines, across = -(-len(self.columns) // _PANELS), min(_PANELS, len(self.columns))
         size = (3.2 * across, lines * (0.9 + 0.3 * len(self.rows)))
         figure, axes = figure_of(*size, nrows=lines, ncols=across, sharey=True)
         heights = np.arange(len(self.rows))[::-1]
@@ -227,13 +215,7 @@ class Bars:
         return figure
 
 
-def bars_figure(name: str, title: str, bars: Bars) -> RenderedFigure:
-    """Bars from 0 with intervals; a diamond where the paper has a number."""
-    alt = "A bar with its interval for each row, a panel for each column; a diamond is the paper's number."
-    return render(name, title, alt, bars)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ShadedCells:
     """A grid of numbers, shaded within each row from its smallest to its largest."""
 
@@ -242,17 +224,19 @@ class ShadedCells:
     values: Floats
     """(rows, columns)"""
 
+    def figure(self, name: str, title: str) -> RenderedFigure:
+        """The cells and their numbers."""
+        rows = zip(self.rows, self.values, strict=True)
+        records = [
+            record for row, values in rows for record in records_of({"column": self.columns, "value": values}, row=row)
+        ]
+        return render(name, title, "Numbers shaded within each row.", records, self.draw)
+
     @property
     def shades(self) -> Floats:
         """(rows, columns): 0 for the smallest of a row, 1 for the largest"""
-        low = np.where(np.isnan(self.values), np.inf, self.values).min(axis=1, keepdims=True)
-        high = np.where(np.isnan(self.values), -np.inf, self.values).max(axis=1, keepdims=True)
+        low, high = (end.reduce(self.values, axis=1, keepdims=True) for end in (np.fmin, np.fmax))
         return np.asarray((self.values - low) / np.where(high > low, high - low, 1.0))
-
-    def records(self) -> Iterator[Record]:
-        for row, values in zip(self.rows, self.values.tolist(), strict=True):
-            for column, value in zip(self.columns, values, strict=True):
-                yield {"row": row, "column": column, "value": value}
 
     def draw(self) -> "Figure":
         """Each number in its cell, darker the higher it is within its row."""
@@ -266,8 +250,3 @@ class ShadedCells:
         axes.invert_yaxis()
         axes.grid(visible=False)
         return figure
-
-
-def cells_figure(name: str, title: str, cells: ShadedCells) -> RenderedFigure:
-    """Each number in its cell, darker the higher it is within its row."""
-    return render(name, title, "Numbers shaded within each row.", cells)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uatlite.classifier.explanation import Explanation
 from uatlite.lab.report.explanation import COLD, HEAT, OPACITY, Shading, chances, masked, notes, sources
 from uatlite.lab.report.figures import MUTED
-from uatlite.lab.report.maps import HEIGHT, WIDTH, AttentionMaps, LayerBars, draw_layers, draw_maps, literal
+from uatlite.lab.report.maps import HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -28,9 +28,9 @@ def draw_sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Sh
     figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
     _write(parts[0], written)
-    draw_layers(parts[1].subplots(), bars)
+    bars.draw_on(parts[1].subplots())
     if maps is not None:
-        draw_maps(parts[2].subplots(ncols=3), maps)
+        maps.draw_on(parts[2].subplots(ncols=3))
     return figure
 
 

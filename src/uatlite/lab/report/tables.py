@@ -6,16 +6,19 @@ What a program reads are flat records, written as CSV: they have seeds, rows and
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
 MISSING = "–"
 Record = dict[str, object]
+Columns = Mapping[str, Any]
+"""name -> its values, an array or a sequence; all of one length"""
 Tone = Literal["", "best", "strong", "right", "wrong"]
 
 
@@ -170,6 +173,12 @@ def latex(tables: Iterable[Table], title: str = "") -> str:
 
 def _latex_line(cells: Sequence[str]) -> str:
     return " & ".join(cell.translate(LATEX) for cell in cells) + r" \\"
+
+
+def records_of(columns: Columns, **same: object) -> Iterator[Record]:
+    """The rows of columns of numbers; the fields that are the same for all come first."""
+    for values in zip(*map(np.ndarray.tolist, map(np.asarray, columns.values())), strict=True):
+        yield {**same, **dict(zip(columns, values, strict=True))}
 
 
 def records_csv(records: Iterable[Record]) -> str:

@@ -1,0 +1,417 @@
+"""Results for a reader: as tables, with the verdict and what was found in sentences; in a terminal, and as files.
+
+Every number in a sentence is one of the results. Files: results.json, results.csv, results.md, texts.jsonl.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from uatlite.lab.evaluate.comparison import Score, Scores, relation
+from uatlite.lab.evaluate.outcomes import DIRECTIONS
+from uatlite.lab.evaluate.plan import NO_CALIBRATOR, suggestion
+from uatlite.lab.evaluate.results import Results, SetScores
+from uatlite.lab.evaluate.verdict import Verdict
+from uatlite.lab.report.abstention import Abstention
+from uatlite.lab.report.evaluation import TEXTS, has_several, text_line
+from uatlite.lab.report.tables import (
+    Column,
+    Entry,
+    Record,
+    Row,
+    Table,
+    interval,
+    listing,
+    number,
+    records_csv,
+    shares,
+    table_markdown,
+    terminal,
+)
+from uatlite.metrics.intervals import SCALES, Interval
+from uatlite.text.write import write_text
+
+_VERDICT, _PROMISES = "Which method to use", "What is promised, and kept"
+_DECIMALS = 4
+"""Of a difference: those that matter are often below a hundredth."""
+
+# ── tables ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def heading(metric: str) -> str:
+    """A metric's name with an arrow towards better."""
+    scale = SCALES[metric]
+    return scale.heading + {"higher": " ↑", "lower": " ↓", None: ""}[scale.better]
+
+
+def passes(count: float) -> str:
+    """'1 pass', '2.8 passes'."""
+    return f"{count:.3g} pass{'' if count == 1 else 'es'}"
+
+
+def score_entry(score: Score, metric: str) -> Entry:
+    """A score as text, with the decimals of its metric."""
+    decimals = SCALES[metric].decimals
+    return Entry(
+        text=number(score.mean, decimals),
+        spread="" if score.deviation is None or math.isnan(score.deviation) else number(score.deviation, decimals),
+        interval=interval(score.low, score.high, decimals),
+        tone="best" if score.best else "",
+    )
+
+
+def tables_of(results: Results, metrics: Sequence[str] | None = None) -> list[Table]:
+    """The tables of an evaluation, set by set; those of texts out of scope at the end."""
+    return [table for scores in results.sets for table in set_tables(results, scores, metrics)] + scope_tables(results)
+
+
+def set_tables(results: Results, scores: SetScores, metrics: Sequence[str] | None = None) -> list[Table]:
+    """The tables of one set: its scores, its shift, its detection of out-of-scope rows.
+
+    `metrics` selects columns of the first one; names that were not scored are ignored.
+    """
+    name, chosen = scores.name, [metric for metric in metrics or () if metric in results.metrics]
+    notes = [f"rows: {scores.source}; {scores.alignment}"]
+    if scores.left_out:
+        notes.append(f"{scores.left_out:,} rows have no label that the model knows and are not scored above")
+    if texts := scores.truncated_texts:
+        notes.append(f"{texts:,} texts were cut to fit the model, {scores.truncated_tokens:,} tokens in all")
+    first = _table(results, f"{name} · {scores.rows:,} rows", scores.scores, chosen or results.metrics)
+    tables = [replace(first, notes=tuple(notes))]
+    if scores.shift:
+        tables.append(_table(results, f"{results.sets[0].name} → {name}: calibration under shift", scores.shift))
+    if scores.detection:
+        tables.append(_table(results, f"{name}: detecting rows out of scope", scores.detection))
+    return tables
+
+
+def scope_tables(results: Results) -> list[Table]:
+    """The tables of texts out of scope: how they are found, then abstention without them and with them."""
+    mixed, first = results.out_of_scope, results.sets[0].name
+    if mixed is None:
+        return []
+    detection = _table(results, f"{first}: finding {mixed.rows:,} texts out of scope", mixed.detection)
+    return [
+        replace(detection, notes=(f"texts out of scope: {mixed.source}", mixed.note)),
+        _table(results, f"{first}: AURC of the {mixed.in_scope_rows:,} rows in scope", mixed.in_scope),
+        _table(results, "AURC of both together, every answer to a text out of scope an error", mixed.mixture),
+    ]
+
+
+def _table(results: Results, title: str, scores: Scores, metrics: Sequence[str] = ()) -> Table:
+    """Contenders down, metrics across; the scope, read off a plain pass, comes after the contenders."""
+    metrics = metrics or list(next(iter(scores.values())))
+    others = [name for name in scores if name not in results.contenders]
+    return Table(
+        title=title,
+        corner="method",
+        columns=tuple(Column(heading(metric)) for metric in metrics),
+        rows=tuple(
+            Row(name, tuple(score_entry(scores[name][metric], metric) for metric in metrics), _cost(results, name))
+            for name in (*results.contenders, *others)
+        ),
+        mark="*",
+    )
+
+
+def _cost(results: Results, contender: str) -> str:
+    """What a text costs a contender, in passes."""
+    return passes(results.methods[contender]["cost"] if contender in results.methods else 1)
+
+
+def legend(results: Results, mark: str = "*", metrics: Sequence[str] | None = None) -> str:
+    """How to read the cells: `mark` marks the best of a column, `metrics` are the columns, by default all."""
+    how, seeds = results.resampling, max(int(about["seeds"]) for about in results.methods.values())
+    drawn = "texts, with all of their answers" if has_several(results) else "rows"
+    sentences = [f"Intervals are {how.confidence:.0%}, from {how.resamples:,} resamples of the {drawn}."]
+    if seeds > 1:
+        sentences.insert(0, f"Mean ± standard deviation over {seeds} seeds; without ± nothing is random.")
+    tables = [set_tables(results, scores, metrics)[0] for scores in results.sets] + scope_tables(results)
+    if any(entry.tone == "best" for table in tables for row in table.rows for entry in row.entries):
+        sentences.append(
+            f"{mark} beats every other method of its column: each paired interval of a difference excludes 0."
+        )
+    return " ".join(sentences)
+
+
+# ── the verdict ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class VerdictInWords:
+    """The verdict for a reader: sentences, what to use at each cost, and the difference of every two contenders."""
+
+    sentences: tuple[str, ...]
+    costs: Table
+    heading: str
+    """of the differences"""
+    differences: Table
+    note: str
+
+
+def verdict_in_words(results: Results, *, brief: bool = False) -> VerdictInWords | None:
+    """None without a verdict. If `brief`, the differences are those from the contenders to use."""
+    verdict = results.verdict
+    if verdict is None:
+        return None
+    name, confidence = SCALES[verdict.metric].heading, results.resampling.confidence
+    return VerdictInWords(
+        sentences=tuple(_sentences(results, verdict)),
+        costs=Table(
+            title="",
+            caption="What to use at each cost",
+            corner="A text may cost",
+            columns=tuple(Column(text, number=False) for text in ("Use", "Level with it", "It beats")),
+            rows=tuple(
+                Row(
+                    f"up to {passes(choice.passes)}",
+                    (Entry(choice.contender, tone="strong"), *map(Entry, map(listing, (choice.level, choice.beaten)))),
+                )
+                for choice in verdict.choices
+            ),
+        ),
+        heading=f"{verdict.set}: {name} of the row less that of the column",
+        differences=_differences(results, verdict, verdict.distinct if brief else results.contenders),
+        note=f"Better and worse: the {confidence:.0%} interval of the paired difference in {name} excludes 0; level: "
+        "it does not. Each pair is tested by itself. To use at a cost is the cheapest method that none within that "
+        "cost beats; a backward pass counts as one more pass.",
+    )
+
+
+def headline(results: Results, verdict: Verdict) -> str:
+    """What to use, in a sentence."""
+    by = f"by {SCALES[verdict.metric].heading} on {verdict.set}"
+    if len(verdict.distinct) == 1:
+        return f"Use {verdict.recommended}: {by} no method here beats it, and none that is level with it is cheaper."
+    scores, choices, used = results.sets[0].scores, [], ""
+    for choice in verdict.choices:
+        cost = f"{choice.contender} for up to {passes(choice.passes)}"
+        if not used:
+            choices.append(f"{cost} a text")
+        elif choice.contender != used:
+            apart = scores[choice.contender][verdict.metric].differences[used]
+            choices.append(f"{cost} ({_signed(apart)}, {_bounds(apart)}, against {used})")
+        used = choice.contender
+    return f"Use, {by}, {'; '.join(choices)}."
+
+
+def _sentences(results: Results, verdict: Verdict) -> Iterator[str]:
+    """What to use, what beats it under shift, and which methods were not compared."""
+    yield headline(results, verdict)
+    for name, of_set in verdict.beaten_by.items():
+        lost = [f"{listing(others)} beat{'s' * (len(others) == 1)} {used}" for used, others in of_set.items() if others]
+        nothing = f"no method beats {listing(verdict.distinct)}"
+        yield f"Under shift, on {name}, {'; '.join(lost) or nothing}."
+    if results.suggested:
+        yield suggestion(results.suggested)
+
+
+def _differences(results: Results, verdict: Verdict, columns: Sequence[str]) -> Table:
+    scores, better = results.sets[0].scores, DIRECTIONS[verdict.metric]
+    assert better is not None
+
+    def entry(row: str, column: str) -> Entry:
+        if row == column:
+            return Entry("")
+        apart = scores[row][verdict.metric].differences[column]
+        how = relation(apart, better)
+        return Entry(f"{_signed(apart)} {how}", interval=_bounds(apart), tone="best" if how == "better" else "")
+
+    return Table(
+        title="",
+        corner="method",
+        columns=tuple(map(Column, columns)),
+        rows=tuple(
+            Row(name, tuple(entry(name, other) for other in columns), _cost(results, name))
+            for name in results.contenders
+        ),
+    )
+
+
+def _signed(apart: Interval) -> str:
+    return f"{'+' if apart.point > 0 else ''}{number(apart.point, _DECIMALS)}"
+
+
+def _bounds(apart: Interval) -> str:
+    return f"{number(apart.low, _DECIMALS)} to {number(apart.high, _DECIMALS)}"
+
+
+# ── what was found ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def promise_lines(results: Results) -> list[str]:
+    """What each rule reports on each set, a sentence each."""
+    lines = []
+    for check in results.promises:
+        if not check.promised or check.risk is None or check.risk_interval is None:
+            lines.append(f"{check.contender}, {check.set}: nothing is reported. {check.rule}")
+            continue
+        lines.append(
+            f"{check.contender}, {check.set}: at most {check.target:.0%} wrong is promised, and {check.risk:.1%} "
+            f"({shares(*check.risk_interval)}) of {check.reported:,} reported are; {check.coverage:.1%} "
+            f"({shares(*check.coverage_interval)}) of the {check.covered} are reported, at best {check.best:.1%}."
+        )
+    return lines
+
+
+def findings(results: Results, abstention: Abstention | None) -> list[str]:
+    """At most three sentences: the verdict, calibration under shift or by calibrating, the effect of abstention."""
+    verdict = "" if results.verdict is None else headline(results, results.verdict)
+    if has_several(results):
+        return list(filter(None, [verdict, _calibrating(results), _promise(results)]))
+    return list(filter(None, [verdict, _under_shift(results), _abstaining(abstention)]))
+
+
+def _under_shift(results: Results) -> str:
+    if len(results.sets) < 2 or "ece" not in results.metrics:
+        return ""
+    first, shifted = results.sets[0], results.sets[1]
+    steady = min(results.contenders, key=lambda name: shifted.scores[name]["ece"].mean)
+    before, after = first.scores[steady]["ece"].mean, shifted.scores[steady]["ece"]
+    sentence = (
+        f"Under shift, on {shifted.name}, {steady} has the lowest ECE, {after.mean:.3f} ({after.low:.3f} to "
+        f"{after.high:.3f}), after {before:.3f} in domain"
+    )
+    if "accuracy" in results.metrics:
+        old, new = (scored.scores[steady]["accuracy"].mean for scored in (first, shifted))
+        sentence += f"; its accuracy went from {old:.1%} to {new:.1%}"
+    return sentence + "."
+
+
+def _abstaining(abstention: Abstention | None) -> str:
+    if abstention is None:
+        return ""
+    rule, first = abstention.rule, abstention.sets[0]
+    if not rule.promised:
+        return f"With {abstention.contender} no threshold can promise an error of {rule.target:.0%}: {rule.reason}"
+    sentence = (
+        f"Told to keep errors at {rule.target:.0%} or less, {abstention.contender} answers {first.coverage:.0%} of "
+        f"{first.name} and errs on {first.risk:.1%} of its answers (answering all it would err on "
+        f"{first.risk_without:.1%})"
+    )
+    for shifted in abstention.sets[1:2]:
+        sentence += f"; on {shifted.name}, which the promise does not cover, on {shifted.risk:.1%}"
+    return sentence + "."
+
+
+def _calibrating(results: Results) -> str:
+    first, metric = results.sets[0], "answer_ece" if results.kind == "entities" else "label_ece"
+    usual, *others = results.contenders
+    calibrated = [name for name in others if results.methods[name]["calibrator"] != NO_CALIBRATOR]
+    if not calibrated or results.methods[usual]["calibrator"] != NO_CALIBRATOR:
+        return ""
+    best = min(calibrated, key=lambda name: first.scores[name][metric].mean)
+    before, after = first.scores[usual][metric], first.scores[best][metric]
+    apart = after.differences[usual]
+    return (
+        f"On {first.name} the calibration error (ECE) of {results.kind} is {before.mean:.3f} with {usual} and "
+        f"{after.mean:.3f} with {best} (difference {apart.low:+.3f} to {apart.high:+.3f})."
+    )
+
+
+def _promise(results: Results) -> str:
+    first = next((check for check in results.promises if check.set == results.sets[0].name), None)
+    if first is None:
+        return ""
+    if not first.promised or first.risk is None:
+        return f"{first.contender} promises nothing at {first.target:.0%} wrong: {first.rule}"
+    return (
+        f"Told to keep wrong {results.kind} at {first.target:.0%} or less of those reported, {first.contender} "
+        f"reports {first.reported:,} on {first.set}, {first.wrong:,} of them wrong ({first.risk:.1%}); that is "
+        f"{first.coverage:.0%} of the {first.covered}, where the best threshold in hindsight has {first.best:.0%}."
+    )
+
+
+# ── in a terminal, and as files ────────────────────────────────────────────────────────────────────────────────────
+
+
+def rendered_results(results: Results) -> RenderableType:
+    """The tables of an evaluation for a terminal, with the metrics that fit, and how to read them."""
+    narrow = [name for name, scale in SCALES.items() if scale.narrow and name in results.metrics]
+    narrow = narrow or list(results.metrics)
+    lines: list[RenderableType] = []
+    for table in tables_of(results, narrow):
+        lines += [Text(table.title, style="bold"), terminal(replace(table, corner=""))]
+        lines += [*(Text(note, style="dim") for note in table.notes), Text()]
+    lines.append(Text(legend(results, metrics=narrow), style="dim"))
+    if results.promises:
+        lines += [Text(), Text(_PROMISES, style="bold"), *map(Text, promise_lines(results))]
+    if verdict := verdict_in_words(results, brief=True):
+        lines += [Text(), Text(_VERDICT, style="bold"), terminal(verdict.costs), Text()]
+        lines += [Text(verdict.heading, style="bold"), terminal(replace(verdict.differences, corner=""))]
+        first, *more = verdict.sentences
+        lines += [Text(verdict.note, style="dim"), Text(), Text(first, style="bold"), *map(Text, more)]
+    return Group(*lines)
+
+
+def markdown(results: Results) -> str:
+    """All tables with all metrics, and the verdict, as a Markdown page."""
+    texts = [f"# {results.model}"]
+    for table in tables_of(results):
+        texts += [f"## {table.title}", *table_markdown(replace(table, title=""))]
+    texts.append(legend(results, "**Bold**"))
+    if results.promises:
+        texts += [f"## {_PROMISES}", "\n".join(f"- {line}" for line in promise_lines(results))]
+    if verdict := verdict_in_words(results):
+        texts += [f"## {_VERDICT}", " ".join(verdict.sentences), *table_markdown(verdict.costs)]
+        texts += [f"### {verdict.heading}", *table_markdown(verdict.differences), verdict.note]
+    return "\n\n".join([*texts, f"{versions(results)}. Model {results.model_hash}."]) + "\n"
+
+
+def versions(results: Results) -> str:
+    """The packages that made the results."""
+    return ", ".join(f"{package} {version}" for package, version in results.versions.items())
+
+
+def records(results: Results) -> Iterator[Record]:
+    """One flat record for each set, contender and metric."""
+    for name, rows, table in _named_tables(results):
+        first = next(iter(table), "")
+        for contender, scores in table.items():
+            for metric, score in scores.items():
+                apart = score.differences.get(first)
+                yield {
+                    "set": name,
+                    "rows": rows,
+                    "method": contender,
+                    "passes": results.methods[contender]["cost"] if contender in results.methods else 1,
+                    "seeds": len(score.values),
+                    "metric": metric,
+                    "mean": score.mean,
+                    "deviation": score.deviation,
+                    "low": score.low,
+                    "high": score.high,
+                    "difference": apart and apart.point,
+                    "difference_low": apart and apart.low,
+                    "difference_high": apart and apart.high,
+                    "best": score.best,
+                }
+
+
+def _named_tables(results: Results) -> Iterator[tuple[str, int, Scores]]:
+    """The name of the rows, their number, and the scores, of every table."""
+    for scores in results.sets:
+        yield from ((scores.name, scores.rows, table) for table in (scores.scores, scores.shift, scores.detection))
+    if (mixed := results.out_of_scope) is not None:
+        first, rows = results.sets[0].name, mixed.in_scope_rows
+        yield f"{first}, in scope", rows, mixed.in_scope
+        yield from ((f"{first} + {mixed.name}", rows + mixed.rows, table) for table in (mixed.detection, mixed.mixture))
+
+
+def write_results(results: Results, directory: Path) -> list[Path]:
+    """Write results.json, .csv and .md, and where they are known the texts of the first set; returns their paths."""
+    texts = {
+        "results.json": json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n",
+        "results.csv": records_csv(records(results)),
+        "results.md": markdown(results),
+    }
+    if results.texts:
+        texts[TEXTS] = "".join(map(text_line, results.texts))
+    for name, text in texts.items():
+        write_text(directory / name, text)
+    return [directory / name for name in texts]
