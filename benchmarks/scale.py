@@ -253,7 +253,7 @@ def reading(place: Path) -> None:
     """Rows a second that the one reader cuts into blocks, pickled and with their digests: what it can feed at most."""
     import pickle
 
-    from uatlite.classifier.answer_kind import KINDS
+    from uatlite.classifier.product import KINDS
     from uatlite.scoring.source import Source, blocks
     from uatlite.text.schema import Layout
 

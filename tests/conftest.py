@@ -272,11 +272,11 @@ def tokenizer() -> BertTokenizer:
 
 @pytest.fixture(scope="session")
 def made_texts() -> Callable[..., list[str]]:
-    """`made_texts(rows, seed=0)`: random texts of the tiny tokenizer's words."""
+    """`made_texts(rows, seed=0, longest=20)`: random texts of the tiny tokenizer's words."""
 
-    def make(rows: int, seed: int = 0) -> list[str]:
+    def make(rows: int, seed: int = 0, longest: int = 20) -> list[str]:
         generator = np.random.default_rng(seed)
-        sizes = generator.integers(3, 20, size=rows)
+        sizes = generator.integers(3, longest, size=rows)
         return [" ".join(f"a{word}" for word in generator.integers(0, 56, size=size)) for size in sizes]
 
     return make

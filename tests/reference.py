@@ -1,13 +1,32 @@
 """Slow and obvious references, and rows whose truth is known, for tests of any room."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import softmax
+from transformers import PreTrainedModel
 
+from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured, scores_of
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import Wanted
 
+Build = Callable[..., UncertaintyClassifier]
+Sample = Callable[..., tuple[list[str], list[str]]]
+Texts = Callable[..., list[str]]
+Tiny = Callable[..., PreTrainedModel]
+BLOCKED = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "sklearn", "pandas", "datasets", "scipy", "pyarrow"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocker())
+"""
+"""Python that begins with it imports nothing that the extra `onnx` does not have."""
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

@@ -17,8 +17,7 @@ def dataset(**changes):
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
-    [("one", ("one",)), (("a", "b"), ("a", "b")), (Choices("q", ("x", "y")), ("q", "x", "y"))],
+    ("text", "parts"), [("one", ("one",)), (("a", "b"), ("a", "b")), (Choices("q", ("x", "y")), ("q", "x", "y"))]
 )
 def test_strings_are_all_the_strings_of_a_text(text, parts):
     assert strings(text) == parts

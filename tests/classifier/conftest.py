@@ -1,31 +1,19 @@
 """A tiny classifier, texts for it, and labels drawn from what a sharper version of it believes."""
 
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
+from reference import Build, Sample, Texts, Tiny
 from uatlite.classifier.classifiers import UncertaintyClassifier
 
 CLASSES = ("bad", "fair", "good")
 
 
-def made_texts(rows: int, seed: int = 0, longest: int = 20) -> list[str]:
-    generator = np.random.default_rng(seed)
-    sizes = generator.integers(3, longest, size=rows)
-    return [" ".join(f"a{word}" for word in generator.integers(0, 56, size=size)) for size in sizes]
-
-
 @pytest.fixture(scope="session")
-def texts_of() -> Callable[..., list[str]]:
-    """`texts_of(rows, seed=0, longest=20)`: random texts of the tiny tokenizer's words."""
-    return made_texts
-
-
-@pytest.fixture(scope="session")
-def build(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Callable[..., UncertaintyClassifier]:
+def build(tiny: Tiny, tokenizer: BertTokenizer) -> Build:
     """`build(config=None, architecture="bert", choices=False, **options)`: a new tiny classifier."""
 
     def make(
@@ -39,7 +27,7 @@ def build(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Cal
 
 
 @pytest.fixture(scope="session")
-def labelled(build: Callable[..., UncertaintyClassifier]) -> Callable[..., tuple[list[str], list[str]]]:
+def labelled(build: Build, made_texts: Texts) -> Sample:
     """`labelled(rows, seed=0)`: texts, and labels that the tiny model's probabilities are right about."""
 
     @cache
@@ -53,17 +41,13 @@ def labelled(build: Callable[..., UncertaintyClassifier]) -> Callable[..., tuple
 
 
 @pytest.fixture(scope="session")
-def _calibrated(
-    build: Callable[..., UncertaintyClassifier], labelled: Callable[..., tuple[list[str], list[str]]]
-) -> UncertaintyClassifier:
+def _calibrated(build: Build, labelled: Sample) -> UncertaintyClassifier:
     texts, labels = labelled(300)
     return build().calibrate(texts, labels, target_risk=0.5, label_sets=0.8)
 
 
 @pytest.fixture
-def calibrated(
-    _calibrated: UncertaintyClassifier, build: Callable[..., UncertaintyClassifier]
-) -> UncertaintyClassifier:
+def calibrated(_calibrated: UncertaintyClassifier, build: Build) -> UncertaintyClassifier:
     """A calibrated classifier that a test may change: a new one with the session's calibration."""
     fresh = build()
     fresh.calibration_ = _calibrated.calibration_

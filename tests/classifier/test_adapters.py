@@ -1,11 +1,10 @@
 """scikit-learn's tools and transformers' pipeline take the classifier as one of theirs."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from transformers import pipeline
 
+from reference import Build, Sample, Texts
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import ConfigurationError, ModelError
 
@@ -19,9 +18,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from sklearn.utils.validation import check_is_fitted  # noqa: E402
-
-Build = Callable[..., UncertaintyClassifier]
-Labelled = Callable[..., tuple[list[str], list[str]]]
 
 
 def test_a_clone_is_new_and_uncalibrated_over_the_same_model(calibrated: UncertaintyClassifier) -> None:
@@ -42,7 +38,7 @@ def test_parameters_are_those_of_init(build: Build) -> None:
 
 
 @pytest.mark.parametrize("indices", [False, True])
-def test_cross_validation_and_scorers(build: Build, labelled: Labelled, indices: bool) -> None:
+def test_cross_validation_and_scorers(build: Build, labelled: Sample, indices: bool) -> None:
     clf = build("base", indices=indices)
     texts, names = labelled(120)
     labels = [clf.class_names.index(name) for name in names] if indices else names
@@ -55,7 +51,7 @@ def test_cross_validation_and_scorers(build: Build, labelled: Labelled, indices:
     assert "accuracy" in classification_report(labels, clf.predict(texts), zero_division=0.0)
 
 
-def test_score_is_accuracy(build: Build, labelled: Labelled) -> None:
+def test_score_is_accuracy(build: Build, labelled: Sample) -> None:
     clf, (texts, labels) = build("base"), labelled(70)
     assert cross_val_score(clf, texts, labels, cv=2).shape == (2,)
     assert cross_val_predict(clf, texts, labels, cv=2, method="predict_proba").shape == (70, 3)
@@ -66,14 +62,14 @@ def test_score_is_accuracy(build: Build, labelled: Labelled) -> None:
     assert log_loss(labels, clf.predict_proba(texts), labels=clf.classes_) > 0
 
 
-def test_a_grid_search_may_choose_the_method(build: Build, labelled: Labelled) -> None:
+def test_a_grid_search_may_choose_the_method(build: Build, labelled: Sample) -> None:
     search = GridSearchCV(build(), {"config": ["base", "uat:samples=2"]}, cv=2, scoring="neg_log_loss")
     search.fit(*labelled(80))
     assert search.best_params_["config"] in ("base", "uat:samples=2")
     assert search.best_estimator_.calibration_ is not None
 
 
-def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labelled: Labelled) -> None:
+def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labelled: Sample) -> None:
     texts, labels = labelled(90)
     outer = CalibratedClassifierCV(FrozenEstimator(build("base"))).fit(texts, labels)
     assert outer.predict_proba(texts).shape == (90, 3)
@@ -81,17 +77,15 @@ def test_frozen_inside_another_calibrator_and_in_a_pipeline(build: Build, labell
     assert steps.fit(texts, labels).score(texts, labels) > 0.3
 
 
-def test_a_display_draws_its_probabilities(build: Build, labelled: Labelled) -> None:
+def test_a_display_draws_its_probabilities(build: Build, labelled: Sample) -> None:
     pytest.importorskip("matplotlib").use("agg")
     texts, labels = labelled(60)
     probabilities = build("base").predict_proba(texts)[:, 2]
     assert CalibrationDisplay.from_predictions(np.array(labels) == "good", probabilities, n_bins=3)
 
 
-def test_the_pipeline_gives_the_calibrated_scores(
-    calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
-) -> None:
-    texts = texts_of(6)
+def test_the_pipeline_gives_the_calibrated_scores(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+    texts = made_texts(6)
     pred = calibrated.predict(texts)
     pipe = pipeline("text-classification", model=calibrated.as_model(), tokenizer=calibrated.tokenizer, device="cpu")
     for batch_size in (1, 4):
@@ -104,12 +98,12 @@ def test_the_pipeline_gives_the_calibrated_scores(
     assert pair["score"] == pytest.approx(calibrated.predict([("a1", "a2")])[0].confidence, abs=1e-5)
 
 
-def test_uncalibrated_it_is_the_plain_mean_over_passes(build: Callable[..., UncertaintyClassifier]) -> None:
+def test_uncalibrated_it_is_the_plain_mean_over_passes(build: Build) -> None:
     clf = build("uat:samples=2")
     pipe = pipeline("text-classification", model=clf.as_model(), tokenizer=clf.tokenizer, device="cpu")
     assert pipe("a1 a2")[0]["score"] == pytest.approx(clf.predict(["a1 a2"])[0].confidence, abs=1e-5)
 
 
-def test_it_is_not_saved_by_mistake(build: Callable[..., UncertaintyClassifier], tmp_path: object) -> None:
+def test_it_is_not_saved_by_mistake(build: Build, tmp_path: object) -> None:
     with pytest.raises(ModelError, match="save the classifier"):
         build().as_model().save_pretrained(tmp_path)

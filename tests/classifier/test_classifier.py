@@ -1,13 +1,13 @@
 """The classifier: what it says, to whom, and what it refuses."""
 
 import warnings
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
+from reference import Build, Sample, Texts
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
 from uatlite.model.tokens import longest, tokenize
@@ -16,11 +16,8 @@ from uatlite.passes.engine import sample
 from uatlite.predictive import predict
 from uatlite.values import Choices
 
-Build = Callable[..., UncertaintyClassifier]
-Labelled = Callable[..., tuple[list[str], list[str]]]
 
-
-def test_the_default_is_one_pass_once_it_is_calibrated(build: Build, labelled: Labelled) -> None:
+def test_the_default_is_one_pass_once_it_is_calibrated(build: Build, labelled: Sample) -> None:
     clf = build()
     assert clf.method == build("distilled").method
     texts = labelled(5, seed=9)[0]
@@ -37,10 +34,8 @@ def test_a_configuration_is_a_method(build: Build) -> None:
     assert build(UATConfig(gate="k")).method.name == "uat:gate=k"
 
 
-def test_uncalibrated_it_is_the_engine_and_the_predictive_distribution(
-    build: Build, texts_of: Callable[..., list[str]]
-) -> None:
-    clf, texts = build(UATConfig(samples=4)), texts_of(9)
+def test_uncalibrated_it_is_the_engine_and_the_predictive_distribution(build: Build, made_texts: Texts) -> None:
+    clf, texts = build(UATConfig(samples=4)), made_texts(9)
     encoded = clf.tokenizer(texts, padding=True, return_tensors="pt")
     expected = predict(sample(clf.model, encoded, UATConfig(samples=4)).logits.numpy())
     pred = clf.predict(texts)
@@ -49,10 +44,9 @@ def test_uncalibrated_it_is_the_engine_and_the_predictive_distribution(
     assert pred.labels.tolist() == [clf.class_names[column] for column in expected.predicted]
 
 
-def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: Labelled) -> None:
+def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: Sample) -> None:
     texts, labels = labelled(60)
     clf = build(UATConfig(samples=3)).calibrate(texts, labels, calibrator="temperature")
-    assert clf.calibration_ is not None
     temperature = clf.calibration_.calibrator.temperature  # type: ignore[union-attr]
     encoded = clf.tokenizer(texts[:5], padding=True, return_tensors="pt")
     expected = predict(sample(clf.model, encoded, UATConfig(samples=3)).logits.numpy() / temperature)
@@ -62,24 +56,8 @@ def test_a_temperature_divides_the_logits_of_every_pass(build: Build, labelled: 
     np.testing.assert_allclose(pred.variance, expected.variance, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["base", "fast", "uat:samples=3", "analytic"])
-def test_a_text_gets_one_answer_in_any_company(
-    build: Build, labelled: Labelled, texts_of: Callable[..., list[str]], method: str
-) -> None:
-    clf = build(method).calibrate(*labelled(90), target_coverage=0.7)
-    texts = texts_of(30, seed=4)
-    together = clf.predict(texts)
-    backwards = clf.predict(texts[::-1])[::-1]
-    alone = np.concatenate([clf.predict([text]).probabilities for text in texts[:6]])
-    np.testing.assert_allclose(together.probabilities, backwards.probabilities, atol=1e-5)
-    np.testing.assert_allclose(together.probabilities[:6], alone, atol=1e-5)
-    assert together.abstain.tolist() == backwards.abstain.tolist()
-
-
-def test_threads_do_not_disturb_each_other(
-    calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
-) -> None:
-    parts = [texts_of(12, seed=seed, longest=60) for seed in range(8)]  # some are cut: that sets the tokenizer
+def test_threads_do_not_disturb_each_other(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+    parts = [made_texts(12, seed=seed, longest=60) for seed in range(8)]  # some are cut: that sets the tokenizer
     alone = [calibrated.predict(part).probabilities for part in parts]
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(lambda part: calibrated.predict(part).probabilities, parts * 3))
@@ -87,7 +65,7 @@ def test_threads_do_not_disturb_each_other(
         assert np.array_equal(expected, got)
 
 
-def test_the_model_is_left_as_it_was(build: Build, labelled: Labelled) -> None:
+def test_the_model_is_left_as_it_was(build: Build, labelled: Sample) -> None:
     clf = build()
     before = {name: value.clone() for name, value in clf.model.state_dict().items()}
     clf.model.train()
@@ -164,26 +142,18 @@ def test_arrays_and_columns_are_lists_of_texts(build: Build) -> None:
     assert np.array_equal(build().predict_proba(pairs), build().predict_proba([("a1", "a2"), ("a3", "a4")]))
 
 
-def test_without_a_rule_abstain_says_how_to_get_one(build: Build, labelled: Labelled) -> None:
-    for clf in (build(), build().calibrate(*labelled(60))):
-        pred = clf.predict(["a1", "a2"])
-        with pytest.raises(CalibrationError, match=r"target_risk=0\.05"):
-            _ = pred.abstain
-        with pytest.raises(CalibrationError, match=r"target_risk=0\.05"):
-            _ = pred[0].abstain
-        with pytest.raises(CalibrationError, match=r"label_sets=0\.9"):
-            _ = pred.label_sets
-        assert "abstain" not in pred.to_pandas()
+def test_without_label_sets_it_says_how_to_get_them(build: Build) -> None:
+    with pytest.raises(CalibrationError, match=r"label_sets=0\.9"):
+        _ = build().predict(["a1", "a2"]).label_sets
 
 
-def test_labels_may_be_names_or_columns(build: Build, labelled: Labelled) -> None:
+def test_labels_may_be_names_or_columns(build: Build, labelled: Sample) -> None:
     texts, labels = labelled(60)
     columns = [("bad", "fair", "good").index(label) for label in labels]
     spelt = [label.upper() for label in labels]
     states = []
     for given in (labels, columns, np.array(columns), spelt):
         clf = build("base").calibrate(texts, given, calibrator="temperature", target_coverage=0.5)
-        assert clf.calibration_ is not None
         states.append(clf.calibration_.to_dict())
     assert all(state == states[0] for state in states)
 
@@ -202,7 +172,7 @@ def test_labels_may_be_names_or_columns(build: Build, labelled: Labelled) -> Non
     ],
 )
 def test_labels_that_are_none_of_the_model_are_refused(
-    build: Build, labelled: Labelled, labels: list[object], message: str
+    build: Build, labelled: Sample, labels: list[object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         build("base").calibrate(labelled(60)[0], labels)
@@ -222,47 +192,30 @@ def test_settings_that_changed_since_calibration_are_an_error(calibrated: Uncert
     assert len(calibrated.predict(["a1"])) == 1
 
 
-def test_one_threshold_and_no_more(build: Build, labelled: Labelled) -> None:
+def test_one_threshold_and_no_more(build: Build, labelled: Sample) -> None:
     with pytest.raises(ConfigurationError, match="target_risk and threshold were given together"):
         build().calibrate(*labelled(60), target_risk=0.1, threshold=0.5)
-    with pytest.raises(CalibrationError, match="no calibration rows"):
-        build().calibrate([], [])
     with pytest.raises(ConfigurationError, match="'confidnce' is not one of"):
         build().calibrate(*labelled(60), score="confidnce")
 
 
-def test_a_shift_is_warned_of_and_likeness_is_not(
-    calibrated: UncertaintyClassifier, texts_of: Callable[..., list[str]]
-) -> None:
+def test_a_shift_is_warned_of_and_likeness_is_not(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same = calibrated.predict(texts_of(150, seed=9))
-    assert same.shift is not None
+        same = calibrated.predict(made_texts(150, seed=9))
     assert same.shift.shifted is False
     with pytest.warns(UserWarning, match="The data have shifted"):
         other = calibrated.predict(["a7 a7 a7 a7"] * 40)
-    assert other.shift is not None
     assert other.shift.shifted is True
     assert "The data have shifted" in repr(other)
     assert "The data have shifted" in other._repr_html_()
-    assert calibrated.predict(texts_of(5)).shift.shifted is None  # type: ignore[union-attr]
-    assert calibrated.predict(texts_of(30), check_shift=False).shift is None
+    assert calibrated.predict(made_texts(5)).shift.shifted is None  # type: ignore[union-attr]
+    assert calibrated.predict(made_texts(30), check_shift=False).shift is None
 
 
-def test_a_rule_that_promises_nothing_is_warned_of(build: Build, labelled: Labelled) -> None:
-    clf = build("base")
-    with pytest.warns(UserWarning, match="Abstain on all: .*allow a higher risk|Abstain on all: .*no risk up to 50%"):
-        clf.calibrate(*labelled(60), target_risk=0.01)
-    pred = clf.predict(["a1", "a2"])
-    assert pred.reasons == ["no promise"] * 2
-    assert pred[0].above_threshold is None
-    assert pred[0].why == "no risk can be promised"
-    assert "Abstain on all: " in repr(pred).splitlines()[-1]
-
-
-def test_what_is_cut_is_counted(build: Build, texts_of: Callable[..., list[str]]) -> None:
+def test_what_is_cut_is_counted(build: Build, made_texts: Texts) -> None:
     clf = build(max_length=10)
-    texts = [*texts_of(3, longest=5), " ".join(["a1"] * 30), " ".join(["a2"] * 20)]
+    texts = [*made_texts(3, longest=5), " ".join(["a1"] * 30), " ".join(["a2"] * 20)]
     pred = clf.predict(texts)
     tokens = tokenize(clf.tokenizer, texts, longest(clf.model, clf.tokenizer, 10))
     assert (pred.truncated_texts, pred.truncated_tokens) == (tokens.truncated_texts, tokens.truncated_tokens) == (2, 34)

@@ -178,19 +178,6 @@ def test_windows_give_each_entity_once_and_tokens_their_best_context(tagging):
     assert max(e.end for e in cut[0].entities) < len(text) / 3
 
 
-def test_a_text_has_one_answer_whatever_it_runs_with(tagging):
-    model, tokenizer = tagging
-    tagger = UncertaintyTagger(model, tokenizer, "uat:samples=3", max_length=30)
-    together = tagger.predict([*TEXTS, *(list(words) for words in WORDS)])
-    for place, text in enumerate(TEXTS):
-        alone = tagger.predict(text)[0]
-        assert [(e.start, e.end, e.label) for e in alone.entities] == [
-            (e.start, e.end, e.label) for e in together[place].entities
-        ]
-        both = zip(alone.entities, together[place].entities, strict=True)
-        assert all(one.confidence == pytest.approx(other.confidence, abs=1e-4) for one, other in both)
-
-
 def test_bad_input_is_an_error_that_says_what_is_allowed(tagging, tiny):
     model, tokenizer = tagging
     with pytest.raises(ConfigurationError, match="aggregation_strategy='none' is not one of: simple"):

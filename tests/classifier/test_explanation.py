@@ -1,7 +1,6 @@
 """Explanations: the values of direct calls, the prediction of `predict`, and no pass that is run twice."""
 
 import json
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import torch
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
+from reference import Build, Sample
 from uatlite.attribution.attention import attention_shift
 from uatlite.attribution.layers import attribute
 from uatlite.attribution.words import attribute_words
@@ -19,8 +19,6 @@ from uatlite.errors import ConfigurationError, InputError
 from uatlite.passes.config import DropoutRates, UATConfig
 from uatlite.values import Choices
 
-Build = Callable[..., UncertaintyClassifier]
-Labelled = Callable[..., tuple[list[str], list[str]]]
 TEXT = "a1 a2 a30 a4 a5"
 RATES = DropoutRates(classifier=0.1)
 
@@ -55,7 +53,6 @@ def test_values_are_those_of_direct_calls(build: Build, config: object, text: ob
     assert [layer.contribution for layer in found.layers] == pytest.approx(layers.contributions[0].tolist())
     assert sum(layer.share for layer in found.layers) == pytest.approx(1)
     shift = attention_shift(clf.model, encoded, settings, sampled=clf.method.stochastic)
-    assert found.attention is not None
     torch.testing.assert_close(found.attention.modulated, shift.modulated)
 
 
@@ -136,7 +133,6 @@ def test_a_long_text_is_cut_and_the_cut_is_counted(build: Build) -> None:
 
 def test_the_band_is_that_of_drawn_margins(build: Build) -> None:
     found = build("analytic").explain(TEXT, occlusion=False, attention=False)
-    assert found.band is not None
     logits, variance = found.outputs.mean_logits[0], float(found.outputs.given_variance[0, 0])
     top, second = np.argsort(-logits)[:2]
     moved = np.tile(logits, (100_000, 1))
@@ -157,7 +153,7 @@ def test_sampled_passes_have_no_band(build: Build) -> None:
 
 @pytest.mark.parametrize("method", ["analytic", "distilled", UATConfig(rates=RATES, samples=3)])
 def test_a_masked_word_has_the_confidence_of_predicting_without_it(
-    build: Build, labelled: Labelled, method: object
+    build: Build, labelled: Sample, method: object
 ) -> None:
     clf = build(method).calibrate(*labelled(150))
     found = clf.explain(TEXT, attention=False)

@@ -3,15 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
+from reference import BLOCKED, Build, Sample, Texts, Tiny
 from uatlite.classifier import exported as onnx
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.export import compared, export
@@ -22,26 +22,9 @@ from uatlite.methods.method import Method
 from uatlite.methods.sampling import BASE
 from uatlite.model.tokens import Batch
 
-Tiny = Callable[..., PreTrainedModel]
-Texts = Callable[..., list[str]]
-
-BLOCKED = """
-import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "sklearn", "pandas", "datasets", "scipy", "pyarrow"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocker())
-"""
-
 
 @pytest.fixture(scope="module")
-def calibrated(
-    build: Callable[..., UncertaintyClassifier],
-    labelled: Callable[..., tuple[list[str], list[str]]],
-) -> UncertaintyClassifier:
+def calibrated(build: Build, labelled: Sample) -> UncertaintyClassifier:
     """With a read-out that counts as good, which random weights do not give."""
     texts, labels = labelled(300)
     method = build().calibrate(texts[:150], labels[:150]).method
@@ -59,18 +42,18 @@ def fp32(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory, texts_of: Texts) -> Path:
+def int8(calibrated: UncertaintyClassifier, tmp_path_factory: pytest.TempPathFactory, made_texts: Texts) -> Path:
     directory = tmp_path_factory.mktemp("exported") / "int8"
-    difference = export(calibrated, directory, int8=True, texts=texts_of(40, seed=3))
+    difference = export(calibrated, directory, int8=True, texts=made_texts(40, seed=3))
     assert 1e-4 < difference.mean < difference.largest
     assert difference.texts == 40
     return directory
 
 
 def test_probability_variance_scope_and_decision_are_the_same(
-    calibrated: UncertaintyClassifier, fp32: Path, texts_of: Texts
+    calibrated: UncertaintyClassifier, fp32: Path, made_texts: Texts
 ) -> None:
-    texts = [*texts_of(60, seed=5), "a1", " ".join(f"a{n}" for n in range(56))]
+    texts = [*made_texts(60, seed=5), "a1", " ".join(f"a{n}" for n in range(56))]
     ours = UncertaintyClassifier.from_pretrained(fp32)
     expected, found = calibrated.predict(texts), ours.predict(texts)
     assert ours.method.name == "distilled"
@@ -85,7 +68,7 @@ def test_probability_variance_scope_and_decision_are_the_same(
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_every_architecture_exports(
-    architecture: str, tiny: Tiny, tokenizer: BertTokenizer, tmp_path: Path, texts_of: Texts, side: str
+    architecture: str, tiny: Tiny, tokenizer: BertTokenizer, tmp_path: Path, made_texts: Texts, side: str
 ) -> None:
     """In batches and at lengths that tracing has not seen."""
     if side == "left" and architecture not in ("bert", "gpt2"):
@@ -94,21 +77,19 @@ def test_every_architecture_exports(
     clf = UncertaintyClassifier(tiny(architecture), own, "base")
     export(clf, tmp_path / "out")
     ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
-    texts = [*texts_of(17, seed=1), "a3"]
+    texts = [*made_texts(17, seed=1), "a3"]
     theirs, found = run(clf.runtime, texts, clf.settings), run(ours.runtime, texts, ours.settings)
     np.testing.assert_allclose(found.logits, theirs.logits, atol=1e-4)
     np.testing.assert_allclose(found.representations, theirs.representations, atol=1e-4)  # type: ignore[arg-type]
 
 
-def test_one_text_has_one_answer_in_int8(
-    build: Callable[..., UncertaintyClassifier], tmp_path: Path, texts_of: Texts
-) -> None:
+def test_one_text_has_one_answer_in_int8(build: Build, tmp_path: Path, made_texts: Texts) -> None:
     """Alone, among others and in another order; they differ from fp32's but little."""
     clf = build("base")
     export(clf, tmp_path / "out", int8=True)
     ours = UncertaintyClassifier.from_pretrained(tmp_path / "out")
     ours.runtime._threads = 3  # type: ignore[attr-defined]
-    texts = texts_of(12, seed=2)
+    texts = made_texts(12, seed=2)
     whole = ours.predict_proba(texts)
     with ours.runtime.one_thread():
         np.testing.assert_array_equal(whole, ours.predict_proba(texts))
@@ -118,9 +99,7 @@ def test_one_text_has_one_answer_in_int8(
     assert 0 < np.abs(whole - clf.predict_proba(texts)).mean() < 0.1
 
 
-def test_int8_is_calibrated_itself(
-    int8: Path, labelled: Callable[..., tuple[list[str], list[str]]], tmp_path: Path
-) -> None:
+def test_int8_is_calibrated_itself(int8: Path, labelled: Sample, tmp_path: Path) -> None:
     """It keeps the method with its read-out and nothing that was learned from other logits."""
     clf = UncertaintyClassifier.from_pretrained(int8)
     assert clf.calibration_ is None
@@ -145,12 +124,7 @@ def test_a_calibration_of_other_weights_is_refused(fp32: Path, int8: Path, tmp_p
         UncertaintyClassifier.from_pretrained(mixed)
 
 
-def test_what_needs_pytorch_says_so(
-    fp32: Path,
-    build: Callable[..., UncertaintyClassifier],
-    labelled: Callable[..., tuple[list[str], list[str]]],
-    tmp_path: Path,
-) -> None:
+def test_what_needs_pytorch_says_so(fp32: Path, build: Build, labelled: Sample, tmp_path: Path) -> None:
     clf = UncertaintyClassifier.from_pretrained(fp32)
     with pytest.raises(ModelError, match="cannot be explained"):
         clf.explain("a1 a2")
@@ -188,8 +162,8 @@ def test_broken_directories(fp32: Path, tmp_path: Path) -> None:
         load_exported(tmp_path / "a")
 
 
-def test_texts_of_other_lengths_run_in_forwards_of_their_own(
-    fp32: Path, texts_of: Texts, monkeypatch: pytest.MonkeyPatch
+def test_made_texts_other_lengths_run_in_forwards_of_their_own(
+    fp32: Path, made_texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clf, masks, forward = UncertaintyClassifier.from_pretrained(fp32), [], onnx.OnnxRuntime.run
 
@@ -198,17 +172,17 @@ def test_texts_of_other_lengths_run_in_forwards_of_their_own(
         return forward(runtime, method, batch)
 
     monkeypatch.setattr(onnx.OnnxRuntime, "run", counted)
-    clf.predict(texts_of(60, seed=5), check_shift=False)
+    clf.predict(made_texts(60, seed=5), check_shift=False)
     assert sum(map(len, masks)) == 60
     assert max(int((mask == 0).sum()) for mask in masks) <= onnx.PADDING
     assert max(map(len, masks)) > 1
 
 
-def test_one_thread_gives_the_same(fp32: Path, texts_of: Texts) -> None:
+def test_one_thread_gives_the_same(fp32: Path, made_texts: Texts) -> None:
     clf = UncertaintyClassifier.from_pretrained(fp32)
-    before = clf.predict_proba(texts_of(5))
+    before = clf.predict_proba(made_texts(5))
     with clf.runtime.one_thread():
-        np.testing.assert_allclose(clf.predict_proba(texts_of(5)), before, atol=1e-6)
+        np.testing.assert_allclose(clf.predict_proba(made_texts(5)), before, atol=1e-6)
 
 
 def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
@@ -225,8 +199,8 @@ def test_one_thread_is_also_that_of_products_in_numpy(fp32: Path) -> None:
         assert threads() == {2}
 
 
-def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts_of: Texts) -> None:
-    settings, texts = replace(calibrated.settings, method=BASE), texts_of(8)
+def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, made_texts: Texts) -> None:
+    settings, texts = replace(calibrated.settings, method=BASE), made_texts(8)
     whole = run(calibrated.runtime, texts, settings)
     turned = replace(whole, logits=whole.logits * np.where(np.arange(8) < 2, -1.0, 1.0)[None, :, None])
     found = compared(calibrated, texts, whole, turned)
@@ -235,10 +209,10 @@ def test_labels_that_change_are_counted(calibrated: UncertaintyClassifier, texts
     assert "25.00% of the labels" in found.describe()
 
 
-def test_without_torch_and_transformers(fp32: Path, texts_of: Texts, tmp_path: Path) -> None:
+def test_without_torch_and_transformers(fp32: Path, made_texts: Texts, tmp_path: Path) -> None:
     """Predicting files, resuming, serving and the errors, where importing torch or transformers raises."""
     source = tmp_path / "in.jsonl"
-    rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(texts_of(40))]
+    rows = [json.dumps({"id": str(n), "text": text}) for n, text in enumerate(made_texts(40))]
     source.write_text("\n".join([*rows, "not json"]) + "\n")
     code = (
         BLOCKED

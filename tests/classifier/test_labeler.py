@@ -1,19 +1,19 @@
 """Many labels a text: answers, calibration, the rule, predictions, saving and explanation, on a tiny model."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import BertTokenizer, PreTrainedModel
+from transformers import BertTokenizer
 
+from reference import Texts, Tiny
 from uatlite import UncertaintyLabeler
 from uatlite.attribution.first_order import Case, LabelLogit, first_order
 from uatlite.classifier.many_labels import label_answers
-from uatlite.classifier.reasons import ABSTAINING, ANSWERED, NO_RULE, REASONS
-from uatlite.errors import CalibrationError, ConfigurationError, InputError, ModelError
+from uatlite.classifier.predictions import ABSTAINING, NO_RULE, REASONS
+from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
 
@@ -28,7 +28,7 @@ Make = Callable[..., UncertaintyLabeler]
 
 
 @pytest.fixture(scope="module")
-def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make:
+def make(tiny: Tiny, tokenizer: BertTokenizer) -> Make:
     """`make(config=None, **options)`: a new labeler of a tiny model."""
 
     def new(config: object = None, **options: Any) -> UncertaintyLabeler:
@@ -38,7 +38,7 @@ def make(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Make
 
 
 @pytest.fixture(scope="module")
-def rows(make: Make, made_texts: Callable[..., list[str]]) -> tuple[list[str], np.ndarray[Any, Any]]:
+def rows(make: Make, made_texts: Texts) -> tuple[list[str], np.ndarray[Any, Any]]:
     """Texts, and labels drawn from a sharper version of what the model says, each text's with one uniform number."""
     texts = made_texts(400)
     chances = sigmoid(1.5 * make("analytic").predict(texts).logits - 0.3)
@@ -59,7 +59,6 @@ def test_an_answer_is_a_text_and_a_label() -> None:
     assert answers.kind.tolist() == [0, 1, 0, 1, 0, 1]
     assert answers.texts == 3
     assert answers.log_odds[3] == pytest.approx(logits[:, 1, 1].mean())
-    assert answers.variance is not None
     assert answers.variance[3] == pytest.approx(logits[:, 1, 1].var(ddof=1))
 
 
@@ -73,8 +72,6 @@ def test_without_calibration_probabilities_are_the_model_s_own(make: Make, made_
     assert pred.labels == [tuple(np.array(LABELS)[row > 0.5]) for row in expected]
     assert set(pred.reasons) == {NO_RULE}
     assert pred.logit_variance is None
-    with pytest.raises(CalibrationError, match="target_precision"):
-        pred.abstain  # noqa: B018
 
 
 def test_calibrated_probabilities_are_better_on_other_rows(make: Make, labeler: UncertaintyLabeler, rows: Any) -> None:
@@ -90,7 +87,6 @@ def test_calibrated_probabilities_are_better_on_other_rows(make: Make, labeler: 
 def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> None:
     pred = labeler.predict(rows[0], check_shift=False)
     rule = pred.rule
-    assert rule is not None
     assert rule.promised
     inside = ~pred.out_of_scope  # type: ignore[operator]
     for at in np.flatnonzero(inside)[:50].tolist():
@@ -109,33 +105,9 @@ def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> No
     assert shares > 0.6
 
 
-def test_rows_of_output(labeler: UncertaintyLabeler, rows: Any) -> None:
-    row = labeler.predict(rows[0][:1], check_shift=False)[0].as_row()
-    measures = ["confidence", "log_odds", "passes", "cut_tokens", "scope", "out_of_scope"]
-    assert list(row) == [
-        *("labels", "abstain", "withheld", "reason", "above_threshold"),
-        *measures,
-        *(f"p_{name}" for name in LABELS),
-        *(f"variance_{name}" for name in LABELS),
-    ]
-    json.dumps(row)
-    assert row["passes"] == 1
-    assert row["confidence"] == pytest.approx(min(max(row[f"p_{n}"], 1 - row[f"p_{n}"]) for n in LABELS))  # type: ignore[type-var, operator]
-
-
 def test_a_model_of_one_class_is_refused(tiny: Any, tokenizer: BertTokenizer) -> None:
     with pytest.raises(ModelError, match="UncertaintyClassifier"):
         UncertaintyLabeler(tiny("bert"), tokenizer)
-
-
-def test_a_promise_that_cannot_be_made_abstains_on_all(make: Make, rows: Any) -> None:
-    texts, gold = rows
-    with pytest.warns(UserWarning, match="Report nothing"):
-        few = make("base").calibrate(texts[:60], gold[:60], target_precision=0.999)
-    pred = few.predict(texts[:10], check_shift=False)
-    assert pred.abstain.all()
-    assert not pred.reported.any()
-    assert ANSWERED not in pred.reasons
 
 
 def test_labels_are_names_columns_or_a_matrix() -> None:
@@ -161,10 +133,6 @@ def test_bad_arguments_are_named(make: Make, rows: Any) -> None:
         plain.calibrate(texts, gold, target_precision=0.9, target_wrong=0.1)
     with pytest.raises(ConfigurationError, match="target_precision"):
         plain.calibrate(texts, gold, target_precision=90)
-    with pytest.raises(InputError, match="400 texts came with 3"):
-        plain.calibrate(texts, gold[:3])
-    with pytest.raises(CalibrationError, match="no calibration rows"):
-        plain.calibrate([], [])
 
 
 @pytest.mark.parametrize("method", [None, "fast", "analytic"])
@@ -176,11 +144,6 @@ def test_an_explanation_is_the_first_order_variance_of_the_label_s_logit(method:
     expected = first_order(Case.of(labeler.model, encoded, config), LabelLogit(2))  # type: ignore[arg-type]
     assert found.variance == pytest.approx(float(expected.parts.sum()), rel=1e-5)
     assert [word.word.text for word in found.words] == ["a1", "a2", "a3", "a4"]
-    assert sum(found.layers.values()) == pytest.approx(1, abs=1e-5)
-    whole = sum(word.share for word in (*found.words, *found.special_tokens)) + found.layers["head"]
-    assert whole == pytest.approx(1, abs=1e-4)
-    assert "fear" in repr(found)
-    json.dumps(found.to_dict())
     chances = found.prediction.among.probabilities[0]
     assert labeler.explain(text).label == LABELS[int(np.abs(chances - 0.5).argmin())]
     with pytest.raises(ConfigurationError, match="hope"):
@@ -194,13 +157,11 @@ def test_the_default_costs_one_pass(floor: float, make: Make, rows: Any, monkeyp
     labeler = make().calibrate(rows[0][:200], rows[1][:200])
     pred = labeler.predict(rows[0][:5], check_shift=False)
     assert set(pred.passes.tolist()) == {1}
-    assert labeler.calibration_ is not None
     said = labeler.calibration_.describe()[0]
     if floor > 1:
         assert pred.logit_variance is None
         assert "so the plain pass runs, without variances" in said
     else:
-        assert pred.logit_variance is not None
         assert pred.logit_variance.shape == (5, 4)
         assert "read off one plain pass" in said
 
@@ -209,9 +170,7 @@ def test_the_default_costs_one_pass(floor: float, make: Make, rows: Any, monkeyp
 def test_other_promises(options: Any, make: Make, rows: Any) -> None:
     labeler = make("analytic").calibrate(rows[0][:300], rows[1][:300], **options)
     calibration = labeler.calibration_
-    assert calibration is not None
     rule = calibration.rule
-    assert rule is not None
     assert rule.promised
     pred = labeler.predict(rows[0][300:], check_shift=False)
     wrong = pred.reported & ~rows[1][300:]
@@ -224,18 +183,14 @@ def test_other_promises(options: Any, make: Make, rows: Any) -> None:
         assert above.min() > rule.threshold  # the score is the probability that is shown
 
 
-def test_a_line_of_the_menu_is_the_rule_of_its_risk(make: Make, made_texts: Callable[..., list[str]]) -> None:
+def test_a_line_of_the_menu_is_the_rule_of_its_risk(make: Make, made_texts: Texts) -> None:
     texts = made_texts(300)
     logits = make("base").predict(texts).logits
     gold = (logits > 0) ^ (np.random.default_rng(0).random(logits.shape) < 0.02)
     calibration = make("base").calibrate(texts, gold, menu=True).calibration_
-    assert calibration is not None
     assert calibration.rule is None
-    assert calibration.menu is not None
     promised = calibration.menu.rule(0.2)
     rule = make("base").calibrate(texts, gold, target_precision=0.8).calibration_.rule  # type: ignore[union-attr]
-    assert promised is not None
-    assert rule is not None
     assert rule.promised
     assert (promised.threshold, promised.most) == (rule.threshold, rule.most)
     assert (promised.coverage, promised.covered) == (rule.coverage, "gold labels")
@@ -245,7 +200,6 @@ def test_a_line_of_the_menu_is_the_rule_of_its_risk(make: Make, made_texts: Call
 
 def test_unlikely_labels_are_never_reported_and_coverage_is_of_gold(labeler: UncertaintyLabeler, rows: Any) -> None:
     rule = labeler.calibration_.rule  # type: ignore[union-attr]
-    assert rule is not None
     assert rule.threshold >= np.log(0.1 / 0.9)
     texts, gold = rows[0][:300], rows[1][:300]
     pred = labeler.predict(texts, check_shift=False)
@@ -256,7 +210,6 @@ def test_unlikely_labels_are_never_reported_and_coverage_is_of_gold(labeler: Unc
 
 def test_figures_are_of_texts_that_did_not_fit_the_calibrator(labeler: UncertaintyLabeler, rows: Any) -> None:
     figures = labeler.calibration_.figures  # type: ignore[union-attr]
-    assert figures is not None
     assert figures.rows == 300
     assert "cross-validated" in figures.basis
     texts, gold = rows[0][:300], rows[1][:300]

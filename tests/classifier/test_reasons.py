@@ -9,7 +9,7 @@ import pytest
 
 from reference import rule_of
 from uatlite.classifier.one_class import ClassPredictions, class_answers
-from uatlite.classifier.reasons import REASONS, sentence
+from uatlite.classifier.predictions import REASONS, sentence
 from uatlite.predictive import predict
 from uatlite.trust.rule import KindPromise, Rule
 

@@ -1,6 +1,5 @@
 """The promise checked by labels of today: verdicts, the new promise, the calibrator, the versions."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -8,12 +7,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from reference import draw_logits, rule_of
-from uatlite.classifier import versions
+from reference import Build, Sample, Texts, draw_logits, rule_of
+from uatlite.classifier import saving
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.one_class import ONE, ClassGold
 from uatlite.classifier.recheck import LabelledNow, read_now, recheck, refitted, renewed_rule, update
-from uatlite.classifier.saving import write_version
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, StoreError
 from uatlite.predictive import PassLogits
 from uatlite.trust.calibrators import Temperature
@@ -27,15 +25,12 @@ def draw_scores(rows: int, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
     return scores, rng.random(rows) < (1 - scores) / 2
 
 
-Labelled = Callable[..., tuple[list[str], list[str]]]
-
-
 def columns_of(classifier: UncertaintyClassifier, labels: list[str]) -> np.ndarray:
     return np.array([classifier.class_names.index(label) for label in labels])
 
 
 @pytest.fixture
-def now(calibrated: UncertaintyClassifier, labelled: Labelled) -> LabelledNow:
+def now(calibrated: UncertaintyClassifier, labelled: Sample) -> LabelledNow:
     texts, labels = labelled(200, seed=5)
     return read_now(calibrated, texts, columns_of(calibrated, labels))
 
@@ -57,7 +52,7 @@ def test_the_risk_now_is_counted_over_answers_alone(calibrated: UncertaintyClass
 
 
 def test_without_a_promise_or_an_answer_it_says_so(
-    build: Callable[..., UncertaintyClassifier], calibrated: UncertaintyClassifier, now: LabelledNow
+    build: Build, calibrated: UncertaintyClassifier, now: LabelledNow
 ) -> None:
     with pytest.raises(CalibrationError, match="no promise to check"):
         read_now(build(), ["a1"], [0])
@@ -111,29 +106,28 @@ def test_the_calibrator_is_fitted_anew_where_the_rows_are_enough() -> None:
 
 
 def test_an_update_is_a_version_beside_the_old_one(
-    calibrated: UncertaintyClassifier, now: LabelledNow, tmp_path: Path, texts_of: Callable[..., list[str]]
+    calibrated: UncertaintyClassifier, now: LabelledNow, tmp_path: Path, made_texts: Texts
 ) -> None:
     directory = tmp_path / "clf"
     calibrated.save_pretrained(directory)
     files = {path.name: path.read_bytes() for path in directory.iterdir()}
     old = calibrated.calibration_
     calibrated.calibration_ = new = update(old, now)
-    assert new.rule is not None
     assert new.rule.texts < 200  # a few give the start, or are out of scope
     assert "The calibrator was fitted on the 200 new rows." in new.describe()
-    made = write_version(calibrated, directory, "risk 40%")
+    made = saving.write_version(calibrated, directory, "risk 40%")
     assert (made.number, made.parent) == (2, 1)
     assert {name: (directory / name).read_bytes() for name in files} == files
     again = UncertaintyClassifier.from_pretrained(directory)
     assert again.calibration_.rule == new.rule
-    some = texts_of(20, seed=9)
+    some = made_texts(20, seed=9)
     assert (again.predict_proba(some) == calibrated.predict_proba(some)).all()
-    versions.use(directory, 1)
+    saving.use_version(directory, 1)
     back = UncertaintyClassifier.from_pretrained(directory)
     assert back.calibration_.rule == old.rule
-    third = write_version(calibrated, directory, "")
+    third = saving.write_version(calibrated, directory, "")
     assert (third.number, third.parent) == (3, 1)
-    assert [version.number for version in versions.history(directory)] == [1, 2, 3]
+    assert [version.number for version in saving.history(directory)] == [1, 2, 3]
     with pytest.raises(DataError, match="has versions, which are not overwritten"):
         calibrated.save_pretrained(directory, overwrite=True)
 
@@ -159,23 +153,23 @@ def test_a_rule_that_an_update_cannot_renew_is_named(calibrated: UncertaintyClas
 
 def test_versions_are_numbered_and_one_is_in_use(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a saved classifier"):
-        versions.history(tmp_path)
+        saving.history(tmp_path)
     (tmp_path / "uatlite.json").write_text("{}")
-    assert [version.number for version in versions.history(tmp_path)] == [1]
-    assert versions.current_home(tmp_path) == tmp_path
+    assert [version.number for version in saving.history(tmp_path)] == [1]
+    assert saving.home_in_use(tmp_path) == tmp_path
     with pytest.raises(DataError, match=r"no version 4; there are 1\."):
-        versions.use(tmp_path, 4)
+        saving.use_version(tmp_path, 4)
     with pytest.raises(DataError, match="in use already"):
-        versions.use(tmp_path, 1)
-    made = versions.add(tmp_path, lambda files: (files / "uatlite.json").touch(), "why")
-    assert versions.history(tmp_path)[1] == made
-    assert versions.current_home(tmp_path) == tmp_path / "versions" / "2"
+        saving.use_version(tmp_path, 1)
+    made = saving.add_version(tmp_path, lambda files: (files / "uatlite.json").touch(), "why")
+    assert saving.history(tmp_path)[1] == made
+    assert saving.home_in_use(tmp_path) == tmp_path / "versions" / "2"
     (tmp_path / "versions" / "current").write_text("x")
     with pytest.raises(StoreError, match="does not name the version in use"):
-        versions.current(tmp_path)
+        saving.version_in_use(tmp_path)
     (tmp_path / "versions" / "2" / "version.json").unlink()
     with pytest.raises(StoreError, match="missing or broken"):
-        versions.history(tmp_path)
+        saving.history(tmp_path)
 
 
 def test_a_version_that_is_not_finished_is_none(tmp_path: Path) -> None:
@@ -185,13 +179,13 @@ def test_a_version_that_is_not_finished_is_none(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        versions.add(tmp_path, stop, "")
-    assert versions.current(tmp_path) == 1
-    assert len(versions.history(tmp_path)) == 1
+        saving.add_version(tmp_path, stop, "")
+    assert saving.version_in_use(tmp_path) == 1
+    assert len(saving.history(tmp_path)) == 1
 
     def another(files: Path) -> None:
-        versions.add(tmp_path, lambda files: None, "faster")
+        saving.add_version(tmp_path, lambda files: None, "faster")
 
     with pytest.raises(StoreError, match="if another process made it meanwhile"):
-        versions.add(tmp_path, another, "")
-    assert [version.note for version in versions.history(tmp_path)] == ["", "faster"]
+        saving.add_version(tmp_path, another, "")
+    assert [version.note for version in saving.history(tmp_path)] == ["", "faster"]

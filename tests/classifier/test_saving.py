@@ -1,18 +1,16 @@
 """A classifier on disk: the round trip, what transformers sees of it, and what is refused."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
+from reference import Build, Texts
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import CalibrationError, ConfigurationError, DataError, ModelError, StoreError
 from uatlite.passes.config import UATConfig
-
-Build = Callable[..., UncertaintyClassifier]
 
 
 @pytest.fixture
@@ -126,17 +124,14 @@ def test_a_plain_model_has_no_calibration(build: Build, tmp_path: Path) -> None:
 
 
 def test_the_card_states_what_was_measured_on_what(
-    saved: Path, calibrated: UncertaintyClassifier, tmp_path: Path, texts_of: Callable[..., list[str]]
+    saved: Path, calibrated: UncertaintyClassifier, tmp_path: Path, made_texts: Texts
 ) -> None:
     card = (saved / "README.md").read_text(encoding="utf-8")
-    assert calibrated.calibration_ is not None
-    assert calibrated.calibration_.rule is not None
     figures = calibrated.calibration_.figures
-    assert figures is not None
     assert calibrated.calibration_.rule.describe() in card
     assert "Calibration data: 200 rows that did not fit the calibrator." in card
     assert f"| accuracy | {figures.uncalibrated['accuracy'].point:.3f} (" in card
-    held_out = calibrated.evaluate(texts_of(50, seed=3), [0, 1] * 25, name="the test set")
+    held_out = calibrated.evaluate(made_texts(50, seed=3), [0, 1] * 25, name="the test set")
     calibrated.save_pretrained(tmp_path / "other", evaluation=held_out)
     assert "The test set: 50 rows." in (tmp_path / "other" / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlibrary_name: transformers\n")
@@ -163,15 +158,14 @@ def test_the_hub_gets_the_whole_directory(calibrated: UncertaintyClassifier, mon
 
 
 def test_a_method_that_learned_keeps_it_without_its_calibration(
-    build: Build, calibrated: UncertaintyClassifier, tmp_path: Path, texts_of: Callable[..., list[str]]
+    build: Build, calibrated: UncertaintyClassifier, tmp_path: Path, made_texts: Texts
 ) -> None:
-    assert calibrated.calibration_ is not None
     alone = build(calibrated.calibration_.settings.method)
     alone.save_pretrained(tmp_path / "alone")
     loaded = UncertaintyClassifier.from_pretrained(tmp_path / "alone")
     assert loaded.calibration_ is None
     assert not loaded.method.learns
-    texts = texts_of(5)
+    texts = made_texts(5)
     found, expected = loaded.predict(texts), alone.predict(texts)
     assert found.passes.tolist() == [1] * 5
     assert found.variance == pytest.approx(expected.variance, rel=1e-4)

@@ -1,7 +1,6 @@
 """The sentences of an explanation: each case by hand, and numbers that are those of the prediction."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
+from reference import Build, Sample
+from uatlite.classifier.explanation import Comparison, Sentences, carriers, listed
 from uatlite.classifier.one_class import ClassPredictions, class_answers
 from uatlite.classifier.predictions import Prediction
-from uatlite.classifier.summary import Comparison, Sentences, carriers, listed
 from uatlite.predictive import predict
 from uatlite.trust.rule import Rule
 from uatlite.values import Word, WordAttribution
@@ -107,11 +106,7 @@ def test_the_decision_has_its_reason(prediction: Prediction, decision: str) -> N
             "No word carries a tenth of the doubt: it is spread over the text or belongs to the special tokens and "
             "the head.",
         ),
-        (
-            4.0,
-            {"interval": (0.96, 0.99)},
-            "There is hardly any uncertainty: the 4 passes say between 96.0% and 99.0%.",
-        ),
+        (4.0, {"interval": (0.96, 0.99)}, "There is hardly any uncertainty: the 4 passes say between 96.0% and 99.0%."),
         (
             0.4,
             {"interval": (0.58, 0.61)},
@@ -138,13 +133,10 @@ def test_many_classes_are_listed_in_short() -> None:
     assert listed({"b": 0.4, "a": 0.6}) == [("a", 0.6), ("b", 0.4)]
 
 
-def test_the_threshold_of_the_predicted_class_is_compared(
-    build: Callable[..., UncertaintyClassifier], labelled: Callable[..., tuple[list[str], list[str]]]
-) -> None:
+def test_the_threshold_of_the_predicted_class_is_compared(build: Build, labelled: Sample) -> None:
     clf = build("analytic").calibrate(*labelled(300), target_risk=0.6, per_class=True)
     found = clf.explain("a1 a2 a3", occlusion=False, attention=False)
     compared = Comparison.of(found.prediction)
-    assert compared is not None
     rule, column = clf.calibration_.rule, clf.class_names.index(found.label)
     assert compared.threshold == rule.per_kind[column].threshold
     assert (compared.value > compared.threshold) is (not found.prediction.abstain) or found.prediction.out_of_scope

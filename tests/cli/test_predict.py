@@ -16,7 +16,7 @@ from rich.console import Console
 from transformers import BertTokenizer, PreTrainedModel
 
 from uatlite import __version__
-from uatlite.classifier.reasons import ABSTAINING, REASONS
+from uatlite.classifier.predictions import ABSTAINING, REASONS
 from uatlite.cli.progress import ScoringBar, describe
 from uatlite.scoring.job import Tally
 from uatlite.text.files import open_bytes

@@ -10,7 +10,6 @@ def test_pre_commit_has_the_pinned_ruff() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     version = re.search(r"^ruff==(\S+)$", pins, re.MULTILINE)
-    assert version is not None
     assert re.findall(r"ruff-pre-commit\n    rev: v(\S+)", hooks) == [version[1]]
 
 

@@ -2,12 +2,13 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,15 +16,16 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from uatlite.classifier.answer_kind import KINDS
+from reference import BLOCKED
 from uatlite.classifier.classifiers import PRODUCTS, load
 from uatlite.classifier.export import export
-from uatlite.classifier.product import Product
-from uatlite.classifier.reasons import ABSTAINING, BELOW
+from uatlite.classifier.predictions import ABSTAINING, BELOW, NO_PROMISE, NO_RULE, OUT_OF_SCOPE
+from uatlite.classifier.product import KINDS, Product
 from uatlite.classifier.recheck import read_now, recheck, update
-from uatlite.errors import InputError
+from uatlite.errors import CalibrationError, InputError
 from uatlite.methods.distilled import FEATURES
 from uatlite.model.architectures import HEADS
+from uatlite.scoring.job import Job
 from uatlite.serve.service import ANSWERS
 from uatlite.text.gold import GOLD
 from uatlite.values import Choices, Kind, Text
@@ -46,8 +48,14 @@ class Case:
     """the attribute of predictions that is said of each text"""
     strict: dict[str, Any]
     """what asks for more, so that texts are abstained on"""
+    columns: str
+    """of a row of output"""
+    hopeless: dict[str, Any] = field(default_factory=lambda: {"target_risk": 0.001})
+    """what cannot be promised"""
 
 
+ENDING = "passes cut_tokens scope out_of_scope"
+MEASURES = f"confidence margin logit_margin entropy expected_entropy mutual_information variance {ENDING}"
 HALF = {"target_risk": None, "target_coverage": 0.5}
 CASES: dict[Kind, Case] = {
     "one": Case(
@@ -56,14 +64,25 @@ CASES: dict[Kind, Case] = {
         3,
         "labels",
         HALF,
+        f"label abstain reason above_threshold label_set {MEASURES} p_bad p_fair p_good",
     ),
-    "choice": Case({"choices": True}, {"target_risk": 0.6}, "no options", "labels", HALF),
+    "choice": Case(
+        {"choices": True},
+        {"target_risk": 0.6},
+        "no options",
+        "labels",
+        HALF,
+        f"label abstain reason above_threshold {MEASURES} p_A p_B p_C",
+    ),
     "labels": Case(
         {"problem_type": "multi_label_classification", "id2label": LABELS},
         {"target_precision": 0.5},
         3,
         "labels",
         {"target_precision": 0.95},
+        f"labels abstain withheld reason above_threshold confidence log_odds {ENDING} p_anger p_joy p_fear "
+        "variance_anger variance_joy variance_fear",
+        {"target_precision": 0.999},
     ),
     "entities": Case(
         {"tokens": True, "num_labels": 5, "id2label": TAGS},
@@ -71,6 +90,7 @@ CASES: dict[Kind, Case] = {
         ("a", ""),
         "entities",
         {"target_risk": 0.05},
+        f"entities abstain reason above_threshold confidence log_odds missed missed_at {ENDING}",
     ),
 }
 
@@ -198,15 +218,27 @@ def test_slices_are_what_was_said_of_their_texts(made: Made) -> None:
     json.dumps(rows)
     assert [prediction.as_row() for prediction in pred] == rows
     assert list(pred[5:9].rows()) == rows[5:9]
-    assert list(pred[np.array([7, 2])].rows()) == [rows[7], rows[2]]
+    assert list(pred[::-1].rows()) == rows[::-1]
+    assert list(pred[[7, 2]].rows()) == list(pred[np.array([7, 2])].rows()) == [rows[7], rows[2]]
+    assert pred.shift is not None
+    assert pred[5:9].shift is None
     assert list(pred[pred.abstain].rows()) == [row for row in rows if row["abstain"]]
     assert pred[3].as_row() == rows[3]
     for prediction, row in zip(pred, rows, strict=True):
         assert (row["reason"] in ABSTAINING) == row["abstain"]
         assert row["reason"] != BELOW or prediction.why.endswith("below the threshold")
-    assert {"abstain", "reason", "confidence", "passes", "cut_tokens", "scope", "out_of_scope"} <= rows[0].keys()
     assert len(repr(pred).splitlines()) > 3
-    assert len(pred.to_pandas()) == len(pred)
+
+
+def test_the_table_has_the_columns_of_the_rows(made: Made) -> None:
+    pred = made.calibrated("analytic").predict(made.new, check_shift=False)
+    table = pred.to_pandas()
+    assert list(next(pred.rows())) == made.case.columns.split()
+    assert list(table.columns) == ["text", *made.case.columns.split()]
+    assert list(table["text"]) == made.new
+    assert table["abstain"].tolist() == pred.abstain.tolist()
+    chances = [name for name in table.columns if name.startswith("p_")]
+    assert not chances or np.array_equal(table[chances].to_numpy(), pred.probabilities)
 
 
 def test_no_texts_give_no_predictions(made: Made) -> None:
@@ -226,6 +258,66 @@ def test_what_the_model_cannot_take_is_named(made: Made) -> None:
     assert product.kind.fault(made.texts[0], product.class_names) is None
     with pytest.raises(InputError, match=f"{ROWS} texts came with 3"):
         product.calibrate(made.texts, made.gold[:3])
+    with pytest.raises(CalibrationError, match="no calibration rows"):
+        product.calibrate([], [])
+
+
+def test_without_a_rule_nobody_abstains_and_it_says_how_to_get_one(made: Made) -> None:
+    for product in (made.product("base"), made.calibrated(**dict.fromkeys(made.case.asked))):
+        pred = product.predict(made.new, check_shift=False)
+        for said in (pred, pred[0]):
+            with pytest.raises(CalibrationError, match=re.escape(f"there is no rule to {product.kind.words.advice}")):
+                said.abstain  # noqa: B018
+        assert set(pred.reasons) <= {NO_RULE, OUT_OF_SCOPE}
+        assert "abstain" not in pred.columns
+
+
+def test_what_cannot_be_promised_is_abstained_on(made: Made) -> None:
+    product: Any = made.product("base")
+    with pytest.warns(UserWarning, match="Abstain on all: .*risk|Report nothing: "):
+        product.calibrate(made.texts[:60], made.gold[:60], **made.case.hopeless)
+    pred, rule = product.predict(made.new, check_shift=False), product.calibration_.rule
+    assert rule.describe() in product.calibration_.describe()
+    assert rule.describe() == repr(pred).splitlines()[-1]
+    assert not pred.reports.any()
+    some = np.isin(np.arange(len(pred)), pred.answers.text)  # of a text without an entity nothing is withheld
+    assert pred.abstain[some].all()
+    for prediction in pred[some & ~pred.out_of_scope] if product.calibration_.scope else pred[some]:
+        assert (prediction.reason, prediction.why) == (NO_PROMISE, "no risk can be promised")
+        assert prediction.above_threshold is None
+
+
+@pytest.mark.parametrize("method", ["base", "fast", "uat:samples=3", "analytic"])
+def test_a_text_has_one_answer_in_any_company(made: Made, method: str) -> None:
+    product, texts = made.calibrated(method), made.new[:12]
+    together = list(product.predict(texts, check_shift=False).rows())
+    backwards = list(product.predict(texts[::-1], check_shift=False).rows())[::-1]
+    alone = [product.predict([text], check_shift=False)[0].as_row() for text in texts[:6]]
+    for found, expected in [*zip(backwards, together, strict=True), *zip(alone, together, strict=False)]:
+        same(found | {"scope": 0.0}, expected | {"scope": 0.0})  # a rank among calibration rows may be another
+
+
+def test_one_answer_is_explained(made: Made) -> None:
+    product: Any = made.calibrated("analytic")
+    text = next(text for text in made.new if len(product.predict([text], check_shift=False).answers))
+    explanation = product.explain(text)
+    assert explanation.prediction.as_row() == product.predict([text], check_shift=False)[0].as_row()
+    assert sum(layer.share for layer in explanation.layers) == pytest.approx(1, abs=1e-4)
+    head = 0.0 if made.kind == "entities" else explanation.layers[-1].share  # every site of a token model is a token's
+    words = sum(word.share for word in (*explanation.words, *explanation.special_tokens))
+    assert words + head == pytest.approx(1, abs=1e-3)
+    plain = json.loads(json.dumps(explanation.to_dict()))
+    assert plain["variance"] == explanation.variance > 0
+    assert plain["prediction"] == json.loads(json.dumps(explanation.prediction.as_row()))
+    assert explanation.label in repr(explanation)
+
+
+def test_calibrated_again_it_is_the_same_so_that_a_killed_run_goes_on(made: Made, tmp_path: Path) -> None:
+    """What a run of `predict` records of the classifier, by which it is resumed."""
+    first, job = made.calibrated("distilled"), Job("rows.csv", tmp_path / "out.csv")
+    first.save_pretrained(tmp_path / "saved")
+    others = (made.calibrated("distilled"), load(tmp_path / "saved"))
+    assert [job.record(product.predictor()) for product in others] == [job.record(first.predictor())] * 2
 
 
 @pytest.mark.parametrize("int8", [False, True], ids=["fp32", "int8"])
@@ -257,7 +349,6 @@ def test_an_exported_classifier_says_the_same_and_is_calibrated(made: Made, int8
 def test_the_promise_is_rechecked_and_renewed(made: Made) -> None:
     product = made.calibrated()
     calibration = product.calibration_
-    assert calibration is not None
     now = read_now(product, made.texts, made.gold)
     for rule in calibration.rules:
         found = recheck(now, rule)
@@ -315,18 +406,6 @@ def test_a_promise_of_recall_alone_is_a_rule(made: Made) -> None:
     assert repr(product).endswith("abstains)")
     assert any("gold answers" in line or "Answer no text" in line for line in product.calibration_.describe())  # type: ignore[union-attr]
     assert f"{int(pred.abstain.sum())} abstained" in repr(pred)
-
-
-BLOCKED = """
-import sys
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers", "sklearn", "pandas", "datasets", "scipy", "pyarrow"}:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocker())
-"""
 
 
 def test_it_runs_and_is_served_without_torch_and_transformers(made: Made, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uatlite.classifier.answer_kind import KINDS
+from uatlite.classifier.product import KINDS
 from uatlite.errors import DataError
 from uatlite.scoring.source import LabelledRows, Source
 from uatlite.text.examples import find_layout

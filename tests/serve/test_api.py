@@ -174,7 +174,9 @@ def check_origins(origins: dict[str, Any], expected: Any) -> None:
     assert origins["variance"] == pytest.approx(expected.variance)
     assert [word["text"] for word in origins["words"]] == [word.word.text for word in expected.words]
     assert [word["share"] for word in origins["words"]] == pytest.approx([word.share for word in expected.words])
-    assert {layer["name"]: layer["share"] for layer in origins["layers"]} == pytest.approx(dict(expected.layers))
+    assert {layer["name"]: layer["share"] for layer in origins["layers"]} == pytest.approx(
+        {layer.name: layer.share for layer in expected.layers}
+    )
 
 
 @of("labeler")

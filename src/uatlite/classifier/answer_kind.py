@@ -2,30 +2,37 @@
 
     texts → `read` → Reading → `say` → Predictions → what becomes of each text → row
 
-One class is the case of one answer a text. A new kind is one implementation and one entry of `KINDS`.
+One class is the case of one answer a text. A new kind is one class that derives from `AnswerKind`, and one entry of
+`KINDS` (product.py).
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from uatlite.classifier.entities import ENTITIES
-from uatlite.classifier.evidence import Evidence
-from uatlite.classifier.many_labels import LABELS
-from uatlite.classifier.one_class import CHOICE, ONE
+import numpy as np
+
 from uatlite.classifier.predictions import Predictions, Wording
-from uatlite.classifier.runtime import Runtime
+from uatlite.classifier.record import Evidence
+from uatlite.classifier.runtime import Outputs, Runtime, run
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.predictive import PassLogits
+from uatlite.text.examples import check_texts, text_fault
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.calibrate import Learned
+    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.product import Predictor
 
 
 class Reading(Protocol):
     """What the passes of a method say about some texts: `Outputs`, or token by token `TokenOutputs`."""
+
+    unit: ClassVar[str]
+    """what the rows of `lesson` are: texts or entities"""
 
     @property
     def passes(self) -> Integers:
@@ -57,77 +64,103 @@ class Reading(Protocol):
         """What a method's free settings are learned from: texts, or the weakest words of entities."""
         ...
 
+    def taught(self, variance: Floats) -> Self:
+        """The same with these variances of the rows of `lesson`."""
+        ...
 
-class Gold(Protocol):
+
+Read = TypeVar("Read", bound=Reading)
+Said = TypeVar("Said", bound=Predictions)
+
+
+class Gold(ABC, Generic[Read, Said]):
     """What the gold says about some texts, checked."""
 
+    @abstractmethod
     def __len__(self) -> int:
         """How many texts it is of."""
-        ...
 
+    @abstractmethod
     def at(self, rows: Integers) -> Self:
         """The gold of the texts at these places."""
-        ...
+
+    @abstractmethod
+    def labelled(self, said: Said, wanted: Wanted) -> Labelled:
+        """The answers of predictions, and which of them are wrong, for a promise."""
 
     def teaching(self, fitting: Marks) -> Marks:
         """(texts,): those from which a method may learn, where these fit the calibrator and the others decide."""
-        ...
-
-    def labelled(self, said: Any, wanted: Wanted) -> Labelled:
-        """The answers of predictions, and which of them are wrong, for a promise."""
-        ...
+        return np.ones_like(fitting)
 
     def evidence(
-        self, said: Any, learned: "Learned", calibrator: Any, options: CalibrationOptions, free: Marks
+        self, said: Said, readings: "Readings[Read]", calibrator: Any, options: CalibrationOptions, free: Marks
     ) -> Evidence:
         """What the labels say besides a rule; `free` (texts,) are those that did not fit the calibrator, or all."""
-        ...
+        return Evidence()
 
 
-class AnswerKind(Protocol):
+@dataclass(frozen=True, eq=False)
+class Readings(Generic[Read]):
+    """What the method says about the calibration texts, and what the plain pass does, which is run where asked for."""
+
+    chosen: Read
+    """of each text as if the method had not learned from it"""
+    read_plain: Callable[[], Read]
+
+
+Golden = TypeVar("Golden", bound=Gold[Any, Any])
+
+
+class AnswerKind(ABC, Generic[Read, Golden, Said]):
     """What a model says about a text. `KINDS` has all four, and nobody else asks which one it is."""
 
-    @property
-    def name(self) -> Kind:
-        """The key in `KINDS`; it stands in uatlite.json, /model and results.json."""
-        ...
-
-    @property
-    def words(self) -> Wording:
-        """What its parts are called."""
-        ...
+    name: Kind
+    """the key in `KINDS`; it stands in uatlite.json, /model and results.json"""
+    words: ClassVar[Wording]
+    """what its parts are called"""
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         """What the classes are called, by column; those of options only with texts."""
-        ...
+        return model.class_names
 
     def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
         """The texts as the model takes them, or an error that names the first that it cannot take."""
-        ...
+        return check_texts(given, chooses=False)
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
         """Why the model cannot take a text, in a few words; None where it can."""
-        ...
+        return text_fault(text, chooses=False)
 
-    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Any = None) -> Any:
-        """What the method's passes say about checked texts, a `Reading`; with `like` about the answers found there."""
-        ...
+    @abstractmethod
+    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Read | None = None) -> Read:
+        """What the method's passes say about checked texts; with `like` about the answers found there."""
 
-    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Gold:
+    @abstractmethod
+    def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> Golden:
         """What the gold says about checked texts; names of classes, or their columns."""
-        ...
 
+    @abstractmethod
     def wanted(self, options: CalibrationOptions, classes: tuple[str, ...]) -> tuple[Wanted, ...]:
         """What shall be promised: first about the answers, which may be nothing, then about the texts."""
-        ...
 
-    def fit(self, reading: Any, gold: Any, options: CalibrationOptions, rows: Marks) -> Any:
+    @abstractmethod
+    def fit(self, reading: Read, gold: Golden, options: CalibrationOptions, rows: Marks) -> Any:
         """The calibrator of what is read, by the gold of some of the texts, (texts,) bool."""
-        ...
 
-    def say(self, texts: Sequence[Text], reading: Any, calibrator: Any, classes: tuple[str, ...]) -> Predictions:
+    @abstractmethod
+    def say(self, texts: Sequence[Text], reading: Read, calibrator: Any, classes: tuple[str, ...]) -> Said:
         """The predictions of a reading, calibrated where there is a calibrator; nothing is decided yet."""
-        ...
+
+    @abstractmethod
+    def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
+        """Which answer of a text to explain, by default the least sure one, and the output whose variance is told."""
 
 
-KINDS: dict[Kind, AnswerKind] = {kind.name: kind for kind in (ONE, CHOICE, LABELS, ENTITIES)}
+AnyKind = AnswerKind[Any, Any, Any]
+
+
+class TextKind(AnswerKind[Outputs, Golden, Said]):
+    """A kind of answers that is read off the logits of texts."""
+
+    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
+        return run(model, texts, settings)

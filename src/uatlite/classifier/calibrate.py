@@ -7,162 +7,121 @@ the others decide. Texts are the unit: a text fits, or decides, with all of its 
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 
-from uatlite.classifier.answer_kind import AnswerKind, Gold
+from uatlite.classifier.answer_kind import AnswerKind, Golden, Read, Readings, Said
 from uatlite.classifier.predictions import LOG_ODDS
-from uatlite.classifier.record import Calibration
+from uatlite.classifier.record import Calibration, SecondLook
 from uatlite.classifier.runtime import Runtime
-from uatlite.classifier.second_look import learn_second_look
 from uatlite.classifier.settings import CalibrationOptions, Settings
-from uatlite.errors import CalibrationError
+from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
+from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
-from uatlite.predictive import PassLogits
 from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.promise import FITTING_SHARE, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Wanted
-from uatlite.trust.scope import Scope, fit_scope
+from uatlite.trust.scope import fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS
-from uatlite.values import Marks, Text
+from uatlite.values import Integers, Marks, Text
 
 REFERENCE_BLOCK = 2048
 """Reference texts that are read at once: what is kept of them does not grow with their number."""
+FEWEST_TEXTS = 40
+"""Calibration texts that were abstained on; fewer do not fit a calibrator of their own for a second look."""
 Report = Callable[[int], None]
 """Called with the number of texts that a pass has read."""
 
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """What the method says about the calibration texts, once its own settings are learned."""
-
-    settings: Settings
-    reading: Any
-    """a `Reading` of each text as if the method had not learned from it"""
-    read_plain: Callable[[], Any]
-    """that of the plain pass"""
-    reference: ScopeFit | None = None
-    """of the unlabelled texts, where there are some"""
-    spending: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> Any:
-        """The `Reading` of the plain pass."""
-        return self.read_plain()
-
-
 @dataclass(eq=False)
-class CalibrationTexts:
+class CalibrationTexts(Generic[Read, Golden, Said]):
     """Calibration texts, and unlabelled ones of the same task, with what methods say about them."""
 
-    kind: AnswerKind
+    kind: AnswerKind[Read, Golden, Said]
     runtime: Runtime
     settings: Settings
     texts: Sequence[Text]
     reference: Sequence[Text] = ()
     report: Report | None = None
-    _readings: dict[str, Any] = field(default_factory=dict)
+    _readings: dict[str, Read] = field(default_factory=dict)
 
-    def learn(self, teaching: Marks) -> Learned:
-        """The method with what it learns from the `teaching` texts, (texts,) bool, and what it says about all."""
-        method = self.settings.method
-        learned = LearnedMethod(method)
-        if method.learns:
-            plain = self.read(BASE)
-            learned = self._learned(plain, teaching)
-            reading = self._as_if_not_learned(learned, plain, teaching)
-        else:
-            reading = self.read(method)
-        settings = self._settings(learned.method)
-        return Learned(
-            settings=settings,
-            reading=reading,
-            read_plain=partial(self.read, BASE),
-            reference=self._scope_fit(settings if _by_text(reading) else self._settings(BASE)),
-            spending=(learned.reason,) if learned.reason else (),
-        )
-
-    def read(self, method: Method) -> Any:
-        """What a method says about the calibration texts, a `Reading`; run once."""
+    def read(self, method: Method) -> Read:
+        """What a method says about the calibration texts; run once."""
         if method.name not in self._readings:
             self._readings[method.name] = self.read_texts(method, self.texts)
         return self._readings[method.name]
 
-    def read_texts(self, method: Method, texts: Sequence[Text], like: Any = None) -> Any:
-        """What a method says about some texts, a `Reading`; with `like` about the same answers as there."""
-        reading = self.kind.read(self.runtime, texts, self._settings(method), like)
-        self._tell(len(texts))
+    def read_texts(self, method: Method, texts: Sequence[Text], like: Read | None = None) -> Read:
+        """What a method says about some texts; with `like` about the same answers as there."""
+        reading = self.kind.read(self.runtime, texts, self.under(method), like)
+        if self.report is not None:
+            self.report(len(texts))
         return reading
 
-    def _learned(self, plain: Any, teaching: Marks) -> LearnedMethod:
-        """The method with what it learns from texts; or from answers, whose texts can only be run together."""
-        method = self.settings.method
-        if not _by_text(plain):
-            return self._learned_by_answers(plain)
-        some = [text for text, chosen in zip(self.texts, teaching, strict=True) if chosen]
-        others: dict[str, PassLogits] = {}
-
-        def run_reference(asked: Method) -> PassLogits:
-            if asked.name not in others:
-                others[asked.name] = self.read_texts(asked, self._some_reference())
-            return others[asked.name]
-
-        return method.learn(
-            CalibrationRows(
-                len(some),
-                lambda asked: self.read(asked).take(teaching),
-                run_reference if self.reference else None,
-                run_some=lambda asked, rows: self.read_texts(asked, [some[row] for row in rows.tolist()]),
-                kind=self.kind.name,
-            )
-        )
-
-    def _learned_by_answers(self, plain: Any) -> LearnedMethod:
-        method, rows = self.settings.method, plain.lesson.logits.shape[1]
-        if not rows:
-            return LearnedMethod(method, f"The model finds no {plain.unit} in these texts, so no variance was learned.")
-
-        def run(asked: Method) -> PassLogits:
-            if asked.key == BASE.key:
-                return plain.lesson  # type: ignore[no-any-return]
-            return self.read_texts(asked, self.texts, like=plain).lesson  # type: ignore[no-any-return]
-
-        return method.learn(CalibrationRows(rows, run, kind=self.kind.name))
-
-    def _as_if_not_learned(self, learned: LearnedMethod, plain: Any, teaching: Marks) -> Any:
-        """What the method says about all texts; those that it learned from as if it had not."""
-        lesson = plain.lesson
-        if not lesson.logits.shape[1]:
-            return plain
-        said = None if learned.outputs is None else learned.method.read_from(lesson)
-        if said is None or learned.outputs is None:
-            return self.read(learned.method)
-        if said.given_variance is None:
-            return plain
-        variance = said.given_variance
-        if learned.outputs.given_variance is not None:
-            variance = variance.copy()
-            variance[teaching if _by_text(plain) else slice(None)] = learned.outputs.given_variance
-        return plain.taught(variance)
-
-    def _settings(self, method: Method) -> Settings:
+    def under(self, method: Method) -> Settings:
+        """The settings with another method."""
         return replace(self.settings, method=method.seeded(self.settings.seed))
 
-    def _some_reference(self) -> list[Text]:
-        order = np.random.default_rng(0).permutation(len(self.reference))[:TAUGHT]
-        return [self.reference[place] for place in np.sort(order).tolist()]
+    def learn(self, teaching: Marks) -> tuple[LearnedMethod, Read]:
+        """The method with what it learns from the `teaching` texts, (texts,) bool; and what it says about all of them,
+        as if it had not learned from them."""
+        method = self.settings.method
+        if not method.learns:
+            return LearnedMethod(method), self.read(method)
+        plain = self.read(BASE)
+        if not plain.lesson.logits.shape[1]:
+            nothing = f"The model finds no {plain.unit} in these texts, so no variance was learned."
+            return LearnedMethod(method, nothing), plain
+        learned = method.learn(self._rows(plain, teaching))
+        own = learned.outputs
+        said = None if own is None else learned.method.read_from(plain.lesson)
+        if said is None or own is None:
+            return learned, self.read(learned.method)
+        if (variance := said.given_variance) is None:
+            return learned, plain
+        if own.given_variance is not None:
+            variance = variance.copy()
+            variance[teaching if plain.unit == "texts" else slice(None)] = own.given_variance
+        return learned, plain.taught(variance)
 
-    def _scope_fit(self, settings: Settings) -> ScopeFit | None:
-        """What the scope keeps of the reference texts, block by block; None where the model shows no representation."""
-        fit: ScopeFit | None = None  # also where there are no such texts
+    def _rows(self, plain: Read, teaching: Marks) -> CalibrationRows:
+        """What a method learns from: texts; or answers, whose texts can only be run together."""
+        if plain.unit != "texts":
+            return CalibrationRows(
+                plain.lesson.logits.shape[1],
+                lambda asked: (
+                    (plain if asked.key == BASE.key else self.read_texts(asked, self.texts, like=plain)).lesson
+                ),
+                kind=self.kind.name,
+            )
+        some = [text for text, chosen in zip(self.texts, teaching, strict=True) if chosen]
+        drawn = np.sort(np.random.default_rng(0).permutation(len(self.reference))[:TAUGHT]).tolist()
+        others: dict[str, Read] = {}
+
+        def run_reference(asked: Method) -> Any:
+            if asked.name not in others:
+                others[asked.name] = self.read_texts(asked, [self.reference[i] for i in drawn])
+            return others[asked.name].lesson
+
+        return CalibrationRows(
+            len(some),
+            lambda asked: self.read(asked).lesson.take(teaching),
+            run_reference if drawn else None,
+            run_some=lambda asked, rows: self.read_texts(asked, [some[row] for row in rows.tolist()]).lesson,
+            kind=self.kind.name,
+        )
+
+    def scope_fit(self, method: Method) -> ScopeFit | None:
+        """What the scope keeps of the reference texts, block by block; None where there are none, or the model shows no
+        representation."""
+        fit: ScopeFit | None = None
         for start in range(0, len(self.reference), REFERENCE_BLOCK):
-            texts = self.reference[start : start + REFERENCE_BLOCK]
-            reading = self.kind.read(self.runtime, texts, settings)
-            self._tell(len(texts))
+            reading = self.read_texts(method, self.reference[start : start + REFERENCE_BLOCK])
             if reading.representations is None:
                 return None
             logits = reading.scope_logits
@@ -170,26 +129,28 @@ class CalibrationTexts:
             fit.add(reading.representations, logits.argmax(axis=1))
         return fit
 
-    def _tell(self, texts: int) -> None:
-        if self.report is not None:
-            self.report(texts)
 
-
-def _by_text(reading: Any) -> bool:
-    """Whether a method learns from a reading text by text, and so from reference texts too."""
-    return bool(reading.unit == "texts")
-
-
-def calibrate(data: CalibrationTexts, gold: Gold, options: CalibrationOptions, classes: tuple[str, ...]) -> Calibration:
+def calibrate(
+    data: CalibrationTexts[Read, Golden, Said], gold: Golden, options: CalibrationOptions, classes: tuple[str, ...]
+) -> Calibration:
     """Learn from texts and their gold."""
     kind, everything = data.kind, np.ones(len(gold), dtype=np.bool_)
     asked = kind.wanted(options, classes)
     fitting = _fitting(len(gold), asked[0], options, learns=data.settings.method.learns)
-    learned = data.learn(gold.teaching(everything if fitting is None else fitting))
-    reading = learned.reading
-    calibrator = _fit(kind, reading, gold, options, fitting)
+    learned, reading = data.learn(gold.teaching(everything if fitting is None else fitting))
+    reference = data.scope_fit(learned.method if reading.unit == "texts" else BASE)
+    try:
+        calibrator = kind.fit(reading, gold, options, everything if fitting is None else fitting)
+    except CalibrationError as error:
+        if fitting is None:
+            raise
+        share = f"of {len(gold)} rows one in {FITTING_SHARE} fits the calibrator, the others decide"
+        raise CalibrationError(f"{share}: {error}") from error
     said = kind.say(data.texts, reading, calibrator, classes)
-    scope = _scope(learned, len(gold), options)
+    enough, scope = len(gold) >= REFERENCE_ROWS, None
+    if enough:
+        read = reading.representations, reading.scope_logits
+        scope = fit_scope(reference, *read, false_alarm=options.false_alarm)
     inside = everything if scope is None or scope.inside is None else scope.inside
     # Texts that fitted the calibrator do not decide, but say where the search starts.
     decisions = [
@@ -204,9 +165,10 @@ def calibrate(data: CalibrationTexts, gold: Gold, options: CalibrationOptions, c
     ]
     rules = tuple(decision.rule for decision in decisions if decision.rule is not None)
     decided = replace(said, rules=rules, out_of_scope=None if scope is None else ~inside)
-    evidence = gold.evidence(said, learned, calibrator, options, everything if fitting is None else ~fitting)
-    calibration = Calibration(
-        settings=learned.settings,
+    readings = Readings(reading, partial(data.read, BASE))
+    evidence = gold.evidence(said, readings, calibrator, options, everything if fitting is None else ~fitting)
+    return Calibration(
+        settings=data.under(learned.method),
         model_hash=data.runtime.hash,
         classes=classes,
         rows=len(gold),
@@ -216,14 +178,12 @@ def calibrate(data: CalibrationTexts, gold: Gold, options: CalibrationOptions, c
         label_sets=evidence.label_sets,
         scope=scope,
         # The comparison of scores and representations uses no label, so all texts may take part.
-        shift=decided.reference(asked[0].score, inside, options.false_alarm) if len(gold) >= REFERENCE_ROWS else None,
+        shift=decided.reference(asked[0].score, inside, options.false_alarm) if enough else None,
         figures=evidence.figures,
         comparison=evidence.comparison,
-        spending=learned.spending,
+        second_look=None if options.second_look is None else _second_look(options, data, gold, decided),
+        spending=(learned.reason,) if learned.reason else (),
     )
-    if options.second_look is None:
-        return calibration
-    return replace(calibration, second_look=learn_second_look(options, data, gold, decided))
 
 
 def _fitting(texts: int, wanted: Wanted, options: CalibrationOptions, *, learns: bool) -> Marks | None:
@@ -235,18 +195,33 @@ def _fitting(texts: int, wanted: Wanted, options: CalibrationOptions, *, learns:
     return fitting_rows(texts, options.seed)
 
 
-def _fit(kind: AnswerKind, reading: Any, gold: Gold, options: CalibrationOptions, fitting: Marks | None) -> Any:
-    if fitting is None:
-        return kind.fit(reading, gold, options, np.ones(len(gold), dtype=np.bool_))
-    try:
-        return kind.fit(reading, gold, options, fitting)
-    except CalibrationError as error:
-        share = f"of {len(gold)} rows one in {FITTING_SHARE} fits the calibrator, the others decide"
-        raise CalibrationError(f"{share}: {error}") from error
+def _second_look(
+    options: CalibrationOptions, data: CalibrationTexts[Read, Golden, Said], gold: Golden, decided: Said
+) -> SecondLook:
+    """The further method for the texts that are abstained on, as the paper recommends for its passes.
 
+    Its probabilities have a calibrator of their own, fitted on the calibration texts that were abstained on; where
+    these are few, on all.
+    """
+    spelling = str(options.second_look)
+    method = parse_method(spelling)
+    if method.learns:
+        raise ConfigurationError(
+            f"second_look={spelling!r} learns from calibration rows; a second look is by a method that runs as it is, "
+            "such as 'uat', 'fast' or 'analytic'."
+        )
+    if not decided.rules and decided.out_of_scope is None:
+        raise ConfigurationError(
+            f"second_look={spelling!r} is for texts that are abstained on, and there is no rule to "
+            f"{data.kind.words.advice}"
+        )
 
-def _scope(learned: Learned, texts: int, options: CalibrationOptions) -> Scope | None:
-    if texts < REFERENCE_ROWS:
-        return None
-    reading = learned.reading
-    return fit_scope(learned.reference, reading.representations, reading.scope_logits, false_alarm=options.false_alarm)
+    def fitted(rows: Integers) -> SecondLook:
+        reading = data.read_texts(method, [data.texts[row] for row in rows.tolist()])
+        calibrator = data.kind.fit(reading, gold.at(rows), options, np.ones(len(rows), dtype=np.bool_))
+        return SecondLook(spelling, calibrator, len(rows))
+
+    if (doubted := decided.doubted).sum() >= FEWEST_TEXTS:
+        with suppress(CalibrationError):  # their gold is all the same
+            return fitted(np.flatnonzero(doubted))
+    return fitted(np.arange(len(decided)))

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.adapters import ScikitLearnMixin
-from uatlite.classifier.answer_kind import KINDS
 from uatlite.classifier.calibrate import Report
 from uatlite.classifier.entities import ENTITIES, EntityPredictions, texts_and_entities
-from uatlite.classifier.evidence import Figures, measured_figures
 from uatlite.classifier.exported import is_exported, read_manifest
 from uatlite.classifier.many_labels import LABELS, LabelPredictions
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.product import Product
+from uatlite.classifier.product import KINDS, Product
+from uatlite.classifier.record import Figures, measured_figures
 from uatlite.classifier.runtime import run
 from uatlite.classifier.settings import CalibrationOptions, Config
-from uatlite.classifier.tags import check_strategy
-from uatlite.errors import InputError, MissingDependency
-from uatlite.text.examples import check_text
+from uatlite.classifier.tags import STRATEGIES
+from uatlite.errors import ConfigurationError, InputError, MissingDependency, check_choice, nearest
 from uatlite.text.labels import class_indices
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Floats, Kind, Text
@@ -31,12 +28,15 @@ from uatlite.values import Choices, Floats, Kind, Text
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
-    from uatlite.classifier.explanation import Explanation
+    from uatlite.classifier.explanation import AnswerExplanation, Explanation
     from uatlite.model.tokens import Tokenizer
 
 
-class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
+PARAMETERS = ("model", "tokenizer", "config", "seed", "max_length", "windows", "indices")
+"""What `__init__` of a classifier takes and stores as it is."""
+
+
+class UncertaintyClassifier(Product[ClassPredictions]):
     """A text classifier with calibrated probabilities, uncertainties, and a rule for when to abstain.
 
     `config` is a UATConfig, or the spelling of any method ('uat:gate=k', 'base'); by default the one that the model was
@@ -122,10 +122,10 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
         `occlusion` masks each word in turn, which costs as much as predicting so many texts; `attention` compares it
         with and without modulation. Print the result, or see its `summary`, for the reason in plain sentences.
         """
-        (checked,) = self.kind.texts([text], self.class_names)
-        return self.predictor().explain(
-            checked, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
+        explanation: Explanation = self._explain(
+            text, estimator=estimator, samples=samples, occlusion=occlusion, attention=attention
         )
+        return explanation
 
     def evaluate(self, texts: Iterable[Any], labels: Iterable[Any], *, name: str = "evaluation data") -> Figures:
         """Accuracy, NLL, Brier, ECE and AURC on labelled texts, with intervals; the model card takes them."""
@@ -143,6 +143,51 @@ class UncertaintyClassifier(ScikitLearnMixin, Product[ClassPredictions]):
         from uatlite.classifier.pipeline import as_model
 
         return as_model(self)
+
+    # What scikit-learn's tools need besides `predict`, `predict_proba` and `classes_`, without importing it.
+
+    def fit(self, texts: Iterable[Any], labels: Iterable[Any]) -> Self:
+        """`calibrate` with its defaults; the model's weights stay as they are."""
+        return self.calibrate(texts, labels)
+
+    def score(self, texts: Iterable[Any], labels: Iterable[Any], sample_weight: Iterable[float] | None = None) -> float:
+        """Accuracy on labelled texts."""
+        predicted = self.predict(texts, check_shift=False).predicted
+        right = predicted == class_indices(labels, self.class_names)
+        return float(np.average(right, weights=None if sample_weight is None else np.asarray(sample_weight)))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of `__init__` by name."""
+        return {name: getattr(self, name) for name in PARAMETERS}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Replace arguments of `__init__`. A calibration that no longer fits them is an error at the next `predict`."""
+        for name, value in parameters.items():
+            if name not in PARAMETERS:
+                raise ConfigurationError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {', '.join(PARAMETERS)}."
+                    f"{nearest(name, PARAMETERS)}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """A new, uncalibrated classifier over the same model: its weights are never changed, so they are not copied."""
+        return type(self)(**self.get_params())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """The model was fine-tuned before; `calibrate` refines what can already be predicted."""
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, string=True),
+        )
 
 
 class UncertaintyLabeler(Product[LabelPredictions]):
@@ -203,14 +248,13 @@ class UncertaintyLabeler(Product[LabelPredictions]):
         probabilities: Floats = self.predict(texts, check_shift=False).probabilities
         return probabilities
 
-    def explain(self, text: Text, label: str | int | None = None) -> "LabelExplanation":
+    def explain(self, text: Text, label: str | int | None = None) -> "AnswerExplanation":
         """Where the uncertainty about one label of a text comes from: words and layers, to first order.
 
         By default the label that is least sure. It takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.answer_explanation import explain_label
-
-        return explain_label(self.predictor(), check_text(text, chooses=False), label)
+        explanation: AnswerExplanation = self._explain(text, label)
+        return explanation
 
 
 class UncertaintyTagger(Product[EntityPredictions]):
@@ -238,7 +282,8 @@ class UncertaintyTagger(Product[EntityPredictions]):
         indices: bool = False,
         aggregation_strategy: str | None = None,
     ) -> None:
-        check_strategy(aggregation_strategy)
+        if aggregation_strategy is not None:
+            check_choice("aggregation_strategy", aggregation_strategy, STRATEGIES)
         self.aggregation_strategy = aggregation_strategy
         super().__init__(model, tokenizer, config, seed=seed, max_length=max_length, windows=windows, indices=indices)
 
@@ -286,16 +331,14 @@ class UncertaintyTagger(Product[EntityPredictions]):
             texts, entities = texts_and_entities(texts, self.class_names)
         return self._calibrate(texts, entities, options, reference, report)
 
-    def explain(self, text: Any, entity: int | None = None) -> "EntityExplanation":
+    def explain(self, text: Any, entity: int | None = None) -> "AnswerExplanation":
         """Where the uncertainty about one entity of a text comes from: words and layers, to first order.
 
         `entity` is its number among those found, from 0; by default the least sure one. It is about the weakest word of
         the entity, and takes the prediction's passes, one forward and one backward pass.
         """
-        from uatlite.classifier.answer_explanation import explain_entity
-
-        (checked,) = ENTITIES.texts([text], self.class_names)
-        return explain_entity(self.predictor(), checked, entity)
+        explanation: AnswerExplanation = self._explain(text, entity)
+        return explanation
 
 
 AnyProduct = UncertaintyClassifier | UncertaintyLabeler | UncertaintyTagger

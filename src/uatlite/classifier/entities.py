@@ -3,13 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.evidence import Evidence
-from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
-from uatlite.classifier.reasons import BELOW, MISSED, NO_PROMISE
+from uatlite.classifier.answer_kind import AnswerKind, Gold
+from uatlite.classifier.predictions import (
+    BELOW,
+    CONFIDENCE,
+    LOG_ODDS,
+    MISSED,
+    NO_PROMISE,
+    Predictions,
+    Wording,
+    excerpt,
+)
 from uatlite.classifier.runtime import Runtime
 from uatlite.classifier.settings import CalibrationOptions, Settings
 from uatlite.classifier.tags import Decoded, TagScheme
@@ -25,10 +33,14 @@ from uatlite.errors import InputError, check_choice
 from uatlite.predictive import sigmoid
 from uatlite.text.examples import example_of, text_fault
 from uatlite.text.schema import Layout
-from uatlite.trust.answers import AnswerCalibrator
+from uatlite.trust.answers import AnswerCalibrator, EntityCalibrator
 from uatlite.trust.promise import Labelled
 from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
+
+if TYPE_CHECKING:
+    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.product import Predictor
 
 SPAN = ("start", "end", "label")
 """The keys of a gold entity."""
@@ -68,6 +80,7 @@ class EntityPredictions(Predictions):
 
     by_text = (*Predictions.by_text, "decoded", "missed")
     shown = ("entities", "abstain", "reason", "scope")
+    seconds: ClassVar[dict[str, str]] = {"second_entities": "entities", "second_confidence": "confidence"}
     words = Wording(
         model="entities",
         classes="types of entities",
@@ -141,20 +154,9 @@ class EntityPredictions(Predictions):
         np.minimum.at(least, self.answers.text, self.sure)
         return least
 
-    def scores(self, name: str) -> Floats:
-        return self.answers.log_odds if name == LOG_ODDS else self.sure
-
-    def text_scores(self, name: str) -> Floats:
-        return self.log_odds
-
     @property
     def outcomes(self) -> Sequence[object]:
         return [tuple((entity.start, entity.end, entity.type) for entity in text.entities) for text in self.decoded]
-
-    def _reported_by(self, rule: Rule | None) -> Marks:
-        if rule is None:
-            return np.ones(len(self.answers), dtype=np.bool_)
-        return rule.reports(self.scores(rule.score), self.answers.text)
 
     def _cases(self) -> dict[str, Marks]:
         """An entity is withheld, or one may be missed."""
@@ -173,22 +175,10 @@ class EntityPredictions(Predictions):
 
     def _columns(self) -> dict[str, Any]:
         names = ("entities", "confidence", "log_odds", "missed", "missed_at")
-        columns = {name: getattr(self, name) for name in names}
-        if self.second is not None:
-            columns["second_entities"] = self._of_second(self.second.entities)  # type: ignore[attr-defined]
-            columns["second_confidence"] = self._of_second(self.second.confidence.tolist())  # type: ignore[attr-defined]
-        return columns
+        return {name: getattr(self, name) for name in names}
 
     def _counted(self) -> str:
         return f"{len(self.answers):,} entities, {int(self.reports.sum()):,} reported"
-
-
-@dataclass(frozen=True, eq=False)
-class EntityCalibrator:
-    """The probability that an entity is right as a whole, and that one is missed in a text."""
-
-    found: AnswerCalibrator
-    missed: AnswerCalibrator
 
 
 SHARE_FOUND = "share found"
@@ -196,8 +186,8 @@ SHARE_FOUND = "share found"
 
 
 @dataclass(frozen=True, eq=False)
-class EntityGold:
-    """The entities of each text, by the columns of their types: a `Gold`."""
+class EntityGold(Gold[TokenOutputs, EntityPredictions]):
+    """The entities of each text, by the columns of their types."""
 
     spans: tuple[frozenset[tuple[int, int, int]], ...]
     """(start, end, type) of each entity of a text"""
@@ -207,9 +197,6 @@ class EntityGold:
 
     def at(self, rows: Integers) -> "EntityGold":
         return EntityGold(tuple(self.spans[row] for row in rows.tolist()))
-
-    def teaching(self, fitting: Marks) -> Marks:
-        return np.ones_like(fitting)
 
     def right(self, decoded: Sequence[Decoded]) -> Marks:
         """(entities,): whether each entity that is found is one of its text's gold ones, span and type."""
@@ -232,21 +219,16 @@ class EntityGold:
         scores = {LOG_ODDS: said.answers.log_odds, CONFIDENCE: said.sure}
         return Labelled(scores, ~self.right(said.decoded), said.answers.text, len(self))
 
-    def evidence(self, *given: object) -> Evidence:
-        """Figures of entities are those of `uatlite evaluate`."""
-        return Evidence()
-
 
 def _spans(decoded: Sequence[Decoded]) -> list[list[tuple[int, int, int]]]:
     return [[(entity.start, entity.end, entity.type) for entity in text.entities] for text in decoded]
 
 
-@dataclass(frozen=True)
-class _Entities:
-    """A text has entities: an `AnswerKind`."""
+class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
+    """A text has entities."""
 
     name: Kind = "entities"
-    words: ClassVar[Wording] = EntityPredictions.words
+    words = EntityPredictions.words
 
     def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
         return TagScheme(model.class_names).names
@@ -327,6 +309,39 @@ class _Entities:
             missed=sigmoid(missed.log_odds) if calibrator is None else calibrator.missed.confidence(missed),
             passes=reading.passes,
             cut=reading.cut,
+        )
+
+    def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
+        """It is about the margin of the entity's weakest word, in the window that holds it."""
+        from uatlite.classifier.explainer import Explained, TextRun, margin_at, with_gradients
+        from uatlite.methods.sampling import ANALYTIC
+
+        runtime = with_gradients(predictor)
+        reading = self.read(runtime, [text], predictor.settings)
+        prediction = predictor.said([text], reading)[0]
+        entities: tuple[FoundEntity, ...] = prediction.entities
+        if not entities:
+            raise InputError(f"no entity is found in {excerpt(text)!r}, so there is none to explain.")
+        number = int(np.argmin([entity.confidence for entity in entities])) if which is None else which
+        if not isinstance(number, int) or not 0 <= number < len(entities):
+            raise InputError(
+                f"entity={number} is not one of the {len(entities)} entities found, 0 to {len(entities) - 1}."
+            )
+        located, token = reading.located, reading.decoded[0].entities[number].token
+        window = next(i for i, shown in enumerate(located.windows) if shown.first <= token < shown.last)
+        start, end = located.texts[0].places[token].tolist()
+        weakest, entity = located.texts[0].text[start:end], entities[number]
+        config = predictor.settings.method.config or ANALYTIC.config
+        return Explained(
+            run=TextRun(predictor, runtime, reading, located.tokens.pad([window]), config),
+            prediction=prediction,
+            output=margin_at(located.inner(window).start + token - located.windows[window].start),
+            number=number,
+            label=str(entity.label),
+            weakest=weakest,
+            about=f"{entity.text!r} is {entity.label} with confidence {entity.confidence:.3f}; the margin of "
+            f"{weakest!r}",
+            facts={"entity": asdict(entity), "number": number, "weakest": weakest},
         )
 
 

@@ -1,34 +1,38 @@
-"""How one text is explained: the method's passes, then its words, layers and attention. No pass is run twice."""
+"""How one answer of a text is explained: the method's passes, then its words and layers; no pass is run twice.
+
+What is explained, of which kind so ever, is an `Explained`: `AnswerKind.explained` gives it.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from uatlite.attribution.attention import AttentionShift, attention_shift
+from uatlite.attribution.attention import attention_shift
+from uatlite.attribution.first_order import OUTPUTS, Case, Output, first_order, first_orders
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
 from uatlite.attribution.words import attribute_words
-from uatlite.classifier.explanation import ExplainedToken, Explanation
-from uatlite.classifier.one_class import ClassPredictions
+from uatlite.classifier.explanation import AnswerExplanation, ExplainedToken, Explanation
 from uatlite.classifier.predictions import Prediction
-from uatlite.classifier.runtime import Outputs, outputs_of, over_windows, run_batch, tokenized
-from uatlite.classifier.settings import Settings
-from uatlite.errors import ConfigurationError, InputError, check_choice
+from uatlite.classifier.runtime import TorchRuntime, outputs_of, over_windows, tokenized
+from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
 from uatlite.methods.method import Method
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
 from uatlite.passes.config import UATConfig
-from uatlite.trust.calibrators import Calibrator
-from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities, probabilities
+from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Text, Word, WordAttribution, strings
+
+if TYPE_CHECKING:
+    from uatlite.classifier.product import Predictor
 
 
 @dataclass(frozen=True)
 class ExplanationOptions:
-    """What an explanation is to hold besides the prediction, its words and its layers."""
+    """What the explanation of a class is to hold besides the prediction, its words and its layers."""
 
     estimator: str = "delta"
     """of the layers' contributions: delta, isolated or total-variance"""
@@ -44,131 +48,152 @@ class ExplanationOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class _Reading:
-    """One tokenized text, and the outputs of the method's passes."""
+class TextRun:
+    """A text as the model read it in one window, and what the method says about it."""
 
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    predictor: "Predictor"
+    runtime: TorchRuntime
+    reading: Any
+    """a `Reading`"""
     encoded: Mapping[str, Tensor]
     """(1, [choices,] tokens)"""
-    method: Method
     config: UATConfig
-    outputs: Outputs
-    sources: Attribution | None
+    sources: Attribution | None = None
     """of the margin between the two highest logits, where the method's passes found it"""
 
+    @property
+    def method(self) -> Method:
+        return self.predictor.settings.method
 
-def read(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: Text, settings: Settings) -> _Reading:
-    """Run the method's passes over a text."""
-    config = _config_of(settings.method)
-    windows = tokenized(tokenizer, [text], settings)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Explained:
+    """Which answer of a text is explained, and what of the model's output its uncertainty is that of."""
+
+    run: TextRun
+    prediction: Prediction
+    output: Output | Callable[[Tensor, Tensor], Tensor]
+    """the scalar of the logits that varies; of tokens the function that `first_orders` takes"""
+    number: int
+    label: str
+    weakest: str = ""
+    about: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """these five as in `AnswerExplanation`"""
+    fully: bool = False
+    """whether it is a class, of which an `Explanation` tells more"""
+
+    def attribution(self) -> Attribution:
+        """The first-order variance of the output."""
+        run, output = self.run, self.output
+        if run.sources is not None and isinstance(output, tuple):
+            highest: list[int] = run.sources.logits[0].topk(2).indices.tolist()
+            if sorted(highest) == sorted(output):  # the variance of a margin has no direction
+                return run.sources
+        case = Case.of(run.runtime.model, run.encoded, run.config)
+        if callable(output):
+            return Attribution.of(first_orders(case, output), "margin")
+        return Attribution.of(first_order(case, output), output)
+
+
+def with_gradients(predictor: "Predictor") -> TorchRuntime:
+    """The PyTorch model of a predictor."""
+    if isinstance(predictor.runtime, TorchRuntime):
+        return predictor.runtime
+    raise ModelError(
+        "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was exported "
+        "from."
+    )
+
+
+def run_text(predictor: "Predictor", text: Text) -> tuple[TextRun, Prediction]:
+    """Run the method's passes over a text that is read in one window."""
+    runtime, settings = with_gradients(predictor), predictor.settings
+    config = settings.method.config
+    if config is None:
+        raise ConfigurationError(
+            f"the method {settings.method.name!r} drops nothing, so its predictions have no variance to explain. Name "
+            "one that does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: "
+            "calibrated=False (uatlite explain --method analytic --uncalibrated)."
+        )
+    windows = tokenized(runtime.tokenizer, [text], settings)
     if len(windows.tokens) > 1:
         raise InputError(
             f"the text is read in {len(windows.tokens)} windows of {settings.max_length} tokens, and one explanation "
             "is of one window; explain its parts, or set windows=False to explain its beginning."
         )
     (batch,) = windows.tokens.batches()
-    passes = run_batch(model, settings.method, batch.inputs)
-    return _Reading(
-        model=model,
-        tokenizer=tokenizer,
-        encoded=_with_words(tokenizer, text, batch.inputs, settings.max_length),
-        method=settings.method,
-        config=config,
-        outputs=over_windows(outputs_of(passes), windows),
-        sources=passes.sources,
-    )
+    passes = settings.method.run(runtime.model, batch.inputs)
+    encoded = _with_words(runtime.tokenizer, text, batch.inputs, settings.max_length)
+    reading = over_windows(outputs_of(passes), windows)
+    run = TextRun(predictor, runtime, reading, encoded, config, passes.sources)
+    return run, predictor.said([text], reading)[0]
 
 
-def _config_of(method: Method) -> UATConfig:
-    """The configuration whose dropout is explained; an error where nothing drops."""
-    if method.config is not None:
-        return method.config
-    raise ConfigurationError(
-        f"the method {method.name!r} drops nothing, so its predictions have no variance to explain. Name one that "
-        "does, such as method='analytic', 'fast' or 'uat', and leave a saved calibration aside: calibrated=False "
-        "(uatlite explain --method analytic --uncalibrated)."
-    )
+def margin_at(place: int) -> Callable[[Tensor, Tensor], Tensor]:
+    """The margin between the two highest logits of one token, as `first_orders` takes an output."""
+
+    def margin(rows: Tensor, logits: Tensor) -> Tensor:
+        weights = torch.zeros_like(logits)
+        weights[0, place] = OUTPUTS["margin"](logits[:, place])[0]
+        return weights[None]
+
+    return margin
 
 
-def explain(
-    reading: _Reading, prediction: Prediction, options: ExplanationOptions, calibrator: Calibrator | None
-) -> Explanation:
-    """The explanation of a text from its passes; what else is asked for takes further ones."""
-    encoded, outputs = reading.encoded, reading.outputs
-    predicted, following = _contrast(prediction)
-    margin = _of_margin(reading, predicted, following)
-    (words,) = attribute_words(margin, reading.tokenizer, encoded)
-    tokens = _tokens(reading, margin, words)
-    if options.occlusion:
-        words = _masked(reading, words, predicted, calibrator)
-    band = margin_band(outputs, calibrator)
-    band = None if band is None or band.spread == 0 else band
-    return Explanation(
-        prediction=prediction,
-        outputs=outputs,
-        method=reading.method.name,
-        calibrated=calibrator is not None,
-        quiet_label=prediction.among.classes[int(margin.predicted[0])],
-        words=tuple(word for word in words if not word.word.special),
-        special_tokens=tuple(word for word in words if word.word.special),
-        tokens=tokens,
-        sequence_length=encoded["input_ids"].shape[-1],
-        chosen_sequence=predicted if encoded["input_ids"].ndim == 3 else 0,
-        attribution=_attribution(reading, margin, (predicted, following), options),
-        attention=_attention(reading) if options.attention else None,
-        band=band,
-        interval=_interval(outputs, calibrator, predicted, band),
-    )
+def explain(predictor: "Predictor", text: Text, which: str | int | None = None, **options: Any) -> AnswerExplanation:
+    """The explanation of one answer of a checked text, by default of the one that is least sure.
 
-
-def origins(
-    attribution: Attribution, tokenizer: PreTrainedTokenizerBase, encoded: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """Where the variance of one text's answer comes from: the fields of an `AnswerExplanation` that say so."""
-    (words,) = attribute_words(attribution, tokenizer, encoded)
-    return {
-        "variance": float(attribution.total[0]),
-        "words": tuple(word for word in words if not word.word.special),
+    That of a class is an `Explanation`; what `ExplanationOptions` ask for takes further passes.
+    """
+    asked = ExplanationOptions(**options)
+    explained = predictor.kind.explained(predictor, text, which)
+    run, attribution = explained.run, explained.attribution()
+    (words,) = attribute_words(attribution, run.runtime.tokenizer, run.encoded)
+    common: dict[str, Any] = {
+        "prediction": explained.prediction,
+        "method": run.method.name,
+        **{name: getattr(explained, name) for name in ("number", "label", "weakest", "about", "facts")},
         "special_tokens": tuple(word for word in words if word.word.special),
-        "layers": dict(zip(attribution.layers, attribution.shares[0].tolist(), strict=True)),
     }
+    spoken = tuple(word for word in words if not word.word.special)
+    if not explained.fully:
+        return AnswerExplanation(attribution=attribution, words=spoken, **common)
+    compared = attribution
+    if asked.estimator != attribution.estimator:
+        how: Any = {"estimator": asked.estimator, "output": explained.output, "samples": asked.samples}
+        compared = attribute(run.runtime.model, run.encoded, run.config, **how)
+    attention = None
+    if asked.attention and run.config.modulates:
+        attention = attention_shift(run.runtime.model, run.encoded, run.config, sampled=run.method.stochastic)
+    ids = run.encoded["input_ids"]
+    return Explanation(
+        attribution=compared,
+        words=_masked(explained, spoken) if asked.occlusion else spoken,
+        outputs=run.reading,
+        calibrator=predictor.calibrator,
+        tokens=_tokens(run, attribution, words),
+        sequence_length=ids.shape[-1],
+        chosen_sequence=explained.number if ids.ndim == 3 else 0,
+        attention=attention,
+        **common,
+    )
 
 
-def _contrast(prediction: Prediction) -> tuple[int, int]:
-    """The columns of the predicted class and of the next likely one."""
-    among = prediction.among
-    assert isinstance(among, ClassPredictions)
-    row, predicted = among.probabilities[prediction.row], int(among.predicted[prediction.row])
-    following = max((column for column in range(len(row)) if column != predicted), key=lambda column: row[column])
-    return predicted, following
-
-
-def _of_margin(reading: _Reading, predicted: int, following: int) -> Attribution:
-    """The first-order variance of the margin between two classes, which does not depend on their order."""
-    sources = reading.sources
-    if sources is not None and set(sources.logits[0].topk(2).indices.tolist()) == {predicted, following}:
-        return sources
-    return attribute(reading.model, reading.encoded, reading.config, output=(predicted, following))
-
-
-def _masked(
-    reading: _Reading, words: Sequence[WordAttribution], predicted: int, calibrator: Calibrator | None
-) -> tuple[WordAttribution, ...]:
-    """The words with what the method says of the predicted class where each is masked, calibrated."""
-    places = [place for place, word in enumerate(words) if not word.word.special]
-    if not places:
-        return tuple(words)
-    embeddings = reading.model.get_input_embeddings().num_embeddings
-    replacement = replacement_id(reading.tokenizer, embeddings)
-    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // reading.encoded["input_ids"][0].numel()))
-    confidence: dict[int, float] = {}
-    for start in range(0, len(places), most):
-        part = places[start : start + most]
-        inputs = masked_inputs(reading.encoded, [words[place].word for place in part], replacement)
-        said = probabilities(outputs_of(run_batch(reading.model, reading.method, inputs)), calibrator)
-        confidence |= dict(zip(part, said[:, predicted].tolist(), strict=True))
-    return tuple(replace(word, masked_confidence=confidence.get(place)) for place, word in enumerate(words))
+def _masked(explained: Explained, words: Sequence[WordAttribution]) -> tuple[WordAttribution, ...]:
+    """The words with what the method says of the explained class where each is masked, calibrated."""
+    run = explained.run
+    if not words:
+        return ()
+    model, ids = run.runtime.model, run.encoded["input_ids"]
+    replacement = replacement_id(run.runtime.tokenizer, model.get_input_embeddings().num_embeddings)
+    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // ids[0].numel()))
+    confidence: list[float] = []
+    for start in range(0, len(words), most):
+        inputs = masked_inputs(run.encoded, [word.word for word in words[start : start + most]], replacement)
+        said = probabilities(outputs_of(run.method.run(model, inputs)), run.predictor.calibrator)
+        confidence += said[:, explained.number].tolist()
+    return tuple(replace(word, masked_confidence=sure) for word, sure in zip(words, confidence, strict=True))
 
 
 def replacement_id(tokenizer: PreTrainedTokenizerBase, embeddings: float = math.inf) -> int:
@@ -195,43 +220,11 @@ def masked_inputs(inputs: Mapping[str, Tensor], words: Sequence[Word], replaceme
     return copies
 
 
-def _interval(
-    outputs: Outputs, calibrator: Calibrator | None, predicted: int, band: MarginBand | None
-) -> tuple[float, float] | None:
-    """Between which ends the predicted class's probability moves under dropout."""
-    if band is not None:
-        return band.probabilities[0], band.probabilities[-1]
-    each = pass_probabilities(outputs, calibrator)[:, 0, predicted]
-    each = each[~np.isnan(each)]
-    return (float(each.min()), float(each.max())) if len(each) > 1 else None
-
-
-def _attribution(
-    reading: _Reading, margin: Attribution, contrast: tuple[int, int], options: ExplanationOptions
-) -> Attribution:
-    if options.estimator == margin.estimator:
-        return margin
-    return attribute(
-        reading.model,
-        reading.encoded,
-        reading.config,
-        estimator=options.estimator,
-        output=contrast,
-        samples=options.samples,
-    )
-
-
-def _attention(reading: _Reading) -> AttentionShift | None:
-    if not reading.config.modulates:
-        return None
-    return attention_shift(reading.model, reading.encoded, reading.config, sampled=reading.method.stochastic)
-
-
-def _tokens(reading: _Reading, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
+def _tokens(run: TextRun, margin: Attribution, words: Sequence[WordAttribution]) -> tuple[ExplainedToken, ...]:
     assert margin.tokens is not None
     assert margin.token_uncertainty is not None
     special = {i for word in words if word.word.special for i in word.word.tokens}
-    pieces: list[str] = reading.tokenizer.convert_ids_to_tokens(reading.encoded["input_ids"].flatten().tolist())
+    pieces: list[str] = run.runtime.tokenizer.convert_ids_to_tokens(run.encoded["input_ids"].flatten().tolist())
     uncertainty, variance = margin.token_uncertainty[0].flatten().tolist(), margin.tokens[0].flatten().tolist()
     total = float(margin.total[0]) or 1.0
     real = sorted(i for word in words for i in word.word.tokens)

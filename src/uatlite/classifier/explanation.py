@@ -1,30 +1,49 @@
-"""One text explained: its prediction, and the words, layers and attention that the uncertainty comes from.
+"""One answer of a text explained: its prediction, and the words, layers and attention that its uncertainty comes from.
 
-Drawing is elsewhere (`uatlite.lab.report`).
+An answer is the predicted class, one label or one entity. About a class there is more, and it begins with plain
+sentences: what the model says and how sure it is, what is decided and why, and whose doubt. Drawing is elsewhere
+(`uatlite.lab.report`).
 """
 
-from abc import ABC, abstractmethod
+from __future__ import annotations
+
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
-from uatlite.attribution.attention import AttentionShift
-from uatlite.attribution.first_order import LAYER_COMPONENTS
-from uatlite.attribution.layers import Attribution
 from uatlite.classifier.one_class import ClassPredictions
-from uatlite.classifier.predictions import Prediction, excerpt
+from uatlite.classifier.predictions import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, Prediction, excerpt
 from uatlite.classifier.runtime import Outputs
-from uatlite.classifier.summary import Comparison, Sentences, listed
-from uatlite.model.intervention import CLASSIFIER, EMBEDDING
-from uatlite.trust.distribution import MarginBand
+from uatlite.passes.config import COMPONENTS
+from uatlite.trust.calibrators import Calibrator
+from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities
 from uatlite.values import Text, WordAttribution, strings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from uatlite.attribution.attention import AttentionShift
+    from uatlite.attribution.layers import Attribution
+    from uatlite.classifier.entities import FoundEntity
 
 _SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
-COMPONENT_NAMES = (EMBEDDING, *LAYER_COMPONENTS, CLASSIFIER)
-"""The components of a model in forward order."""
+CARRIES = 0.1
+"""A word with this share of the variance or more carries doubt."""
+NAMED = 3
+"""At most this many words are named."""
+NARROW = 0.05
+"""Where dropout moves the probability by no more than this, there is no doubt for words to carry."""
+_SURE = 0.9
+"""From this confidence on, a narrow range means that there is hardly any uncertainty."""
+LISTED = 6
+"""At most this many classes are listed with their probabilities."""
+SCORE_NAMES = {"logit-margin": "logit margin", "mutual-information": "negative mutual information"} | {
+    name: f"negative {name}" for name in ("entropy", "variance")
+}
+"""Score of a rule -> its name for a reader, where that differs: a high score means trust, so some are negative."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +62,7 @@ class ExplainedToken:
 
 @dataclass(frozen=True)
 class ExplainedLayer:
-    """What one layer contributes to the variance of the margin."""
+    """What one layer contributes to the variance."""
 
     name: str
     """'embeddings', 'layer 1' .. 'layer L', 'head'"""
@@ -57,53 +76,143 @@ class ExplainedLayer:
     component_errors: Mapping[str, float] | None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
-    """The prediction of one text, and where its uncertainty comes from.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnswerExplanation:
+    """What is said about one answer of a text, and where its variance under dropout comes from.
 
-    All of it is about the predicted class. What is attributed is the variance of its margin under the method's dropout:
-    its logit minus that of the next likely class.
+    The variance is that of a label's logit, of the margin of an entity's weakest token, or of the margin of the
+    predicted class: its logit minus that of the next likely one.
     """
 
     prediction: Prediction
-    """the same as `clf.predict([text])[0]`"""
-    outputs: Outputs
-    """the logits of every pass, a batch of this one text"""
+    """the same as `predict([text])[0]`"""
     method: str
-    calibrated: bool
-    """whether the probabilities are"""
-    quiet_label: str
-    """the class that the pass without dropout predicts; where the margin is small it can be another"""
-    words: tuple[WordAttribution, ...]
-    """the words in order, those of a question's options one after another; `masked_confidence` is what the method says
-    of the predicted class without the word, calibrated like the prediction"""
-    special_tokens: tuple[WordAttribution, ...]
-    """[CLS], [SEP] and their like"""
-    tokens: tuple[ExplainedToken, ...]
-    """every token in order"""
-    sequence_length: int
-    """tokens of one sequence, padding counted: a text or pair is one sequence, a question one for each option"""
-    chosen_sequence: int
-    """the sequence of the predicted option; 0 for a text or a pair"""
+    number: int
+    """the column of the class or label, or the number of the entity among those found, from 0"""
+    label: str
+    """the class, the label, or the type of the entity"""
+    weakest: str = ""
+    """of an entity the token that decides the tag of its weakest word"""
+    about: str = ""
+    """the answer, its probability and what of it varies, in words; empty of a class, which has a `summary`"""
+    facts: Mapping[str, Any]
+    """what `to_dict` tells of the answer"""
     attribution: Attribution
     """a batch of this one text"""
-    attention: AttentionShift | None
-    """a batch of this one text; None where it was not asked for, or the method does not modulate attention"""
-    band: MarginBand | None
-    """how far the probability reaches where the margin varies; None for sampled passes, which show it themselves"""
-    interval: tuple[float, float] | None
-    """between which ends dropout moves the probability: 95% of the band, or all passes; None for a single pass"""
+    words: tuple[WordAttribution, ...]
+    """the words in order, each with its share of the variance; of a long text with entities those of one window"""
+    special_tokens: tuple[WordAttribution, ...]
+    """[CLS], [SEP] and their like"""
 
     @property
     def text(self) -> Text:
         return self.prediction.text
 
     @property
-    def label(self) -> str:
-        """The predicted class by its name."""
-        among = self.prediction.among
-        assert isinstance(among, ClassPredictions)
-        return among.classes[int(among.predicted[self.prediction.row])]
+    def probability(self) -> float:
+        """That of the class or label."""
+        return self.prediction.probabilities[self.label]
+
+    @property
+    def entity(self) -> FoundEntity:
+        found: FoundEntity = self.prediction.entities[self.number]
+        return found
+
+    @property
+    def variance(self) -> float:
+        return float(self.attribution.total[0])
+
+    @property
+    def layers(self) -> tuple[ExplainedLayer, ...]:
+        """The contributions by layer, and within a layer by component."""
+        found = self.attribution
+        shares, parts = found.shares[0].tolist(), _by_component(found.contributions, found.components)
+        errors: Any = [None] * len(parts)
+        part_errors: Any = errors
+        if found.contribution_errors is not None:
+            errors = found.contribution_errors[0].tolist()
+            part_errors = _by_component(found.contribution_errors, found.component_errors)
+        values = zip(found.layers, found.contributions[0].tolist(), shares, parts, errors, part_errors, strict=True)
+        return tuple(ExplainedLayer(*layer) for layer in values)
+
+    @property
+    def says(self) -> str:
+        """What is explained, in a sentence."""
+        spread = f"{math.sqrt(self.variance):.2f} (one standard deviation) under dropout"
+        return f"{excerpt(self.text)!r}: {self.about} varies by {spread}."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            **self.facts,
+            "method": self.method,
+            "variance": self.variance,
+            "words": [asdict(word) for word in self.words],
+            "special_tokens": [asdict(word) for word in self.special_tokens],
+            "layers": {layer.name: layer.share for layer in self.layers},
+            "prediction": self.prediction.as_row(),
+        }
+
+    def _first_words(self) -> list[WordAttribution]:
+        return sorted(self.words, key=lambda word: -word.share)[:_SHOWN]
+
+    def __repr__(self) -> str:
+        layers = sorted(self.layers, key=lambda layer: -layer.share)[:3]
+        words = ", ".join(f"{word.word.text} {word.share:.0%}" for word in self._first_words())
+        return f"{self.says}\nWords: {words}\nLayers: " + ", ".join(f"{one.name} {one.share:.0%}" for one in layers)
+
+
+def _by_component(layers: Tensor, components: Tensor | None) -> list[dict[str, float]]:
+    """By layer, the values of its components by name; embeddings and head are of one component each."""
+    assert components is not None  # explaining always asks for them
+    first, attention, feed_forward, last = COMPONENTS
+    middle = [{attention: own, feed_forward: other} for own, other in components[0].tolist()]
+    return [{first: float(layers[0, 0])}, *middle, {last: float(layers[0, -1])}]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Explanation(AnswerExplanation):
+    """The prediction of one text, and where the uncertainty about its class comes from.
+
+    Of a word `masked_confidence` is what the method says of the predicted class without the word, calibrated like the
+    prediction. The words of a question's options stand one after another.
+    """
+
+    outputs: Outputs
+    """the logits of every pass, a batch of this one text"""
+    calibrator: Calibrator | None
+    tokens: tuple[ExplainedToken, ...]
+    """every token in order"""
+    sequence_length: int
+    """tokens of one sequence, padding counted: a text or pair is one sequence, a question one for each option"""
+    chosen_sequence: int
+    """the sequence of the predicted option; 0 for a text or a pair"""
+    attention: AttentionShift | None
+    """a batch of this one text; None where it was not asked for, or the method does not modulate attention"""
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether the probabilities are."""
+        return self.calibrator is not None
+
+    @property
+    def quiet_label(self) -> str:
+        """The class that the pass without dropout predicts; where the margin is small it can be another."""
+        return self.prediction.among.classes[int(self.attribution.predicted[0])]
+
+    @cached_property
+    def band(self) -> MarginBand | None:
+        """How far the probability reaches where the margin varies; None for passes, which show it themselves."""
+        band = margin_band(self.outputs, self.calibrator)
+        return None if band is None or band.spread == 0 else band
+
+    @cached_property
+    def interval(self) -> tuple[float, float] | None:
+        """Between which ends dropout moves the probability: 95% of the band, or all passes; None for a single pass."""
+        if self.band is not None:
+            return self.band.probabilities[0], self.band.probabilities[-1]
+        each = pass_probabilities(self.outputs, self.calibrator)[:, 0, self.number].tolist()
+        return (min(each), max(each)) if len(each) > 1 else None
 
     @property
     def summary(self) -> Sentences:
@@ -114,35 +223,6 @@ class Explanation:
     def truncated_tokens(self) -> int:
         """How many tokens of the text were cut off, and so are not explained."""
         return self.prediction.among.truncated_tokens
-
-    @property
-    def layers(self) -> tuple[ExplainedLayer, ...]:
-        """The contributions by layer, and within a layer by component."""
-        found = self.attribution
-        errors = None if found.contribution_errors is None else found.contribution_errors[0].tolist()
-        shares, parts = found.shares[0].tolist(), self._components(found.contributions, found.components)
-        part_errors = None
-        if found.contribution_errors is not None:
-            part_errors = self._components(found.contribution_errors, found.component_errors)
-        return tuple(
-            ExplainedLayer(
-                name=name,
-                contribution=value,
-                share=shares[i],
-                components=parts[i],
-                error=None if errors is None else errors[i],
-                component_errors=None if part_errors is None else part_errors[i],
-            )
-            for i, (name, value) in enumerate(zip(found.layers, found.contributions[0].tolist(), strict=True))
-        )
-
-    @staticmethod
-    def _components(layers: torch.Tensor, components: torch.Tensor | None) -> list[dict[str, float]]:
-        """By layer, the values of its components by name; embeddings and head are of one component each."""
-        assert components is not None  # explaining always asks for them
-        first, attention, feed_forward, last = COMPONENT_NAMES
-        middle = [{attention: one, feed_forward: other} for one, other in components[0].tolist()]
-        return [{first: float(layers[0, 0])}, *middle, {last: float(layers[0, -1])}]
 
     @property
     def chosen_tokens(self) -> tuple[ExplainedToken, ...]:
@@ -159,20 +239,19 @@ class Explanation:
     @property
     def segments(self) -> tuple[tuple[WordAttribution, ...], ...]:
         """The words in runs that no special token parts: a text, the parts of a pair, a question and an option."""
-        found: list[list[WordAttribution]] = []
+        runs: list[list[WordAttribution]] = []
         following = None
         for word in self.words:
             if word.word.tokens[0] != following:
-                found.append([])
-            found[-1].append(word)
+                runs.append([])
+            runs[-1].append(word)
             following = word.word.tokens[-1] + 1
-        return tuple(tuple(run) for run in found)
+        return tuple(map(tuple, runs))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; attention as (layers, [choices,] heads, tokens, tokens)."""
-        found = self.attribution
         attention = None if self.attention is None else self.attention.to_dict()
-        compared = Comparison.of(self.prediction)
+        compared, error = Comparison.of(self.prediction), self.attribution.total_error
         return {
             "summary": asdict(self.summary),
             "text": list(strings(self.text)),
@@ -187,10 +266,10 @@ class Explanation:
             "words": [asdict(word) for word in self.words],
             "special_tokens": [asdict(word) for word in self.special_tokens],
             "tokens": [asdict(token) for token in self.tokens],
-            "estimator": found.estimator,
-            "samples": found.samples,
-            "variance": float(found.total[0]),
-            "variance_error": None if found.total_error is None else float(found.total_error[0]),
+            "estimator": self.attribution.estimator,
+            "samples": self.attribution.samples,
+            "variance": self.variance,
+            "variance_error": None if error is None else float(error[0]),
             "layers": [asdict(layer) for layer in self.layers],
             "attention": attention and {name: [layer[0] for layer in maps] for name, maps in attention.items()},
         }
@@ -198,55 +277,139 @@ class Explanation:
     def __repr__(self) -> str:
         likely = ", ".join(f"{name} {value:.1%}" for name, value in listed(self.prediction.probabilities))
         lines = [f"Explanation of {excerpt(self.text)!r}", str(self.summary), f"Probabilities: {likely}"]
-        for word in sorted(self.words, key=lambda one: -one.share)[:_SHOWN]:
+        for word in self._first_words():
             masked = "" if word.masked_confidence is None else f", {word.masked_confidence:.1%} sure if masked"
             lines.append(f"  {word.word.text:<16} {word.share:6.1%} of the variance{masked}")
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AnswerExplanation(ABC):
-    """One of several answers about a text, and where its variance under dropout comes from, to first order."""
+@dataclass(frozen=True)
+class Comparison:
+    """The score of a text and the threshold that its predicted class must exceed."""
 
-    prediction: Prediction
-    """the same as `predict([text])[0]`"""
-    method: str
-    variance: float
-    """first-order, of the label's logit or of the margin of an entity's weakest token"""
-    words: tuple[WordAttribution, ...]
-    """the words in order, each with its share of the variance; of a long text those of one window"""
-    special_tokens: tuple[WordAttribution, ...]
-    """[CLS], [SEP] and their like"""
-    layers: Mapping[str, float]
-    """the share of each layer: embeddings, layer 1 .. layer L, head"""
+    score: str
+    value: float
+    threshold: float
 
-    @property
-    def text(self) -> Text:
-        return self.prediction.text
-
-    @property
-    @abstractmethod
-    def says(self) -> str:
-        """What is explained, in a sentence."""
+    @classmethod
+    def of(cls, prediction: Prediction) -> Comparison | None:
+        """None where there is no rule to abstain by."""
+        among, row = prediction.among, prediction.row
+        assert isinstance(among, ClassPredictions)
+        if (rule := among.rule) is None:
+            return None
+        threshold = float(rule.thresholds(among.predicted[[row]]).item())
+        return cls(rule.score, float(among.scores(rule.score)[row]), threshold)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return {
-            "method": self.method,
-            "variance": self.variance,
-            "words": [asdict(word) for word in self.words],
-            "special_tokens": [asdict(word) for word in self.special_tokens],
-            "layers": dict(self.layers),
-            "prediction": self.prediction.as_row(),
-        }
+        """Plain values; an infinite threshold, which always or never answers, is None."""
+        threshold = self.threshold if math.isfinite(self.threshold) else None
+        return {"score": self.score, "value": self.value, "threshold": threshold}
 
-    def __repr__(self) -> str:
-        most = sorted(self.words, key=lambda word: -word.share)[:_SHOWN]
-        layers = sorted(self.layers.items(), key=lambda item: -item[1])[:3]
-        return "\n".join(
-            [
-                self.says,
-                "Words: " + ", ".join(f"{word.word.text} {word.share:.0%}" for word in most),
-                "Layers: " + ", ".join(f"{name} {share:.0%}" for name, share in layers),
-            ]
-        )
+    @property
+    def name(self) -> str:
+        """The score's name for a reader."""
+        return SCORE_NAMES.get(self.score, self.score)
+
+    def describe(self) -> str:
+        """'its logit margin of 0.40 is 0.73 below the threshold of 1.13'"""
+        own = f"its {self.name} of {self._spelt(self.value)}"
+        distance = self.value - self.threshold
+        if distance == 0:
+            return f"{own} is not above the threshold, which is the same"
+        much = f"{100 * abs(distance):.1f} points" if self.score == "confidence" else self._spelt(abs(distance))
+        how = f"{much} {'above' if distance > 0 else 'below'}"
+        return f"{own} is {how} the threshold of {self._spelt(self.threshold)}"
+
+    def _spelt(self, value: float) -> str:
+        return f"{value:.1%}" if self.score == "confidence" else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """An explanation in plain words."""
+
+    # The service describes the fields by their docstrings.
+    __pydantic_config__: ClassVar[dict[str, bool]] = {"use_attribute_docstrings": True}
+
+    says: str
+    """the label, and how sure the model is of it"""
+    decision: str
+    """whether it is answered, and why"""
+    doubt: str
+    """which words the uncertainty comes from, or that there is hardly any"""
+
+    @classmethod
+    def of(cls, explanation: Explanation) -> Sentences:
+        """The sentences of an explanation."""
+        return cls(_says(explanation), _decision(explanation.prediction), _doubt(explanation))
+
+    def __str__(self) -> str:
+        return f"{self.says} {self.decision} {self.doubt}"
+
+
+def listed(probabilities: dict[str, float]) -> list[tuple[str, float]]:
+    """The classes and their probabilities, the likeliest first; of many classes the last entry sums up the rest."""
+    ranked = sorted(probabilities.items(), key=lambda one: -one[1])
+    if len(ranked) <= LISTED:
+        return ranked
+    rest = ranked[LISTED - 1 :]
+    return [*ranked[: LISTED - 1], (f"{len(rest)} others", sum(value for _, value in rest))]
+
+
+def carriers(words: tuple[WordAttribution, ...]) -> tuple[WordAttribution, ...]:
+    """The words that carry the doubt, the first with the largest share; none where it is spread over the text."""
+    ranked = sorted(words, key=lambda word: -word.share)
+    return tuple(word for word in ranked[:NAMED] if word.share >= CARRIES)
+
+
+def _says(explanation: Explanation) -> str:
+    sure = f"The model says {explanation.label} and is {explanation.prediction.confidence:.1%} sure"
+    return f"{sure} (calibrated)." if explanation.calibrated else f"{sure}, by probabilities that were not calibrated."
+
+
+def _decision(prediction: Prediction) -> str:
+    compared, rule, reason = Comparison.of(prediction), prediction.among.rule, prediction.reason
+    outside = f"the text is out of scope (p-value {prediction.scope:.2g})" if reason == OUT_OF_SCOPE else ""
+    unlike = "unlike the calibration texts, so both label and confidence mean little"
+    if compared is None or rule is None:
+        return f"It has no rule to abstain by{f', but {outside}, {unlike}' if outside else ''}."
+    if outside:
+        return f"It abstains: {outside}, {unlike}."
+    every = f"every text{' with this label' if rule.per_kind else ''}"
+    if reason == NO_PROMISE:
+        return f"It abstains, as on {every}: the calibration rows can promise nothing."
+    if compared.threshold == -math.inf:
+        return f"It answers, as {every}."
+    disagree = "; dropout is enough to change its label" if reason == DISAGREE else ""
+    return f"It {'abstains' if prediction.abstain else 'answers'}: {compared.describe()}{disagree}."
+
+
+def _doubt(explanation: Explanation) -> str:
+    moved = _moved(explanation)
+    if explanation.interval is not None and explanation.interval[1] - explanation.interval[0] <= NARROW:
+        if explanation.prediction.confidence >= _SURE:
+            return f"There is hardly any uncertainty: {moved}."
+        return f"Dropout hardly moves it ({moved}): the doubt lies in the text as a whole, not in single words."
+    reach = f"; {moved}" if moved else ""
+    found = carriers(explanation.words)
+    if not found:
+        rest = "it is spread over the text or belongs to the special tokens and the head"
+        return f"No word carries a tenth of the doubt: {rest}{reach}."
+    *others, last = [f"“{word.word.text}”" for word in found]
+    names = f"{', '.join(others)} and {last}" if others else last
+    share = sum(word.share for word in found)
+    most = "Most of the doubt" if share >= 0.5 else f"{share:.0%} of the doubt"
+    exactly = f" ({share:.0%} of the variance)" if share >= 0.5 else ", the rest is spread over the text"
+    return f"{most} comes from {names}{exactly}{reach}."
+
+
+def _moved(explanation: Explanation) -> str:
+    """How far dropout moves the probability; empty where one pass cannot know."""
+    if explanation.interval is None:
+        return ""
+    low, high = explanation.interval
+    between = f"between {low:.1%} and {high:.1%}"
+    if explanation.band is None:
+        return f"the {explanation.prediction.passes} passes say {between}"
+    return f"under dropout the probability would be {between}"

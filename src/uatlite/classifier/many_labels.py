@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from uatlite.classifier.evidence import Evidence, Figures
-from uatlite.classifier.predictions import CONFIDENCE, LOG_ODDS, Predictions, Wording
-from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
-from uatlite.classifier.runtime import Outputs, Runtime, run
-from uatlite.classifier.settings import CalibrationOptions, Settings
-from uatlite.errors import check_choice
+from uatlite.classifier.answer_kind import Gold, Readings, TextKind
+from uatlite.classifier.predictions import BELOW, CONFIDENCE, DISAGREE, LOG_ODDS, NO_PROMISE, Predictions, Wording
+from uatlite.classifier.record import Evidence, Figures
+from uatlite.classifier.runtime import Outputs
+from uatlite.classifier.settings import CalibrationOptions
+from uatlite.errors import ConfigurationError, check_choice
 from uatlite.metrics.answers import LabelRows
 from uatlite.metrics.intervals import intervals
 from uatlite.predictive import sigmoid
-from uatlite.text.examples import check_texts, text_fault
 from uatlite.text.labels import label_matrix
 from uatlite.trust.answers import AnswerCalibrator, Answers
 from uatlite.trust.promise import Labelled
@@ -24,7 +23,8 @@ from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.calibrate import Learned
+    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.product import Predictor
 
 EVEN = 0.5
 """Without a rule a label is reported above this probability."""
@@ -40,6 +40,7 @@ class LabelPredictions(Predictions):
 
     by_text = (*Predictions.by_text, "probabilities", "logits", "logit_variance")
     shown = ("labels", "abstain", "reason", "confidence", "scope")
+    seconds: ClassVar[dict[str, str]] = {"second_labels": "labels", "second_confidence": "confidence"}
     words = Wording(
         model="many labels",
         classes="labels",
@@ -119,20 +120,12 @@ class LabelPredictions(Predictions):
         """(texts,): how sure the yes or no is of the label that is least sure: the least max(p, 1 - p)."""
         return np.asarray(np.maximum(self.probabilities, 1.0 - self.probabilities).min(axis=1, initial=1.0))
 
-    def scores(self, name: str) -> Floats:
-        return self.logits.ravel() if name == LOG_ODDS else self.sure
-
-    def text_scores(self, name: str) -> Floats:
-        return self.log_odds
-
     @property
     def outcomes(self) -> Sequence[object]:
         return self.labels
 
     def _reported_by(self, rule: Rule | None) -> Marks:
-        if rule is None:
-            return self.sure > EVEN
-        return rule.reports(self.scores(rule.score), self.answers.text)
+        return self.sure > EVEN if rule is None else super()._reported_by(rule)
 
     def _cases(self) -> dict[str, Marks]:
         """No label is reported and one is in doubt."""
@@ -164,9 +157,6 @@ class LabelPredictions(Predictions):
         columns: dict[str, Any] = {"labels": self.labels, "confidence": self.confidence, "log_odds": self.log_odds}
         if self.rules:
             columns["withheld"] = self.withheld_labels
-        if self.second is not None:
-            columns["second_labels"] = self._of_second(self.second.labels)  # type: ignore[attr-defined]
-            columns["second_confidence"] = self._of_second(self.second.confidence.tolist())  # type: ignore[attr-defined]
         for prefix, values in (("p", self.probabilities), ("variance", self.logit_variance)):
             if values is not None:
                 columns |= {f"{prefix}_{name}": column for name, column in zip(self.classes, values.T, strict=True)}
@@ -203,8 +193,8 @@ LEAST = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class LabelGold:
-    """Which labels apply to each text, (texts, labels): a `Gold`."""
+class LabelGold(Gold[Outputs, LabelPredictions]):
+    """Which labels apply to each text, (texts, labels)."""
 
     matrix: Marks
 
@@ -213,9 +203,6 @@ class LabelGold:
 
     def at(self, rows: Integers) -> "LabelGold":
         return LabelGold(self.matrix[rows])
-
-    def teaching(self, fitting: Marks) -> Marks:
-        return np.ones_like(fitting)
 
     def labelled(self, said: LabelPredictions, wanted: Wanted) -> Labelled:
         return Labelled(
@@ -231,7 +218,7 @@ class LabelGold:
     def evidence(
         self,
         said: LabelPredictions,
-        learned: "Learned",
+        readings: Readings[Outputs],
         calibrator: AnswerCalibrator,
         options: CalibrationOptions,
         free: Marks,
@@ -253,24 +240,11 @@ class LabelGold:
         return Evidence(Figures(basis, len(self), calibrated=after, uncalibrated=before))
 
 
-@dataclass(frozen=True)
-class ManyLabels:
-    """A text has any number of labels: an `AnswerKind`."""
+class ManyLabels(TextKind[LabelGold, LabelPredictions]):
+    """A text has any number of labels."""
 
     name: Kind = "labels"
-    words: ClassVar[Wording] = LabelPredictions.words
-
-    def classes(self, model: Runtime, texts: Sequence[Text] = ()) -> tuple[str, ...]:
-        return model.class_names
-
-    def texts(self, given: Iterable[object], classes: Sequence[str]) -> list[Text]:
-        return check_texts(given, chooses=False)
-
-    def fault(self, text: Text, classes: Sequence[str]) -> str | None:
-        return text_fault(text, chooses=False)
-
-    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
-        return run(model, texts, settings)
+    words = LabelPredictions.words
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> LabelGold:
         return LabelGold(label_matrix(given, classes))
@@ -303,6 +277,36 @@ class ManyLabels:
             passes=reading.passes,
             cut=reading.cut,
         )
+
+    def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
+        from uatlite.attribution.first_order import LabelLogit
+        from uatlite.classifier.explainer import Explained, run_text
+
+        run, prediction = run_text(predictor, text)
+        probs = list(prediction.probabilities.values())
+        column = _column(which, prediction.among.classes, probs)
+        label = prediction.among.classes[column]
+        return Explained(
+            run=run,
+            prediction=prediction,
+            output=LabelLogit(column),
+            number=column,
+            label=label,
+            about=f"{label} with probability {probs[column]:.3f}; its logit",
+            facts={"label": label, "probability": probs[column]},
+        )
+
+
+def _column(label: str | int | None, classes: tuple[str, ...], probs: Sequence[float]) -> int:
+    """The column of a label, by default of the one that is least sure."""
+    if label is None:
+        return int(np.abs(np.array(probs) - EVEN).argmin())
+    if isinstance(label, int):
+        if not 0 <= label < len(classes):
+            raise ConfigurationError(f"label={label} is no column of this model; it has 0 to {len(classes) - 1}.")
+        return label
+    check_choice("label", label, classes)
+    return classes.index(label)
 
 
 LABELS = ManyLabels()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from uatlite.classifier.evidence import Evidence, compare, measured_figures
-from uatlite.classifier.predictions import MEASURES, Predictions, Wording
-from uatlite.classifier.reasons import BELOW, DISAGREE, NO_PROMISE
-from uatlite.classifier.runtime import Outputs, Runtime, run
-from uatlite.classifier.settings import CalibrationOptions, Settings
+from uatlite.classifier.answer_kind import Gold, Readings, TextKind
+from uatlite.classifier.predictions import BELOW, DISAGREE, MEASURES, NO_PROMISE, Predictions, Wording
+from uatlite.classifier.record import Evidence, compare, measured_figures
+from uatlite.classifier.runtime import Outputs, Runtime
+from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, check_choice
 from uatlite.predictive import Predictive, summarise
 from uatlite.text.examples import check_texts, text_fault
@@ -22,14 +22,15 @@ from uatlite.trust.answers import Answers
 from uatlite.trust.calibrators import CALIBRATORS, Calibrator, Temperature, held_out, stratified_folds
 from uatlite.trust.distribution import label_sets, predictive
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import RAW_SCORE, SCORES, Rule, RuleKind, Wanted, trust
+from uatlite.trust.rule import RAW_SCORE, SCORES, RuleKind, Wanted, trust
 from uatlite.trust.shift import ShiftReference, Usual
 from uatlite.trust.shift import summarise as summarise_scores
 from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
-    from uatlite.classifier.calibrate import Learned
+    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.product import Predictor
     from uatlite.classifier.record import Calibration
 
 OF_PASSES = ("mutual-information", "variance")
@@ -46,6 +47,9 @@ class ClassPredictions(Predictions, Predictive):
 
     by_text = (*Predictions.by_text, *Predictive.__dataclass_fields__, "sets")
     shown = ("label", "abstain", "reason", "label_set", "confidence", "entropy", "mutual_information", "scope")
+    seconds: ClassVar[dict[str, str]] = {
+        "second_label": "labels", "second_confidence": "confidence", "second_mutual_information": "mutual_information"
+    }  # fmt: skip
     words = Wording(
         model="one class a text",
         classes="classes",
@@ -86,10 +90,10 @@ class ClassPredictions(Predictions, Predictive):
         """(texts,): what the passes of a second look disagree about, as `mutual_information`."""
         return self._second("mutual_information")
 
-    @cached_property
+    @property
     def second_labels(self) -> list[str | int | None]:
         """For each text the class by a second look; None where it had none."""
-        return [None] * len(self) if self.second is None else self._of_second(self.second.labels.tolist())  # type: ignore[attr-defined]
+        return self._of_second("labels")
 
     def _second(self, name: str) -> Floats | None:
         """(texts, ...): an array of the second look, NaN where a text had none."""
@@ -107,8 +111,7 @@ class ClassPredictions(Predictions, Predictive):
     def scores(self, name: str) -> Floats:
         return trust(name, self)
 
-    def text_scores(self, name: str) -> Floats:
-        return trust(name, self)
+    text_scores = scores
 
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         answered = self._reported_by(self.rule) & inside if self.rules else None
@@ -129,11 +132,6 @@ class ClassPredictions(Predictions, Predictive):
         spread = np.sqrt(np.nan_to_num(self.variance))
         return np.asarray((self.margin <= 2.0 * spread) & (spread > 0.0))
 
-    def _reported_by(self, rule: Rule | None) -> Marks:
-        if rule is None:
-            return np.ones(len(self), dtype=np.bool_)
-        return rule.reports(self.scores(rule.score), kind=self.predicted)
-
     def _cases(self) -> dict[str, Marks]:
         assert self.rule is not None
         below, disagree = ~self._reported_by(self.rule), self.passes_disagree
@@ -150,9 +148,6 @@ class ClassPredictions(Predictions, Predictive):
         columns: dict[str, Any] = {"label": self.labels, **{name: getattr(self, name) for name in MEASURES}}
         if self.sets is not None:
             columns["label_set"] = self.label_sets
-        if self.second_probabilities is not None:
-            columns |= {"second_label": self.second_labels, "second_confidence": self.second_probabilities.max(axis=1)}
-            columns["second_mutual_information"] = self.second_mutual_information
         return columns | {
             f"p_{name}": chances for name, chances in zip(self.classes, self.probabilities.T, strict=True)
         }
@@ -172,8 +167,8 @@ _FOLDS = 5
 
 
 @dataclass(frozen=True, eq=False)
-class ClassGold:
-    """The column of the right class of each text, (texts,): a `Gold`."""
+class ClassGold(Gold[Outputs, ClassPredictions]):
+    """The column of the right class of each text, (texts,)."""
 
     labels: Integers
 
@@ -193,13 +188,13 @@ class ClassGold:
     def evidence(
         self,
         said: ClassPredictions,
-        learned: "Learned",
+        readings: Readings[Outputs],
         calibrator: Calibrator,
         options: CalibrationOptions,
         free: Marks,
     ) -> Evidence:
         """Figures by rows that did not fit the calibrator, a comparison with temperature scaling, label sets."""
-        reading, plain, labels = learned.reading, learned.plain, self.labels
+        reading, plain, labels = readings.chosen, readings.read_plain(), self.labels
         folds, compares = stratified_folds(labels, _FOLDS, options.seed), Temperature.name != calibrator.name
         held = None
         if free.all() or compares or reading is not plain:
@@ -226,11 +221,11 @@ _PROMISES: dict[str, RuleKind] = {"target_risk": "risk", "target_coverage": "cov
 
 
 @dataclass(frozen=True)
-class OneClass:
-    """A text has one class, or a question one right option: an `AnswerKind`."""
+class OneClass(TextKind[ClassGold, ClassPredictions]):
+    """A text has one class, or a question one right option."""
 
     name: Kind
-    words: ClassVar[Wording] = ClassPredictions.words
+    words = ClassPredictions.words
 
     @property
     def _chooses(self) -> bool:
@@ -246,9 +241,6 @@ class OneClass:
 
     def fault(self, text: Text, classes: Sequence[str]) -> str | None:
         return text_fault(text, chooses=self._chooses, options=self._options(classes))
-
-    def read(self, model: Runtime, texts: Sequence[Text], settings: Settings, like: Outputs | None = None) -> Outputs:
-        return run(model, texts, settings)
 
     def gold(self, given: Iterable[Any], texts: Sequence[Text], classes: Sequence[str]) -> ClassGold:
         return ClassGold(class_indices(given, classes))
@@ -276,6 +268,23 @@ class OneClass:
             classes=classes or option_names(reading.logits.shape[2]),
             passes=reading.passes,
             cut=reading.cut,
+        )
+
+    def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
+        from uatlite.classifier.explainer import Explained, run_text
+
+        run, prediction = run_text(predictor, text)
+        said = prediction.among
+        assert isinstance(said, ClassPredictions)
+        predicted, likely = int(said.predicted[0]), np.argsort(-said.probabilities[0], kind="stable").tolist()
+        following = next(column for column in likely if column != predicted)
+        return Explained(
+            run=run,
+            prediction=prediction,
+            output=(predicted, following),
+            number=predicted,
+            label=said.classes[predicted],
+            fully=True,
         )
 
     def _options(self, classes: Sequence[str]) -> int | None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from uatlite.classifier.runtime import TorchRuntime, outputs_of, run_batch
+from uatlite.classifier.runtime import TorchRuntime, outputs_of
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method
 from uatlite.model.architectures import unwrap
@@ -37,7 +37,7 @@ class CalibratedModel(PreTrainedModel):  # type: ignore[misc]
         """Tokens (batch, tokens) to logits (batch, classes)."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         encoded = {"input_ids": input_ids, "attention_mask": mask, **inputs}
-        outputs = outputs_of(run_batch(self.inner, self.method, encoded))
+        outputs = outputs_of(self.method.run(self.inner, encoded))
         calibrated = probabilities(outputs, self.calibrator)
         logits = np.log(np.maximum(calibrated, np.finfo(np.float32).tiny))
         return SequenceClassifierOutput(logits=torch.from_numpy(logits).float().to(input_ids.device))

@@ -1,11 +1,12 @@
 """What a model says about some texts: a value that reads, slices, prints and becomes a table, whatever it answers.
 
 One class a text is the case of one answer: `ClassPredictions` (one_class.py), `LabelPredictions` (many_labels.py) and
-`EntityPredictions` (entities.py) add the names of their kind.
+`EntityPredictions` (entities.py) add the names of their kind. Why a text is answered or not is one reason of a fixed
+list, the same in files, the service, the page and Python, so that rows can be counted and filtered by it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from html import escape
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from uatlite.classifier.reasons import first_reason, sentence
 from uatlite.errors import CalibrationError, MissingDependency
 from uatlite.trust.answers import Answers
 from uatlite.trust.rule import Rule
@@ -44,6 +44,30 @@ CONFIDENCE = "confidence"
 """The other score of answers: the calibrated probability that each is right."""
 TOP_LOG_ODDS = "log_odds"
 """The score of such texts that a shift is told by, a column of their rows."""
+
+ANSWERED = "answered"
+CUT = "cut"
+BELOW = "below the threshold"
+DISAGREE = "passes disagree"
+OUT_OF_SCOPE = "out of scope"
+MISSED = "an entity may be missed"
+NO_PROMISE = "no promise"
+NO_RULE = "no rule"
+
+REASONS: dict[str, str] = {
+    ANSWERED: "the score is above the threshold",
+    CUT: "as answered (or no rule), but the text was too long and only its beginning was read",
+    BELOW: "the score is not above the threshold",
+    DISAGREE: "the same, and one standard deviation over the passes is enough to change the label",
+    OUT_OF_SCOPE: "it does not look like a text of the task",
+    MISSED: "of a tagger: an entity is likely to be missed, or to be found wrongly",
+    NO_PROMISE: "the calibration rows can promise nothing, so nothing is answered",
+    NO_RULE: "nothing decides: calibration was not asked for a rule",
+}
+"""Reason of a text -> what it means."""
+
+ABSTAINING = (OUT_OF_SCOPE, MISSED, DISAGREE, BELOW, NO_PROMISE)
+"""The reasons with which a row is abstained on, where there is a rule."""
 
 _SHOWN = 10
 """Rows of a printed table; the rest is counted."""
@@ -82,7 +106,7 @@ class TextDecisions:
     abstain: Marks
     """True where not to answer; False where there is no rule"""
     reason: list[str]
-    """why, one of `uatlite.classifier.reasons.REASONS`"""
+    """why, one of `REASONS`"""
     above: Floats
     """score minus threshold; NaN where that is not known"""
 
@@ -99,6 +123,8 @@ class Predictions(ABC):
     words: ClassVar[Wording]
     shown: ClassVar[tuple[str, ...]] = ()
     """the columns of a printed table"""
+    seconds: ClassVar[Mapping[str, str]] = {}
+    """column of a row -> what a second look says there, an attribute of its predictions"""
 
     texts: tuple[Text, ...]
     classes: tuple[str, ...]
@@ -134,13 +160,13 @@ class Predictions(ABC):
         p_values = calibration.scope.p_values(reading.representations, reading.scope_logits)
         return replace(decided, scope=p_values, out_of_scope=calibration.scope.out_of_scope(p_values))
 
-    @abstractmethod
     def scores(self, name: str) -> Floats:
         """(answers,): what a rule of this score ranks answers by."""
+        return self.answers.log_odds if name == LOG_ODDS else self.sure
 
-    @abstractmethod
     def text_scores(self, name: str) -> Floats:
-        """(texts,): the score of each text that a shift is told by."""
+        """(texts,): the score of each text that a shift is told by, a column of its row."""
+        return np.asarray(getattr(self, name))
 
     def reference(self, score: str, inside: Marks, false_alarm: float) -> ShiftReference:
         """What new texts are compared with; `score` is that of the rule, and `inside` (texts,) are in scope."""
@@ -178,20 +204,23 @@ class Predictions(ABC):
         marks = self._reported_by(self.rule)
         return marks if self.out_of_scope is None else marks & ~self.out_of_scope[self.answers.text]
 
-    @abstractmethod
     def _reported_by(self, rule: Rule | None) -> Marks:
-        """(answers,): what a rule reports, in or out of scope; and what is reported without one."""
+        """(answers,): what a rule reports, in or out of scope; without one everything."""
+        if rule is None:
+            return np.ones(len(self.answers), dtype=np.bool_)
+        return rule.reports(self.scores(rule.score), self.answers.text, self.answers.kind)
 
     @cached_property
     def decided(self) -> TextDecisions:
-        """What becomes of each text."""
-        cases = self._cases() if self.rules else None
+        """What becomes of each text: out of scope, the first case that holds, cut, and else answered."""
         outside = np.zeros(len(self), dtype=np.bool_) if self.out_of_scope is None else self.out_of_scope
-        reasons = first_reason(cases, out_of_scope=outside, cut=self.cut_tokens)
-        if cases is None:
+        cases = {OUT_OF_SCOPE: outside} | (self._cases() if self.rules else {})
+        marks = {**cases, CUT: self.cut_tokens > 0}
+        reasons = np.select(list(marks.values()), list(marks), ANSWERED if self.rules else NO_RULE).tolist()
+        if not self.rules:
             return TextDecisions(np.zeros(len(self), dtype=np.bool_), reasons, np.full(len(self), np.nan))
         above = self._above()
-        abstain = np.logical_or.reduce([outside, *cases.values()])
+        abstain = np.logical_or.reduce(list(cases.values()))
         return TextDecisions(abstain, reasons, np.where(np.isfinite(above), above, np.nan))
 
     @property
@@ -206,7 +235,7 @@ class Predictions(ABC):
 
     @property
     def reasons(self) -> list[str]:
-        """For each text why it is answered or not, one of `uatlite.classifier.reasons.REASONS`; needs no rule."""
+        """For each text why it is answered or not, one of `REASONS`; needs no rule."""
         return self.decided.reason
 
     @property
@@ -234,9 +263,11 @@ class Predictions(ABC):
         """What each class is said as: its name, or with `indices` its column."""
         return range(len(self.classes)) if self.indices else self.classes
 
-    def _of_second(self, values: Sequence[Any]) -> list[Any]:
-        """(texts,): the value of each text's second look, from those of `second`; None where it had none."""
-        assert self.looked is not None
+    def _of_second(self, name: str) -> list[Any]:
+        """(texts,): an attribute of the second look, None where a text had none."""
+        if self.second is None or self.looked is None:
+            return [None] * len(self)
+        values = _as_list(getattr(self.second, name))
         return [None if place < 0 else values[place] for place in self.looked.tolist()]
 
     @property
@@ -263,6 +294,8 @@ class Predictions(ABC):
         known. A number that the method cannot know is None.
         """
         columns = self._columns() | {"reason": self.reasons, "passes": self.passes, "cut_tokens": self.cut_tokens}
+        if self.second is not None:
+            columns |= {name: self._of_second(said) for name, said in self.seconds.items()}
         if self.rules:
             columns |= {"abstain": self.abstain, "above_threshold": self.above_threshold}
         if self.scope is not None:
@@ -293,19 +326,16 @@ class Predictions(ABC):
     def __getitem__(self, place: slice | Sequence[int] | NDArray[Any]) -> Self: ...
     def __getitem__(self, place: Any) -> "Prediction | Self":
         rows = np.arange(len(self))[place]
-        return self._take(rows) if rows.ndim else Prediction(self, int(rows))
+        if not rows.ndim:
+            return Prediction(self, int(rows))
+        taken: dict[str, Any] = {name: value for name in self.by_text if (value := getattr(self, name)) is not None}
+        for name, value in taken.items():
+            taken[name] = tuple(value[row] for row in rows) if isinstance(value, tuple) else value[rows]
+        answers, kept = self.answers.at_texts(rows)
+        return replace(self, answers=answers, sure=self.sure[kept], shift=None, **taken)
 
     def __iter__(self) -> "Iterator[Prediction]":
         return (Prediction(self, row) for row in range(len(self)))
-
-    def _take(self, rows: Integers) -> Self:
-        taken: dict[str, Any] = {}
-        for name in self.by_text:
-            value = getattr(self, name)
-            if value is not None:
-                taken[name] = tuple(value[row] for row in rows) if isinstance(value, tuple) else value[rows]
-        answers, kept = self.answers.at_texts(rows)
-        return replace(self, answers=answers, sure=self.sure[kept], shift=None, **taken)
 
     def __repr__(self) -> str:
         """A heading, a table of the first rows, and what the reader must not miss."""
@@ -434,3 +464,26 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """The reason of a row of output with its numbers: '0.42 below the threshold'."""
+    reason = str(row["reason"])
+    distance = _distance(row.get("above_threshold"))
+    if reason == ANSWERED and row.get("labels") == []:
+        return "no label is likely enough" + (f", the highest score is {distance}" if distance else "")
+    if reason == BELOW:
+        return distance or BELOW
+    if reason in (ANSWERED, DISAGREE):
+        return f"{reason}, {distance}" if distance else reason
+    if reason == OUT_OF_SCOPE:
+        return f"{OUT_OF_SCOPE}, p = {float(row['scope']):.2g}"
+    if reason == CUT:
+        return f"{int(row['cut_tokens']):,} tokens were cut off"
+    return {NO_PROMISE: "no risk can be promised", NO_RULE: "no rule to abstain by"}.get(reason, reason)
+
+
+def _distance(above: float | None) -> str:
+    if above is None:
+        return ""
+    return f"{abs(above):.2g} {'above' if above > 0 else 'below'} the threshold"

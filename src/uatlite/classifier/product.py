@@ -5,18 +5,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
+
+import numpy as np
 
 from uatlite.classifier import saving
-from uatlite.classifier.answer_kind import KINDS, AnswerKind
+from uatlite.classifier.answer_kind import AnyKind, Said
 from uatlite.classifier.calibrate import CalibrationTexts, Report, calibrate
-from uatlite.classifier.evidence import Figures
+from uatlite.classifier.entities import ENTITIES
 from uatlite.classifier.exported import OnnxRuntime, is_exported, load_exported
+from uatlite.classifier.many_labels import LABELS
 from uatlite.classifier.one_class import CHOICE, ONE
 from uatlite.classifier.predictions import Predictions
-from uatlite.classifier.record import Calibration
+from uatlite.classifier.record import Calibration, Figures, SecondLook
 from uatlite.classifier.runtime import Runtime, TorchRuntime
-from uatlite.classifier.second_look import look
 from uatlite.classifier.settings import (
     DEFAULT_METHOD,
     CalibrationOptions,
@@ -27,26 +29,25 @@ from uatlite.classifier.settings import (
 )
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, MissingDependency, ModelError
 from uatlite.methods.method import Method
+from uatlite.methods.registry import parse_method
 from uatlite.model.architectures import answering, check_classifier, check_one_answer, unwrap
 from uatlite.model.tokens import most_tokens
-from uatlite.values import Choices, Text, Words
+from uatlite.values import Choices, Kind, Text, Words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from uatlite.classifier.explanation import Explanation
     from uatlite.model.load import Checkpoint
     from uatlite.model.tokens import Tokenizer
 
-
-Said = TypeVar("Said", bound=Predictions)
+KINDS: dict[Kind, AnyKind] = {kind.name: kind for kind in (ONE, CHOICE, LABELS, ENTITIES)}
 
 
 @dataclass(frozen=True, eq=False)
 class Predictor:
     """A model, its settings and calibration at one moment; its texts are already checked (`AnswerKind.texts`)."""
 
-    kind: AnswerKind
+    kind: AnyKind
     runtime: Runtime
     settings: Settings
     calibration: Calibration | None
@@ -66,13 +67,42 @@ class Predictor:
 
     def predict(self, texts: Sequence[Text]) -> Any:
         """The `Predictions` of texts, without the comparison of all of them with the calibration rows."""
-        return self._look_again(self.predictions(texts, self.kind.read(self.runtime, texts, self.settings)))
+        return self.said(texts, self.kind.read(self.runtime, texts, self.settings))
+
+    def said(self, texts: Sequence[Text], reading: Any) -> Any:
+        """The same from what the method's passes say about them, a `Reading`."""
+        predictions = self.predictions(texts, reading)
+        second = None if self.calibration is None else self.calibration.second_look
+        return predictions if second is None else self._look_again(second, predictions)
 
     def predictions(self, texts: Sequence[Text], reading: Any) -> Any:
-        """The `Predictions` of texts from what the method's passes say about them, a `Reading`."""
+        """The same by the first look alone."""
         said = self.kind.say(texts, reading, self.calibrator if len(texts) else None, self.class_names)
         said = replace(said, indices=self.indices)
         return said if self.calibration is None else said.under(self.calibration, reading)
+
+    def explain(self, text: Text, which: str | int | None = None, **options: Any) -> Any:
+        """The `AnswerExplanation` of one answer of a checked text, by default of the one that is least sure; of a class
+        an `Explanation`, whose `ExplanationOptions` go by name."""
+        from uatlite.classifier.explainer import explain  # imports torch
+
+        return explain(self, text, which, **options)
+
+    def _look_again(self, second: SecondLook, predictions: Predictions) -> Predictions:
+        """The same predictions, with what a further method says about the texts that are abstained on.
+
+        The first look decides: its score is what a promise is about, what a shift is told by and what is watched. A
+        second look stands beside it, for the person who reads the text, and never turns an abstention into an answer.
+        """
+        rows = np.flatnonzero(predictions.doubted)
+        texts = [predictions.texts[row] for row in rows.tolist()]
+        method = parse_method(second.method).seeded(self.settings.seed)
+        reading = self.kind.read(self.runtime, texts, replace(self.settings, method=method))
+        said = self.kind.say(texts, reading, second.calibrator if texts else None, predictions.classes)
+        places, passes = np.full(len(predictions), -1), predictions.passes.copy()
+        places[rows] = np.arange(len(rows))
+        passes[rows] += reading.passes
+        return replace(predictions, passes=passes, second=replace(said, indices=self.indices), looked=places)
 
     def with_shift(self, predictions: Predictions) -> Any:
         """The same predictions, compared with the calibration rows; warns of a shift."""
@@ -84,29 +114,11 @@ class Predictor:
             warnings.warn(report.describe(), stacklevel=3)
         return replace(predictions, shift=report)
 
-    def explain(self, text: Text, **options: Any) -> "Explanation":
-        """The prediction for a checked text, and where its uncertainty comes from; `ExplanationOptions` by name."""
-        if not isinstance(self.runtime, TorchRuntime):
-            raise ModelError(
-                "an exported model cannot be explained, which takes gradients; explain the checkpoint that it was "
-                "exported from."
-            )
-        from uatlite.classifier import explainer
-
-        asked = explainer.ExplanationOptions(**options)
-        reading = explainer.read(self.runtime.model, self.runtime.tokenizer, text, self.settings)
-        predictions = self._look_again(self.predictions([text], reading.outputs))
-        return explainer.explain(reading, predictions[0], asked, self.calibrator)
-
-    def _look_again(self, predictions: Any) -> Any:
-        second = None if self.calibration is None else self.calibration.second_look
-        return predictions if second is None else look(second, predictions, self)
-
 
 class Product(Generic[Said]):
     """A model that says how sure it is. Derived classes say which kinds of answers it gives, and how to calibrate."""
 
-    kinds: ClassVar[tuple[AnswerKind, ...]] = (ONE, CHOICE)
+    kinds: ClassVar[tuple[AnyKind, ...]] = (ONE, CHOICE)
     """what its models say about a text"""
     default_method: ClassVar[str] = DEFAULT_METHOD
     aggregation_strategy: str | None = None
@@ -188,7 +200,7 @@ class Product(Generic[Said]):
         return asked if learned is None or (learned.name, learned.seed) != (asked.name, asked.seed) else learned
 
     @property
-    def kind(self) -> AnswerKind:
+    def kind(self) -> AnyKind:
         """What the model says about a text."""
         return KINDS[self.runtime.kind]
 
@@ -285,6 +297,11 @@ class Product(Generic[Said]):
         given: Iterable[Any] = [texts] if isinstance(texts, str | Choices | Words) else texts
         predictions: Said = predictor.predict(self.kind.texts(given, self.class_names))
         return predictor.with_shift(predictions) if check_shift else predictions
+
+    def _explain(self, text: Any, which: str | int | None = None, **options: Any) -> Any:
+        """One answer of a text explained."""
+        (checked,) = self.kind.texts([text], self.class_names)
+        return self.predictor().explain(checked, which, **options)
 
     def save_pretrained(
         self, directory: str | Path, *, evaluation: Figures | None = None, overwrite: bool = False

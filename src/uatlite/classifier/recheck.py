@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.classifier.answer_kind import AnswerKind, Gold
+from uatlite.classifier.answer_kind import AnyKind, Gold
 from uatlite.classifier.predictions import LOG_ODDS, Predictions
 from uatlite.classifier.product import Product
 from uatlite.classifier.record import Calibration
@@ -37,11 +37,11 @@ PROMISED = {
 class LabelledNow:
     """Labelled texts of today, and what the classifier says about them."""
 
-    kind: AnswerKind
+    kind: AnyKind
     predictions: Predictions
     reading: Any
     """what the passes say, a `Reading`"""
-    gold: Gold
+    gold: Gold[Any, Any]
     inclusion: Floats | None
     """(texts,): the probability with which each was drawn; None for a plain random sample"""
 
@@ -80,9 +80,8 @@ class LabelledNow:
             counts, errors = (values.astype(np.float64) * scale for values in (rows.gold, rows.missed))
         else:
             shown = said.reports if column is None else said.reports & (said.answers.kind == column)
-            texts, size = said.answers.text, len(said)
-            counts = np.bincount(texts[shown], minlength=size).astype(np.float64)
-            errors = np.bincount(texts[shown & rows.errors], minlength=size).astype(np.float64)
+            texts = (said.answers.text[marks] for marks in (shown, shown & rows.errors))
+            counts, errors = (np.bincount(of, minlength=len(said)).astype(np.float64) for of in texts)
         if not counts.any():
             return None
         if rule.kind in ONE_ANSWER:
@@ -91,7 +90,7 @@ class LabelledNow:
             return risk_interval(errors[some] > 0, inclusion, confidence=confidence)
         if rule.kind != "per-text":
             return ratio_of_texts(counts, errors, most, self.inclusion, confidence=confidence)
-        shares = ratio_of_texts(np.ones(size), errors / most, 1.0, self.inclusion, confidence=confidence)
+        shares = ratio_of_texts(np.ones(len(said)), errors / most, 1.0, self.inclusion, confidence=confidence)
         limits = {name: most * getattr(shares, name) for name in ("risk", "low", "high")}
         return replace(shares, errors=round(errors.sum()), **limits)
 
@@ -128,19 +127,21 @@ class Recheck:
         share = "of rows were answered" if one_answer else rule.share_of
         before = f"{rule.errors} of {rule.reported} answers were {wrong}, {rule.coverage:.1%} {share}"
         promised = PROMISED.get(rule.kind, PROMISED["risk"])
-        lines = [f"Promised: at most {target} {promised} (at calibration {before})."]
         covered = "" if self.coverage is None else f"; {self.coverage:.1%} of rows are answered"
+        unsure = "Cannot tell yet: the risk is so near the target that no reasonable number of labels would."
+        if self.labels_needed is not None:
+            unsure = f"Cannot tell yet; about {self.labels_needed:,} labelled answers in all would tell."
+        verdicts = {
+            "holds": "The promise holds.",
+            "broken": "The promise is broken. Make a new one from these rows: --update",
+            "cannot tell yet": unsure,
+        }
         said = [(name, interval.describe().replace("are wrong", f"are {wrong}")) for name, interval in self.now]
-        lines += [f"Now{name}: {found}{covered}." for name, found in said]
-        if self.verdict == "holds":
-            lines.append("The promise holds.")
-        elif self.verdict == "broken":
-            lines.append("The promise is broken. Make a new one from these rows: --update")
-        elif self.labels_needed is None:
-            lines.append("Cannot tell yet: the risk is so near the target that no reasonable number of labels would.")
-        else:
-            lines.append(f"Cannot tell yet; about {self.labels_needed:,} labelled answers in all would tell.")
-        return lines
+        return [
+            f"Promised: at most {target} {promised} (at calibration {before}).",
+            *(f"Now{name}: {risk}{covered}." for name, risk in said),
+            verdicts[self.verdict],
+        ]
 
 
 def read_now(
@@ -204,19 +205,25 @@ def update(
         raise ConfigurationError("an update renews one target risk for all answers; calibrate again for other rules.")
     if target is not None:
         rules = (replace(rules[0], target=target), *rules[1:])
-    fitting, deciding = _split(now, rules[0], seed)
+    # All that were drawn at random decide where nothing fitted is at stake.
+    fitting, deciding, before = np.ones(len(now.gold), dtype=np.bool_), now.drawn.copy(), calibration.shift
+    if now.predictions.out_of_scope is not None:
+        deciding &= ~now.predictions.out_of_scope
+    if rules[0].score not in (RAW_SCORE, LOG_ODDS) and rules[0].kind != "recall":
+        fitting = fitting_rows(len(now.gold), seed)
+        deciding &= ~fitting
     calibrator, how_fitted = refitted(calibration.calibrator, now, fitting)
     said = now.kind.say(now.predictions.texts, now.reading, calibrator, calibration.classes)
     current = None if current_scores is None else np.asarray(current_scores, dtype=np.float64)
-    known = current if current is not None or calibration.shift is None else calibration.shift.scores
+    planning = before.scores if current is None and before is not None else current
     renewed = []
     for rule in rules:
         rows = now.gold.labelled(said, _wanted(rule, seed))
-        reference = None if known is None or rows.text is not None else Labelled({rule.score: known})
-        reference = None if rule.kind == "recall" else reference
+        reference = None
+        if planning is not None and rows.text is None and rule.kind != "recall":
+            reference = Labelled({rule.score: planning})
         renewed.append(renewed_rule(rule, rows.of(deciding), now.answers_only, reference, seed))
-    shift = calibration.shift
-    usual = said.reference(rules[0].score, deciding, 0.01 if shift is None else shift.false_alarm)
+    usual = said.reference(rules[0].score, deciding, 0.01 if before is None else before.false_alarm)
     scores = said.text_scores(usual.score) if now.inclusion is None and current is None else current
     shift = None
     if scores is not None and len(scores) >= REFERENCE_ROWS:
@@ -238,17 +245,6 @@ def update(
 def _wanted(rule: Rule, seed: int = 0) -> Wanted:
     assert rule.target is not None
     return Wanted(kind=rule.kind, target=rule.target, score=rule.score, confidence=rule.confidence, seed=seed)
-
-
-def _split(now: LabelledNow, rule: Rule, seed: int) -> tuple[Marks, Marks]:
-    """Which texts fit and which decide. All that were drawn at random decide where nothing fitted is at stake."""
-    deciding = now.drawn.copy()
-    if now.predictions.out_of_scope is not None:
-        deciding &= ~now.predictions.out_of_scope
-    if rule.score in (RAW_SCORE, LOG_ODDS) or rule.kind == "recall":
-        return np.ones(len(now.gold), dtype=np.bool_), deciding
-    fitting = fitting_rows(len(now.gold), seed)
-    return fitting, deciding & ~fitting
 
 
 def renewed_rule(

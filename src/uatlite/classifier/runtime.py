@@ -6,9 +6,9 @@ PyTorch model runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 from weakref import WeakKeyDictionary
@@ -195,11 +195,9 @@ class TorchRuntime:
         """The spelling of the method that the model has the weights of, if it has some."""
         from uatlite.model.weights import attached
 
-        weights = attached(self.model)
-        if weights is None:
+        if (weights := attached(self.model)) is None:
             return None
-        method = method_of_weights(weights)
-        if method is None:
+        if (method := method_of_weights(weights)) is None:
             raise ModelError(
                 f"the model was trained for {weights.method!r}, which this version of uatlite does not have; install "
                 "the version that trained it."
@@ -229,9 +227,7 @@ class TorchRuntime:
             torch.set_num_threads(before)
 
     def run(self, method: Method, batch: Batch, tokens: TokenChoice | None = None) -> Outputs:
-        if tokens is None:
-            return outputs_of(run_batch(self.model, method, batch.inputs))
-        return outputs_of(method.run(self.model, batch.inputs, _candidates(tokens)))
+        return outputs_of(method.run(self.model, batch.inputs, None if tokens is None else _candidates(tokens)))
 
     def save(self, directory: Path) -> None:
         from uatlite.model import weights
@@ -252,15 +248,6 @@ def _candidates(tokens: TokenChoice) -> Candidates:
     return find
 
 
-def run_batch(model: PreTrainedModel, method: Method, inputs: Mapping[str, Tensor]) -> Passes:
-    """The method's passes over one batch, off the model's device; `sources` stay where they are."""
-    moved = method.run(model, inputs)
-    for name in ("logits", "variance", "representation"):
-        value = getattr(moved, name)
-        moved = moved if value is None else replace(moved, **{name: value.detach().cpu()})
-    return moved
-
-
 def outputs_of(passes: Passes) -> Outputs:
     """The passes of a batch as arrays."""
     rows = passes.arrays()
@@ -279,7 +266,7 @@ def run(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> Outputs:
 def run_tokens(model: PreTrainedModel, method: Method, tokens: Tokens, rows: Sequence[int] | None = None) -> Outputs:
     """The method's passes of a PyTorch model over tokenized texts, or over those at `rows`, in their order."""
     batches = list(tokens.batches(rows))
-    return gather([outputs_of(run_batch(model, method, batch.inputs)) for batch in batches], batches, rows)
+    return gather([outputs_of(method.run(model, batch.inputs)) for batch in batches], batches, rows)
 
 
 def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -> Windows:
@@ -289,27 +276,22 @@ def tokenized(tokenizer: Tokenizer, texts: Sequence[Text], settings: Settings) -
 
 def gather(parts: Sequence[Outputs], batches: Sequence[Batch], rows: Sequence[int] | None = None) -> Outputs:
     """The outputs of all sequences from those of each batch, in the order of `rows`; by default by their place."""
-    found = [row for batch in batches for row in batch.rows]
-    place = {row: index for index, row in enumerate(found)}
-    order = np.array([place[row] for row in (sorted(found) if rows is None else rows)])
+    place = {row: i for i, row in enumerate(row for batch in batches for row in batch.rows)}
+    order = np.array([place[row] for row in (sorted(place) if rows is None else rows)])
     joined: dict[str, Any] = {}
-    for one in fields(Outputs):
-        values = [getattr(part, one.name) for part in parts]
-        if isinstance(values[0], np.ndarray):
-            axis = 1 if one.name == "logits" else 0
-            joined[one.name] = np.concatenate(values, axis=axis).take(order, axis=axis)
+    for name in ("logits", "given_variance", "representations", "cut"):
+        values = [getattr(part, name) for part in parts]
+        if values[0] is not None:
+            axis = 1 if name == "logits" else 0
+            joined[name] = np.concatenate(values, axis=axis).take(order, axis=axis)
     return Outputs(**joined)
 
 
 def over_windows(outputs: Outputs, windows: Windows) -> Outputs:
     """The outputs of texts from those of their windows: means."""
-    cut = replace(outputs, cut=np.array(windows.tokens.cut, dtype=np.int64))
-    if len(windows.counts) == len(windows.tokens):
-        return cut
-    variance, read = outputs.given_variance, outputs.representations
-    return replace(
-        cut,
-        logits=windows.mean(outputs.logits, axis=1),
-        given_variance=None if variance is None else windows.mean(variance),
-        representations=None if read is None else windows.mean(read),
-    )
+    means: dict[str, Any] = {"cut": np.array(windows.tokens.cut, dtype=np.int64)}
+    if len(windows.counts) < len(windows.tokens):
+        for name, axis in (("logits", 1), ("given_variance", 0), ("representations", 0)):
+            values = getattr(outputs, name)
+            means[name] = None if values is None else windows.mean(values, axis=axis)
+    return replace(outputs, **means)

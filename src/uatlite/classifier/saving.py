@@ -5,12 +5,18 @@ uatlite-method.safetensors    the weights of a trained method, where it has some
 uatlite.json           settings, calibrator, rules, label sets, figures, and the hash of the model they hold for
 uatlite.safetensors    the summary of the calibration rows, the scope, the method's read-out
 README.md              the model card: what it is, how to use it, what was measured, what is promised
-versions/              later versions that recheck made (versions.py)
+versions/2/...         uatlite.json and what is beside it of a later version, which appears when it is complete
+versions/2/version.json    when it was made, from which version, and why
+versions/current       the number of the version in use
+
+The model is the same in all versions. Nothing is overwritten, and one can go back.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,14 +24,13 @@ from typing import TYPE_CHECKING, Any
 from safetensors.numpy import load_file, save_file
 
 from uatlite import __version__
-from uatlite.classifier.evidence import CONFIDENCE, Figures
-from uatlite.classifier.record import Calibration
+from uatlite.classifier.record import INTERVAL_CONFIDENCE, Calibration, Figures
 from uatlite.classifier.runtime import TorchRuntime
 from uatlite.classifier.settings import Settings
-from uatlite.classifier.versions import VERSIONS, Version, add, current_home
 from uatlite.codec import Arrays
-from uatlite.errors import CalibrationError, DataError, ModelError
+from uatlite.errors import CalibrationError, DataError, ModelError, StoreError
 from uatlite.text.files import file_beside
+from uatlite.text.write import make_directory, read_record, write_record, write_text
 from uatlite.values import Kind
 
 if TYPE_CHECKING:
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 
 _FORMAT = 4
 STATE, ARRAYS, CARD = "uatlite.json", "uatlite.safetensors", "README.md"
+_VERSIONS, _CURRENT, _FACTS = "versions", "current", "version.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
     """Raise where something is there already that may not be written over."""
     if directory.is_file():
         raise ModelError(f"{directory} is a file; give a directory.")
-    if (directory / VERSIONS).exists():
+    if (directory / _VERSIONS).exists():
         raise DataError(f"{directory} has versions, which are not overwritten; give another directory.")
     if directory.is_dir() and any(directory.iterdir()) and not overwrite:
         raise DataError(
@@ -69,44 +75,40 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
 
 
 def write(
-    classifier: "Product[Any]",
-    directory: Path,
-    evaluation: Figures | None = None,
-    *,
-    overwrite: bool = False,
+    product: "Product[Any]", directory: Path, evaluation: Figures | None = None, *, overwrite: bool = False
 ) -> None:
     """Write everything into a directory; a new one appears under its name when it is whole."""
     check_target(directory, overwrite=overwrite)
-    classifier.checked_settings()
-    calibration = classifier.calibration_
-    if calibration is not None and classifier.runtime.hash != calibration.model_hash:
+    product.checked_settings()
+    calibration = product.calibration_
+    if calibration is not None and product.runtime.hash != calibration.model_hash:
         raise CalibrationError("the model has changed since it was calibrated; calibrate it again before saving.")
-    if directory.exists():
-        _write_files(classifier, directory, evaluation)
-        return
+    with nullcontext(directory) if directory.exists() else _appearing(directory) as files:
+        product.runtime.save(files)
+        _write_state(product, files, evaluation)
+
+
+@contextmanager
+def _appearing(directory: Path) -> Iterator[Path]:
+    """A directory to write into, which gets its name when the block ends."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=directory.parent, prefix=f".{directory.name}.") as made:
         whole = Path(made) / "whole"
         whole.mkdir()
-        _write_files(classifier, whole, evaluation)
+        yield whole
         whole.rename(directory)
 
 
-def _write_files(classifier: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
-    classifier.runtime.save(directory)
-    _write_state(classifier, directory, evaluation)
-
-
-def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
-    calibration, arrays = classifier.calibration_, Arrays()
-    settings = classifier.settings if calibration is None else calibration.settings
+def _write_state(product: "Product[Any]", directory: Path, evaluation: Figures | None) -> None:
+    calibration, arrays = product.calibration_, Arrays()
+    settings = product.settings if calibration is None else calibration.settings
     state = {
         "format": _FORMAT,
         "uatlite": __version__,
-        "kind": classifier.kind.name,
+        "kind": product.kind.name,
         "settings": settings.to_dict(arrays),
-        "options": {**classifier.options, "seed": settings.seed},
-        "columns": classifier.columns,
+        "options": {**product.options, "seed": settings.seed},
+        "columns": product.columns,
         "calibration": None if calibration is None else calibration.to_dict(arrays),
         "arrays": sorted(arrays),
     }
@@ -114,17 +116,12 @@ def _write_state(classifier: "Product[Any]", directory: Path, evaluation: Figure
     (directory / ARRAYS).unlink(missing_ok=True)
     if arrays:
         save_file(arrays, directory / ARRAYS)
-    (directory / CARD).write_text(model_card(classifier, evaluation), encoding="utf-8")
-
-
-def write_version(classifier: "Product[Any]", directory: Path, note: str) -> Version:
-    """Write the calibration as a new version beside those of a directory, and use it from now on."""
-    return add(directory, lambda files: _write_state(classifier, files, None), note)
+    (directory / CARD).write_text(model_card(product, evaluation), encoding="utf-8")
 
 
 def read(name: str | Path) -> Stored:
     """What was saved beside the model in a directory or on the hub; nothing for a plain model."""
-    name = current_home(name)
+    name = home_in_use(name)
     path = file_beside(name, STATE)
     if path is None:
         return Stored()
@@ -135,14 +132,17 @@ def read(name: str | Path) -> Stored:
                 f"{name}/{STATE} has the format {state['format']}, this version of uatlite reads {_FORMAT}; "
                 f"it was written by uatlite {state.get('uatlite')}: install that, or calibrate again."
             )
-        arrays = _arrays(name, state["arrays"])
+        beside = file_beside(name, ARRAYS)
+        if beside is None and state["arrays"]:
+            raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
+        arrays = {} if beside is None else load_file(beside)
         settings = Settings.from_dict(state["settings"], arrays)
         stored = state["calibration"]
         return Stored(
             options={**state["options"], "config": settings.method},
             calibration=None if stored is None else Calibration.from_dict(stored, arrays, settings),
             kind=state["kind"],
-            columns=columns_in(state),
+            columns=_columns_in(state),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{name}/{STATE} is broken ({error!r}); calibrate again.") from error
@@ -150,40 +150,128 @@ def read(name: str | Path) -> Stored:
 
 def remembered_columns(name: str | Path) -> dict[str, str]:
     """What the columns of the rows that calibrated a local classifier are called; empty where that is not known."""
-    path = Path(current_home(name)) / STATE
+    path = Path(home_in_use(name)) / STATE
     try:
-        return columns_in(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+        return _columns_in(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, AttributeError):  # loading the classifier says what is wrong
         return {}
 
 
-def columns_in(state: Mapping[str, Any]) -> dict[str, str]:
+def _columns_in(state: Mapping[str, Any]) -> dict[str, str]:
     """The columns that a state names; one of an older version names none."""
     return {str(role): str(column) for role, column in state.get("columns", {}).items()}
 
 
-def _arrays(name: str | Path, names: Sequence[str]) -> dict[str, Any]:
-    """The arrays beside a state, which names them."""
-    path = file_beside(name, ARRAYS)
-    if path is None and names:
-        raise ModelError(f"{name} has a {STATE} and no {ARRAYS}; copy the whole directory, or calibrate again.")
-    return {} if path is None else load_file(path)
-
-
-def push(classifier: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
+def push(product: "Product[Any]", name: str, *, private: bool = False, evaluation: Figures | None = None) -> str:
     """Upload what `write` writes to a repository of the hub; returns its address."""
     from huggingface_hub import HfApi
 
     api = HfApi()
     with TemporaryDirectory() as directory:
-        write(classifier, Path(directory), evaluation)
+        write(product, Path(directory), evaluation)
         address = api.create_repo(name, private=private, exist_ok=True)
-        api.upload_folder(
-            repo_id=name,
-            folder_path=directory,
-            commit_message=f"A classifier that knows when to abstain (uatlite {__version__})",
-        )
+        message = f"A classifier that knows when to abstain (uatlite {__version__})"
+        api.upload_folder(repo_id=name, folder_path=directory, commit_message=message)
     return str(address)
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a classifier: when it was made, from which other one, and why."""
+
+    number: int
+    made: str
+    parent: int | None = None
+    note: str = ""
+
+    def describe(self) -> str:
+        """One line for a person."""
+        how = "calibrate" if self.parent is None else f"update from version {self.parent}"
+        return f"{self.made}  version {self.number}  {how}  {self.note}".rstrip()
+
+
+def history(directory: str | Path) -> list[Version]:
+    """All versions, oldest first."""
+    first = Path(directory) / STATE
+    if not first.is_file():
+        raise DataError(f"{directory} is not a saved classifier; give a directory that uatlite calibrate wrote.")
+    versions = [Version(1, _spelt(datetime.fromtimestamp(first.stat().st_mtime, UTC)))]
+    for number in _numbers(directory):
+        path = Path(directory) / _VERSIONS / str(number) / _FACTS
+        try:
+            versions.append(Version(**(read_record(path) or {})))
+        except TypeError as error:
+            raise StoreError(f"{path} is missing or broken; remove that version, or calibrate again.") from error
+    return versions
+
+
+def version_in_use(directory: str | Path) -> int:
+    """The number of the version in use."""
+    versions = Path(directory) / _VERSIONS
+    if not versions.is_dir():
+        return 1
+    try:
+        return int((versions / _CURRENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        if not _numbers(directory):  # the first update was interrupted
+            return 1
+        raise StoreError(
+            f"{versions / _CURRENT} does not name the version in use ({error}); calibrate again."
+        ) from error
+
+
+def home_in_use(name: str | Path) -> str | Path:
+    """Where the files of the version in use are; the name itself where there is one version, as on the hub."""
+    number = version_in_use(name)
+    return name if number == 1 else Path(name) / _VERSIONS / str(number)
+
+
+def use_version(directory: str | Path, number: int) -> None:
+    """Use a version from now on; raises where there is none of that number."""
+    numbers = [version.number for version in history(directory)]
+    if number not in numbers:
+        raise DataError(f"{directory} has no version {number}; there are {', '.join(map(str, numbers))}.")
+    if number == version_in_use(directory):
+        raise DataError(f"version {number} of {directory} is in use already.")
+    _point(directory, number)
+
+
+def write_version(product: "Product[Any]", directory: Path, note: str) -> Version:
+    """Write the calibration as a new version beside those of a directory, and use it from now on."""
+    return add_version(directory, lambda files: _write_state(product, files, None), note)
+
+
+def add_version(directory: Path, write: Callable[[Path], None], note: str) -> Version:
+    """Make a version of the files that `write` puts into a directory, and use it from now on."""
+    parent = version_in_use(directory)
+    version = Version(history(directory)[-1].number + 1, _spelt(datetime.now(UTC)), parent, note)
+    make_directory(directory / _VERSIONS)
+    try:
+        with _appearing(directory / _VERSIONS / str(version.number)) as files:
+            write(files)
+            write_record(files / _FACTS, asdict(version))
+    except OSError as error:
+        raise StoreError(
+            f"version {version.number} of {directory} cannot be written ({error.strerror}); if another process made it "
+            "meanwhile, run the command again."
+        ) from error
+    _point(directory, version.number)
+    return version
+
+
+def _point(directory: str | Path, number: int) -> None:
+    make_directory(Path(directory) / _VERSIONS)
+    write_text(Path(directory) / _VERSIONS / _CURRENT, f"{number}\n")
+
+
+def _numbers(directory: str | Path) -> list[int]:
+    versions = Path(directory) / _VERSIONS
+    names = [path.name for path in versions.iterdir()] if versions.is_dir() else []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _spelt(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds")
 
 
 _CARD = """\
@@ -226,30 +314,29 @@ pred = clf.predict(["a text"])
 """
 
 
-def model_card(classifier: "Product[Any]", evaluation: Figures | None) -> str:
+def model_card(product: "Product[Any]", evaluation: Figures | None) -> str:
     """The card in Markdown; `evaluation` are figures on rows that calibration has not seen."""
-    architecture, settings, calibration = classifier.runtime.architecture, classifier.settings, classifier.calibration_
+    architecture, settings, calibration = product.runtime.architecture, product.settings, product.calibration_
     rules = () if calibration is None else calibration.rules
-    names, words = classifier.class_names, classifier.kind.words
+    names, words = product.class_names, product.kind.words
     learned = ["The classifier is not calibrated."] if calibration is None else calibration.describe()
     promise = [] if not rules else ["What is promised holds for rows like the calibration rows, and for no others."]
     measured = [figures for figures in (evaluation, calibration.figures if calibration else None) if figures]
-    plain = isinstance(classifier.runtime, TorchRuntime)
-    loads = (
-        "transformers alone loads it too, as the plain model without calibration"
-        if plain
-        else "These are ONNX graphs; pip install 'uatlite[onnx]' runs them without PyTorch."
-    )
+    plain = isinstance(product.runtime, TorchRuntime)
+    loads = "These are ONNX graphs; pip install 'uatlite[onnx]' runs them without PyTorch."
+    if plain:
+        lost = "calibration and abstention" if rules else "calibration"
+        loads = f"transformers alone loads it too, as the plain model without {lost}."
     return _CARD.format(
         title=f"{architecture} with uncertainty",
-        product=type(classifier).__name__,
+        product=type(product).__name__,
         usage=words.usage,
         task=words.task,
         noun=words.classes,
         what=f"A {words.task.replace('-classification', ' classifier')}",
         abstains=" and abstains where it should not answer" if rules else "",
         abstain_attribute=", pred.abstain" if rules else "",
-        loads=loads + (" and abstention." if rules else ".") if plain else loads,
+        loads=loads,
         library="transformers" if plain else "uatlite",
         model=architecture,
         classes=len(names),
@@ -270,4 +357,4 @@ def _table(figures: Figures) -> str:
     rows = [header, ("---",) * 3, *lines]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
     basis = figures.basis[0].upper() + figures.basis[1:]
-    return f"{basis}. In brackets: {CONFIDENCE:.0%} bootstrap intervals.\n\n{table}"
+    return f"{basis}. In brackets: {INTERVAL_CONFIDENCE:.0%} bootstrap intervals.\n\n{table}"

@@ -25,7 +25,7 @@ from functools import cached_property
 
 import numpy as np
 
-from uatlite.errors import ConfigurationError, check_choice
+from uatlite.errors import ConfigurationError
 from uatlite.model.windows import LocatedText
 from uatlite.predictive import softmax
 from uatlite.values import Floats, Integers
@@ -72,19 +72,17 @@ class TagScheme:
     @cached_property
     def begins(self) -> Floats:
         """(tags, types): 1 where a tag begins an entity of that type."""
-        return self._indicator(begins=True)
+        return np.asarray(self._of_type * np.array([[begin] for begin, _ in self.split]))
 
     @cached_property
     def inside(self) -> Floats:
         """(tags, types): 1 where a tag may continue an entity of that type."""
-        return self._indicator(begins=False)
+        return self._of_type - self.begins
 
-    def _indicator(self, *, begins: bool) -> Floats:
-        found = np.zeros((len(self.tags), len(self.types)))
-        for column, (begin, name) in enumerate(self.split):
-            if name != _OUTSIDE and begin == begins:
-                found[column, self.types.index(name)] = 1.0
-        return found
+    @property
+    def _of_type(self) -> Floats:
+        """(tags, types): 1 where a tag is of that type."""
+        return np.asarray(self.type_of[:, None] == np.arange(len(self.types)), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,6 @@ class Decoded:
     words_outside: int
 
 
-def check_strategy(name: str | None) -> None:
-    """Raise unless it is a way to join tokens, or None."""
-    if name is not None:
-        check_choice("aggregation_strategy", name, STRATEGIES)
-
-
 def strategy_of(name: str | None, text: LocatedText) -> str:
     """How to join the tokens of a text; where nothing was asked for, 'words' for words and 'first' for a string."""
     if name is None:
@@ -162,51 +154,54 @@ def decode(text: LocatedText, logits: Floats, scheme: TagScheme, strategy: str |
         return Decoded((), -np.inf, None, 0.0, 0)
     starts = word_starts(text, strategy)
     ends = np.append(starts[1:], len(text)) - 1
+    spans = np.column_stack([text.places[starts, 0], text.places[ends, 1]])
     tokens = softmax(logits.mean(axis=0))
     chosen = _deciding(tokens, starts, ends) if strategy == "max" else starts
     decided = _joined(tokens, starts, chosen, strategy)
     passes = decided[None] if len(logits) == 1 else _joined(softmax(logits), starts, chosen, strategy)
     tags = decided.argmax(axis=-1)
-    found, inside = [], np.zeros(len(starts), dtype=bool)
-    chances = _Chances(passes @ scheme.begins, passes @ scheme.inside)
+    entities, outside = [], np.ones(len(starts), dtype=bool)
+    begins, inside = passes @ scheme.begins, passes @ scheme.inside
     for first, last in _groups(tags, scheme):
-        kind = int(scheme.type_of[tags[first]])
-        inside[first : last + 1] = True
-        own = decided[np.arange(first, last + 1), tags[first : last + 1]]
-        of_types = chances.of(first, last)  # (passes, types)
-        of_pass = of_types[:, kind]
-        odds = log_odds(of_pass)
-        found.append(
+        kind, words = int(scheme.type_of[tags[first]]), slice(first, last + 1)
+        outside[words] = False
+        own = decided[np.arange(first, last + 1), tags[words]]
+        of_types = _chances(begins, inside, first, last)
+        odds = log_odds(of_types[:, kind])
+        entities.append(
             Entity(
-                start=int(text.places[starts[first], 0]),
-                end=int(text.places[ends[last], 1]),
+                start=int(spans[first, 0]),
+                end=int(spans[last, 1]),
                 type=kind,
-                probability=float(of_pass.mean()),
+                probability=float(of_types[:, kind].mean()),
                 boundaries=float(of_types.sum(axis=1).mean()),
                 token=int(chosen[first + own.argmin()]),
-                tokens=tuple(chosen[first : last + 1].tolist()),
+                tokens=tuple(chosen[words].tolist()),
                 spread=float(odds.var(ddof=1)) if len(odds) > 1 else float("nan"),
                 score=float(own.mean()),
             )
         )
-    return _with_missed(tuple(found), decided, inside, text, starts, ends, scheme)
+    if scheme.outside is None or not outside.any():
+        return Decoded(tuple(entities), -np.inf, None, 0.0, 0)
+    none = np.clip(decided[outside, scheme.outside], _LEAST, 1.0 - _LEAST)
+    total, likeliest = float(np.log(none).sum()), int(none.argmin())
+    start, end = spans[outside][likeliest].tolist()
+    missed = float(np.log(-np.expm1(total)) - total)
+    return Decoded(tuple(entities), missed, (start, end), float(1.0 - none[likeliest]), len(none))
 
 
 def _joined(tokens: Floats, starts: Integers, chosen: Integers, strategy: str) -> Floats:
     """Probabilities of words (..., words, tags) from those of tokens (..., tokens, tags)."""
     if strategy != "average":
         return tokens[..., chosen, :]
-    sums = np.add.reduceat(tokens, starts, axis=-2)
     sizes = np.diff(np.append(starts, tokens.shape[-2]))
-    return np.asarray(sums / sizes[:, None])
+    return np.asarray(np.add.reduceat(tokens, starts, axis=-2) / sizes[:, None])
 
 
 def _deciding(tokens: Floats, starts: Integers, ends: Integers) -> Integers:
     """The token of each word with the highest probability, the first of equals."""
-    highest = tokens.max(axis=-1)
-    return np.array(
-        [start + highest[start : end + 1].argmax() for start, end in zip(starts, ends, strict=True)], dtype=np.int64
-    )
+    highest, words = tokens.max(axis=-1), zip(starts, ends, strict=True)
+    return np.array([start + highest[start : end + 1].argmax() for start, end in words], dtype=np.int64)
 
 
 def _groups(tags: Integers, scheme: TagScheme) -> list[tuple[int, int]]:
@@ -215,58 +210,24 @@ def _groups(tags: Integers, scheme: TagScheme) -> list[tuple[int, int]]:
     last_type = -1
     for word, tag in enumerate(tags.tolist()):
         kind = int(scheme.type_of[tag])
-        if kind >= 0:
-            if kind == last_type and not scheme.split[tag][0]:
-                groups[-1] = groups[-1][0], word
-            else:
-                groups.append((word, word))
+        if kind >= 0 and kind == last_type and not scheme.split[tag][0]:
+            groups[-1] = groups[-1][0], word
+        elif kind >= 0:
+            groups.append((word, word))
         last_type = kind
     return groups
 
 
-@dataclass(frozen=True, eq=False)
-class _Chances:
-    """Of every word, the probability of tags that begin and that continue each type: (passes, words, types)."""
+def _chances(begins: Floats, inside: Floats, first: int, last: int) -> Floats:
+    """The probability of an entity of each type at the words from first to last, (passes, types).
 
-    begins: Floats
-    inside: Floats
-
-    def of(self, first: int, last: int) -> Floats:
-        """The probability of an entity of each type at the words from first to last, (passes, types)."""
-        begin = self.begins[:, first] + self.inside[:, first]
-        if first > 0:
-            before = self.begins[:, first - 1] + self.inside[:, first - 1]
-            begin = self.begins[:, first] + self.inside[:, first] * (1.0 - before)
-        whole = begin * self.inside[:, first + 1 : last + 1].prod(axis=1)
-        if last + 1 < self.inside.shape[1]:
-            whole = whole * (1.0 - self.inside[:, last + 1])
-        return np.asarray(whole)
-
-
-def _with_missed(
-    entities: tuple[Entity, ...],
-    words: Floats,
-    inside: np.ndarray,
-    text: LocatedText,
-    starts: Integers,
-    ends: Integers,
-    scheme: TagScheme,
-) -> Decoded:
-    """The entities, and whether one may be missed among the words outside of them."""
-    outside = np.flatnonzero(~inside)
-    if not len(outside) or scheme.outside is None:
-        return Decoded(entities, -np.inf, None, 0.0, 0)
-    none = np.clip(words[outside, scheme.outside], _LEAST, 1.0 - _LEAST)
-    total = float(np.log(none).sum())
-    likeliest = int(none.argmin())
-    word = outside[likeliest]
-    return Decoded(
-        entities=entities,
-        missed=float(np.log(-np.expm1(total)) - total),
-        place=(int(text.places[starts[word], 0]), int(text.places[ends[word], 1])),
-        place_probability=float(1.0 - none[likeliest]),
-        words_outside=len(outside),
-    )
+    `begins` and `inside` are of every word, of tags that begin and that continue each type: (passes, words, types).
+    """
+    begin = begins[:, first] + inside[:, first]
+    if first > 0:
+        begin = begins[:, first] + inside[:, first] * (1.0 - (begins[:, first - 1] + inside[:, first - 1]))
+    chance = begin * inside[:, first + 1 : last + 1].prod(axis=1)
+    return np.asarray(chance * (1.0 - inside[:, last + 1]) if last + 1 < inside.shape[1] else chance)
 
 
 def log_odds(probabilities: Floats | Sequence[float]) -> Floats:

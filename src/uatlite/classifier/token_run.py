@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,10 @@ from uatlite.classifier.tags import Decoded, TagScheme, decode
 from uatlite.classifier.tags import log_odds as log_odds_of
 from uatlite.methods.method import Method
 from uatlite.model.tokens import Batch, Tokens
-from uatlite.model.windows import LocatedText, LocatedTexts, TaggedText, locate
+from uatlite.model.windows import LocatedTexts, TaggedText, locate
 from uatlite.predictive import PassLogits
 from uatlite.trust.answers import Answers
 from uatlite.values import Floats, Integers, Text
-
-if TYPE_CHECKING:
-    pass
 
 _Choose = Callable[[int, Floats], Sequence[int]]
 """From the number of a window and the logits of its tokens (tokens, tags) to the tokens whose variance is asked for."""
@@ -99,7 +96,7 @@ class TokenOutputs:
 def run_tokens(
     runtime: Runtime, texts: Sequence[Text], settings: Settings, like: TokenOutputs | None = None
 ) -> TokenOutputs:
-    """The method's passes over texts, and the entities that come out.
+    """The method's passes over texts, long ones cut or in windows, and the entities that come out.
 
     A method that knows variances without sampling gives that of the weakest word of each entity. With `like` these are
     the words that were weakest there, and only the windows that show them are run: the tokens of others have zeros.
@@ -108,49 +105,51 @@ def run_tokens(
     if not texts:
         return TokenOutputs(LocatedTexts((), (), Tokens(None, (), ())), scheme, (), ())
     if like is None:
-        located = locate_texts(runtime, texts, settings)
+        tokenizer, tagged = cast(Any, runtime.tokenizer), cast("Sequence[TaggedText]", texts)  # they are checked
+        located = locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
         choose, groups = weakest_words(located, scheme, strategy), [list(range(len(located.windows)))]
     else:
         located, choose = like.located, fixed_tokens(like.located, like.weakest)
-        groups = _alike(located, choose)
+        counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
+        # Windows with as many chosen tokens share batches: texts of a batch share their backward passes.
+        groups = [[i for i, count in enumerate(counts) if count == many] for many in sorted(set(counts) - {0})]
     logits, variances, states = _run_windows(runtime, located, settings.method, choose, groups)
-    of_texts = located.stitched(logits, axis=1)
+    assert logits is not None
     if like is None:
-        decoded = tuple(decode(*text, scheme, strategy) for text in zip(located.texts, of_texts, strict=True))
+        pairs = zip(located.texts, logits, strict=True)
+        decoded = tuple(decode(text, of_text, scheme, strategy) for text, of_text in pairs)
         weakest = tuple(tuple(entity.token for entity in text.entities) for text in decoded)
     else:
         decoded, weakest = like.decoded, like.weakest
-    read = None if states is None else located.stitched(states)
+    read = weakest_states = None
+    if states is not None:  # of a text without tokens 0
+        read = np.stack([of.sum(axis=0, dtype=np.float64) / max(len(of), 1) for of in states])
+        chosen = [of[list(tokens)] for of, tokens in zip(states, weakest, strict=True)]
+        weakest_states = np.concatenate(chosen).astype(np.float64)
     return TokenOutputs(
         located=located,
         scheme=scheme,
-        logits=tuple(of_texts),
+        logits=logits,
         decoded=decoded,
-        variances=None if variances is None else tuple(located.stitched(variances)),
-        representations=None if read is None else _means(read),
+        variances=variances,
+        representations=read,
         weakest=weakest,
-        weakest_states=None if read is None else _at(read, weakest),
+        weakest_states=weakest_states,
     )
 
 
-def locate_texts(runtime: Runtime, texts: Sequence[Text], settings: Settings) -> LocatedTexts:
-    """The tokens of texts, long ones cut or in windows as the settings say."""
-    tokenizer: Any = runtime.tokenizer
-    tagged = cast("Sequence[TaggedText]", texts)  # checked
-    return locate(tokenizer, tagged, settings.max_length, windows=settings.windows)
+_OfTexts = tuple[NDArray[Any], ...]
 
 
 def _run_windows(
     runtime: Runtime, located: LocatedTexts, method: Method, choose: _Choose, groups: Sequence[Sequence[int]]
-) -> tuple[list[Any], list[Any] | None, list[Any] | None]:
-    """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the inner tokens of each window.
+) -> tuple[_OfTexts | None, _OfTexts | None, _OfTexts | None]:
+    """Logits (passes, tokens, tags), variances (tokens,) and states (tokens, units) of the tokens of each text.
 
     The windows of a group share batches. Those of no group have zeros.
     """
-    count = len(located.windows)
-    logits: list[Any] = [None] * count
-    variances: list[Any] = [None] * count
-    states: list[Any] = [None] * count
+    values: list[list[Any]] = [[None] * len(located.windows) for _ in range(3)]
+    logits, variances, states = values
     for batch in (batch for group in groups for batch in located.tokens.batches(group)):
         outputs = runtime.run(method, batch, _of_rows(located, batch, choose))
         for row, window in enumerate(batch.rows):
@@ -160,40 +159,22 @@ def _run_windows(
                 variances[window] = outputs.given_variance[row, inner, 0]
             if outputs.representations is not None:
                 states[window] = outputs.representations[row, inner].astype(np.float32)
-    for values, axis in ((logits, 1), (variances, 0), (states, 0)):
-        _fill(located, values, axis=axis)
-    return logits, None if variances[0] is None else variances, None if states[0] is None else states
+    return _of_texts(located, logits, 1), _of_texts(located, variances, 0), _of_texts(located, states, 0)
 
 
-def _fill(located: LocatedTexts, values: list[Any], *, axis: int) -> None:
-    """Give windows that were not run zeros, in the shape of those that were; `axis` is that of the tokens."""
-    like = next((value for value in values if value is not None), None)
-    if like is None:
-        return
+def _of_texts(located: LocatedTexts, values: list[Any], axis: int) -> _OfTexts | None:
+    """Values of the tokens of texts from those of windows, `axis` being that of the tokens; None where there are none.
+
+    Windows that were not run have zeros, in the shape of those that were.
+    """
+    shape = next((list(value.shape) for value in values if value is not None), None)
+    if shape is None:
+        return None
     for number, window in enumerate(located.windows):
         if values[number] is None:
-            shape = list(like.shape)
             shape[axis] = window.stop - window.start
-            values[number] = np.zeros(shape, dtype=like.dtype)
-
-
-def _alike(located: LocatedTexts, choose: _Choose) -> list[list[int]]:
-    """The windows with chosen tokens, those with as many in one group: texts of a batch share their backward passes."""
-    counts = [len(choose(number, np.zeros((0, 0)))) for number in range(len(located.windows))]
-    return [[place for place, count in enumerate(counts) if count == wanted] for wanted in sorted(set(counts) - {0})]
-
-
-def _means(states: Sequence[NDArray[np.float32]]) -> Floats:
-    """The mean over the tokens of each text, (texts, units); 0 of a text without tokens."""
-    units = states[0].shape[1]
-    found = [one.mean(axis=0, dtype=np.float64) if len(one) else np.zeros(units) for one in states]
-    return np.stack(found)
-
-
-def _at(states: Sequence[NDArray[np.float32]], tokens: Sequence[Sequence[int]]) -> Floats:
-    """The states of some tokens of each text, (tokens, units)."""
-    chosen = [values[list(of_text)] for values, of_text in zip(states, tokens, strict=True)]
-    return np.concatenate(chosen).astype(np.float64)
+            values[number] = np.zeros(shape)
+    return tuple(located.stitched(values, axis=axis))
 
 
 def _of_rows(located: LocatedTexts, batch: Batch, choose: _Choose) -> TokenChoice:
@@ -212,11 +193,13 @@ def weakest_words(located: LocatedTexts, scheme: TagScheme, strategy: str | None
 
     def choose(number: int, logits: Floats) -> Sequence[int]:
         window = located.windows[number]
-        part = shown_part(located.texts[window.text], window.start, window.stop)
-        found = decode(part, logits[None], scheme, strategy).entities
+        shown, text = slice(window.start, window.stop), located.texts[window.text]
+        words = None if text.words is None else text.words[shown]
+        part = replace(text, places=text.places[shown], continues=text.continues[shown], words=words)
+        entities = decode(part, logits[None], scheme, strategy).entities
         if shared[window.text]:
-            return [token for entity in found for token in entity.tokens]
-        return [entity.token for entity in found]
+            return [token for entity in entities for token in entity.tokens]
+        return [entity.token for entity in entities]
 
     return choose
 
@@ -231,13 +214,6 @@ def fixed_tokens(located: LocatedTexts, chosen: Sequence[Sequence[int]]) -> _Cho
     return choose
 
 
-def shown_part(text: LocatedText, start: int, stop: int) -> LocatedText:
-    """Some of a text's tokens."""
-    some = slice(start, stop)
-    words = None if text.words is None else text.words[some]
-    return replace(text, places=text.places[some], continues=text.continues[some], words=words)
-
-
 def entity_answers(outputs: TokenOutputs) -> Answers:
     """One answer for each entity, text by text: is it right as a whole, its span and its type?
 
@@ -245,17 +221,15 @@ def entity_answers(outputs: TokenOutputs) -> Answers:
     the log-odds. The mean probability of its tags is the only feature: what says nothing of the model's confidence,
     such as an entity's length, tells right from wrong in one domain and misleads in the next.
     """
-    pairs = [(row, entity) for row, one in enumerate(outputs.decoded) for entity in one.entities]
+    pairs = [(row, entity) for row, text in enumerate(outputs.decoded) for entity in text.entities]
+    known, variances = bool(outputs.logits) and len(outputs.logits[0]) > 1, [entity.spread for _, entity in pairs]
     if outputs.variances is not None:
-        of_entities = np.array([outputs.variances[row][entity.token] for row, entity in pairs], dtype=np.float64)
-    else:
-        of_entities = np.array([entity.spread for _, entity in pairs], dtype=np.float64)
-    sampled = bool(len(outputs.logits)) and len(outputs.logits[0]) > 1
+        known, variances = True, [float(outputs.variances[row][entity.token]) for row, entity in pairs]
     return Answers(
         text=np.array([row for row, _ in pairs], dtype=np.int64),
         kind=np.array([entity.type for _, entity in pairs], dtype=np.int64),
         log_odds=log_odds_of([entity.probability for _, entity in pairs]),
-        variance=np.nan_to_num(of_entities) if outputs.variances is not None or sampled else None,
+        variance=np.nan_to_num(np.array(variances, dtype=np.float64)) if known else None,
         texts=len(outputs.decoded),
         features=log_odds_of([entity.score for _, entity in pairs]).reshape(len(pairs), 1),
     )
@@ -263,25 +237,22 @@ def entity_answers(outputs: TokenOutputs) -> Answers:
 
 def missed_answers(decoded: Sequence[Decoded]) -> Answers:
     """One answer for each text: is an entity missed in it?"""
-    doubts = [sum(1.0 - entity.probability for entity in one.entities) for one in decoded]
-    texts = len(decoded)
-    return Answers(
-        text=np.arange(texts),
-        kind=np.zeros(texts, dtype=np.int64),
-        log_odds=np.clip([one.missed for one in decoded], -MISSED_LIMIT, MISSED_LIMIT).reshape(texts),
-        variance=None,
-        texts=texts,
-        features=np.array([(np.log1p(one.words_outside), doubt) for one, doubt in zip(decoded, doubts, strict=True)])
-        .astype(np.float64)
-        .reshape(texts, 2),
-    )
+    texts, doubts = len(decoded), [sum(1.0 - entity.probability for entity in text.entities) for text in decoded]
+    features = np.column_stack([np.log1p([text.words_outside for text in decoded]), doubts]).astype(np.float64)
+    none = np.zeros(texts, dtype=np.int64)
+    return Answers(np.arange(texts), none, _missed_odds(decoded), None, texts, features.reshape(texts, 2))
+
+
+def _missed_odds(decoded: Sequence[Decoded]) -> Floats:
+    """(texts,): the log-odds that an entity is missed, cut to `MISSED_LIMIT`."""
+    return np.clip([text.missed for text in decoded], -MISSED_LIMIT, MISSED_LIMIT).reshape(len(decoded))
 
 
 def text_log_odds(decoded: Sequence[Decoded], answers: Answers) -> Floats:
     """The lowest log-odds of a text's entities, or of no entity being missed, (texts,): how sure the text is."""
-    found = -np.clip([one.missed for one in decoded], -MISSED_LIMIT, MISSED_LIMIT).reshape(len(decoded))
-    np.minimum.at(found, answers.text, answers.log_odds)
-    return np.asarray(found)
+    lowest = -_missed_odds(decoded)
+    np.minimum.at(lowest, answers.text, answers.log_odds)
+    return lowest
 
 
 _PRIOR = 0.1
@@ -294,8 +265,7 @@ def recall_scores(decoded: Sequence[Decoded]) -> Floats:
     Found is the sum of the probabilities of a text's entities; missed is what they lack to 1, and the probability that
     one is missed among the other words. Nothing is fitted for it.
     """
-    chances = [[entity.probability for entity in one.entities] for one in decoded]
-    found = np.array([sum(some) for some in chances], dtype=np.float64)
-    wrong = np.array([len(some) for some in chances], dtype=np.float64) - found
-    others = 1.0 / (1.0 + np.exp(-missed_answers(decoded).log_odds))
+    found = np.array([sum(entity.probability for entity in text.entities) for text in decoded], dtype=np.float64)
+    wrong = np.array([len(text.entities) for text in decoded], dtype=np.float64) - found
+    others = 1.0 / (1.0 + np.exp(-_missed_odds(decoded)))
     return np.asarray((found + _PRIOR) / (found + wrong + others + 2 * _PRIOR))

@@ -59,7 +59,7 @@ def bench(
 
 def _texts(name: str, rows: int, layout: "Layout") -> "list[Text]":
     """The texts of the first rows that a model can take."""
-    from uatlite.classifier.answer_kind import KINDS
+    from uatlite.classifier.product import KINDS
     from uatlite.scoring.source import Source
     from uatlite.values import Example
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rich import box
 from rich.console import Console
@@ -14,11 +15,6 @@ from typer import Argument, Option
 from uatlite.cli import options as shared
 from uatlite.cli.progress import ScoringBar
 from uatlite.errors import ConfigurationError, DataError
-
-if TYPE_CHECKING:
-    from uatlite.classifier.answer_explanation import EntityExplanation, LabelExplanation
-    from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
-    from uatlite.values import Text
 
 
 def predict(
@@ -178,52 +174,36 @@ def explain(
     head: Annotated[int | None, shared.in_more(help="Head of the attention maps, from 1; by default all.")] = None,
 ) -> None:
     """Say why one text is answered or not, and which words and layers the uncertainty comes from."""
-    from uatlite.classifier.classifiers import UncertaintyClassifier, load
+    from uatlite.classifier.classifiers import load
     from uatlite.errors import check_choice
+    from uatlite.lab.report import explanation_page as view
     from uatlite.lab.report.explanation import SHADINGS
-    from uatlite.lab.report.explanation_page import check_target, terminal_view, write_explanation
     from uatlite.text.examples import as_text
 
     check_choice("--shade", shade, SHADINGS)
     if output is not None:
-        check_target(output)
+        view.check_target(output)
     whole = as_text(text, pair, option or ())
     console = shared.messages()
     with console.status(f"Reading with {model} …"):
         classifier = load(model, method=method, calibrated=not uncalibrated, **shared.given(max_length=max_length))
-        if not isinstance(classifier, UncertaintyClassifier):
-            _explain_answer(classifier, whole, output, shade, label=label, entity=entity)
+        takes: Any = signature(classifier.explain).parameters
+        which = {"label": label, "entity": entity}
+        of = next((name for name in which if name in takes), None)
+        others = {name: value for name, value in which.items() if name != of}
+        shared.refuse(others, f"a model of {classifier.kind.words.model}{f'; use --{of}' if of else ''}")
+        explain_it: Any = classifier.explain
+        if of is not None:
+            if output is not None:
+                view.check_answer_target(output)
+            answer = explain_it(whole, which[of])
+            if output is not None:
+                view.write_answer(answer, output)
+            Console().print(view.answer_view(answer, shading=shade))
             return
-        shared.refuse({"label": label, "entity": entity}, "a model of one class a text")
-        found = classifier.explain(whole, estimator=estimator, samples=samples, attention=output is not None)
+        found = explain_it(whole, estimator=estimator, samples=samples, attention=output is not None)
         if output is not None:
-            write_explanation(found, output, shading=shade, layer=layer, head=head)
-    Console().print(terminal_view(found, shading=shade))
+            view.write_explanation(found, output, shading=shade, layer=layer, head=head)
+    Console().print(view.terminal_view(found, shading=shade))
     if output is not None:
         console.print(f"Wrote {output}")
-
-
-def _explain_answer(
-    product: "UncertaintyLabeler | UncertaintyTagger",
-    text: "Text",
-    output: Path | None,
-    shade: str,
-    *,
-    label: str | None,
-    entity: int | None,
-) -> None:
-    """Explain one label, or one entity, of a text."""
-    from uatlite.classifier.classifiers import UncertaintyLabeler
-    from uatlite.lab.report.explanation_page import answer_view, check_answer_target, write_answer
-
-    if output is not None:
-        check_answer_target(output)
-    if isinstance(product, UncertaintyLabeler):
-        shared.refuse({"entity": entity}, "a model of many labels; use --label")
-        found: LabelExplanation | EntityExplanation = product.explain(text, label)
-    else:
-        shared.refuse({"label": label}, "a model of entities; use --entity")
-        found = product.explain(text, entity)
-    if output is not None:
-        write_answer(found, output)
-    Console().print(answer_view(found, shading=shade))

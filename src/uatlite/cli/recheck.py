@@ -106,10 +106,10 @@ def history(
     use: Annotated[int | None, Option(help="Go back to the version of this number.")] = None,
 ) -> None:
     """List the versions of a classifier, or go back to one; nothing is overwritten."""
-    from uatlite.classifier import versions
+    from uatlite.classifier import saving
 
     if use is not None:
-        versions.use(directory, use)
-    for version in versions.history(directory):
+        saving.use_version(directory, use)
+    for version in saving.history(directory):
         echo(version.describe())
-    echo(f"Version {versions.current(directory)} is in use.")
+    echo(f"Version {saving.version_in_use(directory)} is in use.")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from uatlite.classifier.predictions import ABSTAINING
 from uatlite.classifier.product import Predictor
-from uatlite.classifier.reasons import ABSTAINING
 from uatlite.classifier.record import Calibration
 from uatlite.codec import NOT_STORED, Arrays, dump, load
 from uatlite.text.files import STDIN, format_of, is_remote

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from uatlite.classifier.answer_kind import AnswerKind
+from uatlite.classifier.answer_kind import AnyKind
 from uatlite.classifier.product import Product
 from uatlite.errors import ConfigurationError, DataError, MissingDependency, ModelError, UATLiteError
 from uatlite.scoring.job import Job, Summary
@@ -110,7 +110,7 @@ def score_file(
         return run.over(scored, on_progress)
 
 
-def _read_blocks(job: Job, kind: AnswerKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
+def _read_blocks(job: Job, kind: AnyKind, classes: tuple[str, ...], block_rows: int) -> Iterator[Block]:
     return blocks(scored_items(job, Source(job.input, format=job.format), kind, classes), block_rows)
 
 

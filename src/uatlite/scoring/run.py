@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from uatlite.classifier.answer_kind import AnswerKind
+from uatlite.classifier.answer_kind import AnyKind
 from uatlite.classifier.entities import ENTITY_EXAMPLE
 from uatlite.classifier.predictions import MEASURES
 from uatlite.classifier.product import Predictor, Product
@@ -64,7 +64,7 @@ def score_file(
     return run.over((score_block(predictor, block, run.parts, job) for block in blocks(items)), on_progress)
 
 
-def scored_items(job: Job, source: Source, kind: AnswerKind, classes: Sequence[str]) -> Iterator[Item]:
+def scored_items(job: Job, source: Source, kind: AnyKind, classes: Sequence[str]) -> Iterator[Item]:
     """The rows of a job's input for a model of this kind; raises at once where a column is missing."""
     source.check(job.layout, also=job.named)
     return source.items(replace(job.layout, meta=job.kept), kind=kind, classes=classes, strict=job.strict)

@@ -16,7 +16,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from uatlite.classifier.answer_kind import AnswerKind
+from uatlite.classifier.answer_kind import AnyKind
 from uatlite.errors import DataError, InputError
 from uatlite.scoring.job import Job
 from uatlite.text.examples import LOOK_AHEAD, example_or_reject, find_layout, has_column, require_columns, value_at
@@ -104,7 +104,7 @@ class Source:
         layout: Layout,
         labels: Sequence[str] | None = None,
         *,
-        kind: AnswerKind | None = None,
+        kind: AnyKind | None = None,
         classes: Sequence[str] = (),
         strict: bool = False,
     ) -> Iterator[Item]:

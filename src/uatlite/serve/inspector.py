@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
+from uatlite.classifier.explanation import Sentences
 from uatlite.classifier.many_labels import EVEN
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.product import Predictor
-from uatlite.classifier.summary import Sentences
 from uatlite.methods.method import Method
 from uatlite.methods.registry import METHODS
 from uatlite.passes.config import GATES
@@ -170,7 +170,7 @@ class Origins(BaseModel):
         return cls(
             variance=variance,
             words=ExplainedWord.of(explanation.words),
-            layers=[LayerShare(name=name, share=share) for name, share in explanation.layers.items()],
+            layers=[LayerShare(name=layer.name, share=layer.share) for layer in explanation.layers],
             summary=f"{about} varies by {math.sqrt(variance):.2f} (one standard deviation) under dropout.{largest}",
         )
 
@@ -194,7 +194,7 @@ class ExplainedEntity(BaseModel):
 def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> ExplainResponse:
     """The prediction, its passes, and the words, layers and attention that its uncertainty comes from."""
     method = changed_method(predictor.settings.method, asked.settings)
-    explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
+    explanation: Explanation = with_method(predictor, method).explain(text, occlusion=asked.masking)
     predictions, outputs = explanation.prediction.among, explanation.outputs
     assert isinstance(predictions, ClassPredictions)
     passes = pass_probabilities(outputs, predictor.calibrator)[:, 0]
@@ -208,7 +208,7 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
             "settings": used_settings(method),
             "promised": predictor.calibration is not None and method == predictor.settings.method,
             "segments": [ExplainedWord.of(words) for words in explanation.segments],
-            "variance": float(explanation.attribution.total[0]),
+            "variance": explanation.variance,
             "layers": explanation.layers,
             "attention": _attention(explanation),
             "truncated_tokens": explanation.truncated_tokens,
@@ -218,8 +218,6 @@ def inspect_class(predictor: Predictor, text: Text, asked: ExplainRequest) -> Ex
 
 def inspect_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) -> ExplainedLabel:
     """All labels of the text, and the words and layers that the uncertainty about one of them comes from."""
-    from uatlite.classifier.answer_explanation import explain_label as explain  # needs torch, which others do without
-
     if asked.label is not None and asked.label not in predictor.class_names:
         raise invalid("label", f"is not one of: {', '.join(predictor.class_names)}")
     predictions = predictor.predict([text])
@@ -230,19 +228,17 @@ def inspect_label(predictor: Predictor, text: Text, asked: ExplainLabelRequest) 
     return ExplainedLabel(
         answer=LabelsAnswer.model_validate(LabelsAnswer.rows(predictions, predictor.calibrator)[0]),
         label=label,
-        origins=Origins.of(explain(explained, text, label), f"The logit of {label}"),
+        origins=Origins.of(explained.explain(text, label), f"The logit of {label}"),
     )
 
 
 def inspect_entity(predictor: Predictor, text: str | Words, asked: ExplainEntityRequest) -> ExplainedEntity:
     """All entities of the text, and the words and layers that the uncertainty about one of them comes from."""
-    from uatlite.classifier.answer_explanation import explain_entity as explain  # needs torch, as above
-
     predictions = predictor.predict([text])
     answer = EntitiesAnswer.model_validate(EntitiesAnswer.rows(predictions)[0])
     if not answer.entities:
         return ExplainedEntity(answer=answer, entity=None, origins=None)
-    explanation = explain(predictor, text, asked.entity)
+    explanation: AnswerExplanation = predictor.explain(text, asked.entity)
     about = f"The margin of “{explanation.weakest}”, which decides its weakest word,"
     return ExplainedEntity(answer=answer, entity=explanation.number, origins=Origins.of(explanation, about))
 

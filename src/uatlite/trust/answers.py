@@ -186,6 +186,14 @@ class AnswerCalibrator:
 
 
 @dataclass(frozen=True, eq=False)
+class EntityCalibrator:
+    """The probability that an entity is right as a whole, and that one is missed in a text."""
+
+    found: AnswerCalibrator
+    missed: AnswerCalibrator
+
+
+@dataclass(frozen=True, eq=False)
 class RegressionRows:
     """What is fitted: x (rows,), columns (rows, columns), kind (rows,) and right (rows,)."""
 

@@ -6,9 +6,8 @@ Both are the same on a page, in an image and in a terminal.
 import math
 from dataclasses import dataclass
 
-from uatlite.classifier.explanation import Explanation
-from uatlite.classifier.summary import Comparison
-from uatlite.classifier.summary import listed as by_size
+from uatlite.classifier.explanation import Comparison, Explanation
+from uatlite.classifier.explanation import listed as by_size
 from uatlite.errors import ConfigurationError, check_choice
 from uatlite.values import WordAttribution
 

@@ -18,9 +18,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from uatlite.attribution.first_order import LAYER_COMPONENTS
-from uatlite.classifier.explanation import AnswerExplanation, Explanation
-from uatlite.classifier.summary import Comparison
-from uatlite.classifier.summary import listed as by_size
+from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation
+from uatlite.classifier.explanation import listed as by_size
 from uatlite.errors import ConfigurationError, nearest
 from uatlite.lab.report.explanation import (
     Shading,
@@ -53,7 +52,7 @@ MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classif
 _COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
 
 
-def words_table(explanation: Explanation | AnswerExplanation, most: int | None = None) -> Table:
+def words_table(explanation: AnswerExplanation, most: int | None = None) -> Table:
     """The values of each word; of more than `most` words those with the largest shares, and the rest together."""
     masks = isinstance(explanation, Explanation)  # of several answers, no word is masked
     words = explanation.words
@@ -156,9 +155,10 @@ def answer_view(explanation: AnswerExplanation, *, shading: str = "share") -> Re
     """One label, or one entity, of a text explained: a sentence, coloured words, and the shares of words and layers."""
     shades = Shading(explanation.words, 1.0, shading)
     layers = RichTable("layer", "share", "", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    largest = max([*explanation.layers.values(), 1e-9])
-    for name, share in explanation.layers.items():
-        layers.add_row(name, f"{share:.1%}", MARKS["attention"] * round(BAR * max(share, 0.0) / largest))
+    largest = max(*(layer.share for layer in explanation.layers), 1e-9)
+    for layer in explanation.layers:
+        bar = MARKS["attention"] * round(BAR * max(layer.share, 0.0) / largest)
+        layers.add_row(layer.name, f"{layer.share:.1%}", bar)
     parts = [Text(explanation.says, style="bold"), Text(), _coloured(explanation.words, shades)]
     return Group(
         *parts,

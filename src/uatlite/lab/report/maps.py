@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uatlite.classifier.explanation import COMPONENT_NAMES, ExplainedLayer, Explanation
+from uatlite.classifier.explanation import ExplainedLayer, Explanation
 from uatlite.lab.report.figures import INK, MUTED, SERIES, WRONG, RenderedFigure, figure_of, percent, render
 from uatlite.lab.report.tables import Record, number, records_of
+from uatlite.passes import config
 from uatlite.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COMPONENTS = dict(zip(COMPONENT_NAMES, ("embedding", "attention", "feed-forward", "head"), strict=True))
+COMPONENTS = dict(zip(config.COMPONENTS, ("embedding", "attention", "feed-forward", "head"), strict=True))
 """component -> its name for a reader"""
 _COLOURS = dict(zip(COMPONENTS, (SERIES[4], SERIES[0], SERIES[1], SERIES[3]), strict=True))
 _LOWER, _HIGHER = SERIES[0], WRONG
