@@ -4,9 +4,13 @@ A record is one frozen value for every kind of answers, stored by the codec besi
 besides a rule is here too: metrics of a calibrator, and a comparison with plain temperature scaling.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, cast
+from pathlib import Path
+from typing import IO, Any, Self, cast
+
+import numpy as np
 
 from uatlite.classifier.settings import Settings
 from uatlite.codec import NOT_STORED, Arrays, dump, load
@@ -196,3 +200,16 @@ class Calibration:
     def from_dict(cls, state: Any, arrays: Mapping[str, Any], settings: Settings) -> Self:
         """The calibration that `to_dict` described, under these settings."""
         return replace(load(cls, state, arrays, advice="calibrate again."), settings=settings)
+
+    def write(self, file: IO[bytes]) -> None:
+        """All of it as one file of NumPy, for `read`."""
+        arrays: dict[str, Any] = {}
+        arrays["state"] = np.array(json.dumps([self.settings.to_dict(arrays), self.to_dict(arrays)]))
+        np.savez(file, **arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The inverse of `write`."""
+        arrays = dict(np.load(path))
+        settings, state = json.loads(str(arrays.pop("state")))
+        return cls.from_dict(state, arrays, Settings.from_dict(settings, arrays))

@@ -4,7 +4,8 @@
     METHOD            what the method says without calibration
     METHOD+answers    calibrated on the calibration rows, as `uatlite calibrate` does it
 
-STORE/answers=KEY/    one contender with one seed over one set: its answers, and what it promises
+STORE/answers=KEY/    one contender with one seed over one set: its answers, and what it promises; over the
+                      calibration rows also what it learned from them
 """
 
 import hashlib
@@ -22,6 +23,7 @@ import numpy as np
 
 from uatlite.classifier.classifiers import UncertaintyLabeler, UncertaintyTagger
 from uatlite.classifier.classifiers import load as load_product
+from uatlite.classifier.record import Calibration
 from uatlite.codec import dump, load
 from uatlite.lab.evaluate.answer_outcomes import (
     AnswerOutcome,
@@ -171,12 +173,26 @@ class AnswerRuns(Runs):
                 product.model, product.tokenizer, job.method, seed=job.seed, max_length=plan.max_length
             )
             if contender_of(job).calibrated:
-                rows, asked = self.gold(job.home), self.source.scores.promise(plan.target)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
-                    made = made.calibrate(rows.texts, rows.gold, **asked)  # type: ignore[arg-type]
+                made.calibration_ = self._calibration(made, job.home)
             self._ready[key] = made
         return self._ready[key]
+
+    def _calibration(self, product: SeveralProduct, home: Job) -> Calibration:
+        """What a contender learns from the calibration rows; it is learned once, and kept with its answers to them."""
+        pieces, name = self._pieces(home), "calibration.npz"
+        learned = pieces.read(name, Calibration.read)
+        if learned is None:
+            rows, asked = self.gold(home), self.source.scores.promise(self.source.plan.target)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # a rule that promises nothing says so in the results
+                product.calibrate(rows.texts, rows.gold, **asked)  # type: ignore[arg-type]
+            learned = product.calibration_
+            assert learned is not None
+            if not pieces.begun:
+                pieces.begin(self._record(home))
+            with pieces.write(name) as file:
+                learned.write(file)
+        return learned
 
     # ── reading ────────────────────────────────────────────────────────────────────────────────────────────────────
 
