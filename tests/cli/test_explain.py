@@ -75,7 +75,7 @@ def test_one_entity_is_explained(run: Run, model_of: ModelOf, names: Path, tmp_p
         which = () if number is None else ("--entity", number)
         done, expected = run(*explain, *which, "-o", tmp_path / "why.json"), product.explain(text, number)
         assert " ".join(expected.says.split()) in done.shown
-        assert all(f"{share:.1%}" in done.out for share in expected.layers.values())
+        assert all(f"{layer.share:.1%}" in done.out for layer in expected.layers)
         assert json.loads((tmp_path / "why.json").read_text())["number"] == expected.number
     for arguments, message in {
         ("--label", "person"): "--label is not for a model of entities; use --entity",
