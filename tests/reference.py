@@ -7,7 +7,7 @@ from scipy.special import softmax
 from transformers import PreTrainedModel
 
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.lab.evaluate.comparison import ResampledRows, Sampled, measured, scores_of
+from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled, Score, measured, scores_of
 from uatlite.lab.evaluate.store import Provenance, RunRecipe
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import Wanted
@@ -70,3 +70,9 @@ def made_provenance(rows, labels=("a", "b", "c"), *, recipe=None, **facts):
         "truncated_texts": 1, "truncated_tokens": 7, "versions": {"uatlite": "0"},
     }  # fmt: skip
     return Provenance(RunRecipe(**usual | (recipe or {})), **about | facts)
+
+
+def made_score(values, low, high, differences=None, best=False):
+    """A score with these values over seeds and this interval."""
+    number = Measurement(tuple(values))
+    return Score(number.mean, number.deviation, low, high, best, number.values, differences or {})

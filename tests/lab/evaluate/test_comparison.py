@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reference import compare
+from reference import compare, made_score
 from uatlite.lab.evaluate.comparison import (
     Measurement,
     ResampledRows,
@@ -25,7 +25,7 @@ from uatlite.lab.evaluate.comparison import (
     reduction,
     relation,
 )
-from uatlite.lab.evaluate.verdict import COSTS, Verdict, verdict_metric, verdict_of
+from uatlite.lab.evaluate.results import COSTS, Verdict, verdict_metric, verdict_of
 from uatlite.metrics.intervals import METRICS, Estimate, Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows, Statistic, mean_of
 
@@ -220,7 +220,7 @@ def scores_of(values: Values, width: float, metric: str = "nll") -> dict[str, di
     """Contenders with these means; every paired interval reaches `width` to both sides of the difference."""
     return {
         name: {
-            metric: Score(
+            metric: made_score(
                 (value,),
                 value - width,
                 value + width,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer, PreTrainedModel
 
-from reference import compare
+from reference import compare, made_score
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.codec import dump
@@ -197,7 +197,7 @@ def make_score(
 ) -> Score:
     """A score with the mean `value`."""
     values = tuple(value + 0.01 * (seed - (seeds - 1) / 2) for seed in range(seeds))
-    return Score(values, value - 0.05, value + 0.05, differences or {}, best)
+    return made_score(values, value - 0.05, value + 0.05, differences or {}, best)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def results() -> Results:
     metrics = (*NARROW, "coverage@0.9", "accuracy@0.9")
     above, below = {UAT: Interval(0.25, 0.2, 0.3)}, {"base": Interval(-0.25, -0.3, -0.2)}
     base = {name: make_score(0.5, differences=above) for name in metrics} | {
-        "accuracy@0.9": Score((math.nan,), math.nan, math.nan)
+        "accuracy@0.9": made_score((math.nan,), math.nan, math.nan)
     }
     uat = {name: make_score(0.25, seeds=3, best=name == "nll", differences=below) for name in metrics}
     shift = {name: {"delta_ece": make_score(0.02), "robustness_score": make_score(0.3)} for name in ("base", UAT)}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from reference import made_score
 from uatlite.errors import StoreError
-from uatlite.lab.evaluate.comparison import Score
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.report.evaluation import read_results
 from uatlite.lab.report.results import (
@@ -123,9 +123,9 @@ def test_headings_point_towards_better() -> None:
 
 
 def test_a_score_has_the_decimals_of_its_metric() -> None:
-    assert score_entry(Score((-0.0001,), -0.0002, 0.0001), "delta_ece").text == "0.000"
-    assert score_entry(Score((-0.5,), -0.6, -0.4), "delta_ece").text == "−0.500"
-    assert score_entry(Score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
+    assert score_entry(made_score((-0.0001,), -0.0002, 0.0001), "delta_ece").text == "0.000"
+    assert score_entry(made_score((-0.5,), -0.6, -0.4), "delta_ece").text == "−0.500"
+    assert score_entry(made_score((17.0,), 10.0, 20.0), "count@0.9").interval == "10–20"
 
 
 def test_tables_can_be_narrowed(results: Results) -> None:

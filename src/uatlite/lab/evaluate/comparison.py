@@ -69,10 +69,19 @@ class Sampled:
 
 
 @dataclass(frozen=True, eq=False)
-class SeedValues:
-    """A number for each seed."""
+class Measurement:
+    """One number. Two that were measured on the same rows are paired: their draws are of the same resamples."""
 
     values: tuple[float, ...]
+    """one for each seed"""
+    rows: int = 0
+    """number of rows it was measured on"""
+    drawn: Floats | None = None
+    """(seeds, resamples): each seed's number on resampled rows; None where there are no rows to resample"""
+    truth: float | None = None
+    """of a statistic that noise biases upward: its value without that bias; see `metrics.Metric`"""
+    lowest: float = -np.inf
+    how: Resampling = field(default_factory=lambda: Resampling(over_seeds=True))
 
     @property
     def mean(self) -> float:
@@ -82,20 +91,6 @@ class SeedValues:
     def deviation(self) -> float | None:
         """The standard deviation over seeds (ddof 1); None for one seed."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
-
-
-@dataclass(frozen=True, eq=False)
-class Measurement(SeedValues):
-    """One number. Two that were measured on the same rows are paired: their draws are of the same resamples."""
-
-    rows: int = 0
-    """number of rows it was measured on"""
-    drawn: Floats | None = None
-    """(seeds, resamples): each seed's number on resampled rows; None where there are no rows to resample"""
-    truth: float | None = None
-    """of a statistic that noise biases upward: its value without that bias; see `metrics.Metric`"""
-    lowest: float = -np.inf
-    how: Resampling = field(default_factory=lambda: Resampling(over_seeds=True))
 
     def resampled(self) -> Floats | None:
         """(resamples,): the number on resampled rows, and seeds; None where there is one seed and nothing else."""
@@ -246,15 +241,19 @@ def relation(apart: Interval, better: Better) -> Relation:
 
 
 @dataclass(frozen=True)
-class Score(SeedValues):
+class Score:
     """One metric of one contender on one set, beside the other contenders."""
 
+    mean: float
+    deviation: float | None
     low: float
     high: float
     """the interval of the mean over seeds"""
-    differences: Mapping[str, Interval] = field(default_factory=dict)
+    best: bool
+    values: tuple[float, ...]
+    """one for each seed"""
+    differences: Mapping[str, Interval]
     """other contender -> the mean minus that contender's, paired"""
-    best: bool = False
 
 
 Scores = Mapping[str, Mapping[str, Score]]
@@ -272,10 +271,11 @@ def scores_of(measurements: Mapping[str, Measurement], better: Better | None) ->
         pairs[one, other] = Interval(-apart.point, -apart.high, -apart.low, apart.undefined)
     winners = _winners(measurements, pairs, better)
     scores = {}
-    for name, measurement in measurements.items():
-        interval = measurement.interval_or_point()
+    for name, number in measurements.items():
+        interval = number.interval_or_point()
         differences = {other: pairs[name, other] for other in measurements if other != name}
-        scores[name] = Score(measurement.values, interval.low, interval.high, differences, name in winners)
+        shown = number.mean, number.deviation, interval.low, interval.high, name in winners
+        scores[name] = Score(*shown, number.values, differences)
     return scores
 
 

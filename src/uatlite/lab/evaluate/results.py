@@ -1,16 +1,98 @@
-"""The results of an evaluation, as a frozen value that goes to JSON and back."""
+"""The results of an evaluation, as a frozen value that goes to JSON and back, and the verdict that they give.
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+The verdict says which contender to use at each cost, which ones are level with it, and which ones it beats. One beats
+another on a set if the paired interval of their difference in one proper score excludes 0; else the two are level. At a
+cost, the contender to use is the cheapest one that no other contender within that cost beats; of equally cheap ones,
+the one with the better mean. Each pair is tested by itself, at the confidence of the intervals.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from uatlite.codec import NOT_STORED, dump, load
 from uatlite.lab.evaluate.answer_outcomes import PromiseCheck
-from uatlite.lab.evaluate.comparison import Score, Scores
-from uatlite.lab.evaluate.verdict import Verdict, verdict_of
+from uatlite.lab.evaluate.comparison import Scores, relation
+from uatlite.lab.evaluate.outcomes import DIRECTIONS
 from uatlite.metrics.intervals import Resampling
 from uatlite.values import Example, Kind
+
+COSTS = (1.0, 2.0, 5.0, 10.0)
+"""Passes of a text; the dearest contender's own are added where it takes more."""
+METRIC = "nll"
+"""The proper score that the verdict is by; the first scored metric with a better direction where it was not scored."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The contender to use where a text may cost so many passes; the others are those within this cost."""
+
+    passes: float
+    contender: str
+    level: tuple[str, ...]
+    """others that it can not be told from"""
+    beaten: tuple[str, ...]
+    """others that it beats"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to use, by one metric on the first set; and who beats it on the other sets."""
+
+    metric: str
+    set: str
+    choices: tuple[Choice, ...]
+    """from the lowest cost to the highest"""
+    beaten_by: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """shifted set -> contender to use -> those within its cost or beyond that beat it there"""
+
+    @property
+    def recommended(self) -> str:
+        """The contender to use where cost is no matter: the cheapest that none beats."""
+        return self.choices[-1].contender
+
+    @property
+    def distinct(self) -> tuple[str, ...]:
+        """The contenders to use, each once, from cheap to dear."""
+        return tuple(dict.fromkeys(choice.contender for choice in self.choices))
+
+
+def verdict_metric(metrics: Sequence[str]) -> str | None:
+    """The metric that the verdict is by; None where no scored metric has a better direction."""
+    return METRIC if METRIC in metrics else next((name for name in metrics if DIRECTIONS[name] is not None), None)
+
+
+def verdict_of(
+    sets: Iterable[tuple[str, Scores]], costs: Mapping[str, float], metrics: Sequence[str]
+) -> Verdict | None:
+    """The verdict from the name and the scores of each set, and what a text costs each contender, in passes.
+
+    None where there is nothing to choose: a single contender, or no metric with a better direction.
+    """
+    metric = verdict_metric(metrics)
+    better = None if metric is None else DIRECTIONS[metric]
+    if metric is None or better is None or len(costs) < 2:
+        return None
+
+    def standing(how: str, scores: Scores, name: str, others: Iterable[str]) -> tuple[str, ...]:
+        """Others that a contender is better than, level with or worse than."""
+        apart = scores[name][metric].differences
+        return tuple(other for other in others if other != name and relation(apart[other], better) == how)
+
+    (first, scores), *shifted = sets
+    dearest, sign = max(costs.values()), 1 if better == "lower" else -1
+    choices = []
+    for budget in (*COSTS, *([dearest] if dearest > COSTS[-1] else [])):
+        within = [name for name in scores if costs[name] <= budget]
+        if within:
+            unbeaten = [name for name in within if not standing("worse", scores, name, within)]
+            use = min(unbeaten, key=lambda name: (costs[name], sign * scores[name][metric].mean))
+            level, beaten = (standing(how, scores, use, within) for how in ("level", "better"))
+            choices.append(Choice(budget, use, level, beaten))
+    used = dict.fromkeys(choice.contender for choice in choices)
+    beaten_by = {name: {use: standing("worse", others, use, others) for use in used} for name, others in shifted}
+    return Verdict(metric, first, tuple(choices), beaten_by)
 
 
 @dataclass(frozen=True)
@@ -101,46 +183,12 @@ class Results:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an undefined score is null."""
-        apart = ("out_of_scope", "texts")
-        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
-        values["verdict"] = self.verdict and self.verdict.to_dict()
-        values["sets"] = [_with_means(of_set) for of_set in self.sets]
-        if self.out_of_scope is not None:
-            values["out_of_scope"] = _with_means(self.out_of_scope)
-        return dump(values)  # type: ignore[no-any-return]
+        values: dict[str, Any] = dump(self)
+        outside, verdict = values.pop("out_of_scope"), self.verdict
+        values["verdict"] = verdict and {**dump(verdict), "recommended": verdict.recommended}
+        return values if outside is None else {**values, "out_of_scope": outside}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Results":
         """The inverse of `to_dict`; the verdict is computed again."""
-        state = {name: value for name, value in values.items() if name != "verdict"}
-        state["sets"] = [_without_means(of_set) for of_set in values["sets"]]
-        if "out_of_scope" in state:
-            state["out_of_scope"] = _without_means(state["out_of_scope"])
-        return load(cls, state, advice="evaluate again.")
-
-
-TABLES = ("scores", "shift", "detection", "in_scope", "mixture")
-"""The fields that hold scores by contender and metric."""
-
-
-def _with_means(of_set: SetScores | OutOfScope) -> dict[str, Any]:
-    """The fields of a set, each score with its mean and deviation, for readers of the file."""
-
-    def described(score: Score) -> dict[str, Any]:
-        summary = {"mean": score.mean, "deviation": score.deviation, "low": score.low, "high": score.high}
-        return {**summary, "best": score.best, "values": score.values, "differences": score.differences}
-
-    return _each_score(vars(of_set), described)
-
-
-def _without_means(of_set: Mapping[str, Any]) -> dict[str, Any]:
-    return _each_score(of_set, lambda score: {k: score[k] for k in score if k not in ("mean", "deviation")})
-
-
-def _each_score(of_set: Mapping[str, Any], change: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    changed = {
-        table: {name: {metric: change(one) for metric, one in row.items()} for name, row in of_set[table].items()}
-        for table in TABLES
-        if table in of_set
-    }
-    return {**of_set, **changed}
+        return load(cls, {name: values[name] for name in values if name != "verdict"}, advice="evaluate again.")

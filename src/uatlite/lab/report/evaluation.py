@@ -148,7 +148,7 @@ def read_results(path: str | Path) -> Results:
         return Results.from_dict(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise StoreError(f"{path} cannot be read ({error.strerror}); `uatlite evaluate … -o DIR` writes it.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (StoreError, ValueError, AttributeError, TypeError) as error:
         raise StoreError(f"{path} is not a results file ({error!r}); run `uatlite evaluate` again.") from error
 
 
