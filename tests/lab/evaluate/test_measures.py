@@ -19,7 +19,7 @@ from uatlite.lab.evaluate.outcomes import outcome_of
 from uatlite.lab.evaluate.plan import Plan, SetChoice, choose_out_of_scope, parse_contenders
 from uatlite.lab.evaluate.results import OutOfScope, Results
 from uatlite.lab.evaluate.runs import Model
-from uatlite.lab.evaluate.scope import mixed_of
+from uatlite.lab.evaluate.scope import Mixture
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.results import markdown, records, tables_of
 from uatlite.metrics.intervals import Resampling, detection_estimates, intervals, metric_estimates, shift_estimates
@@ -262,7 +262,7 @@ def test_a_text_answered_by_out_of_scope_is_no_error(plan: Plan, checkpoint: Che
         replace(run, provenance=replace(run.provenance, classes=("negative", "oos", "positive")))
         for run in (runs[key] for key in keys)
     )
-    mixed = mixed_of(test, outside, None)
+    mixed = Mixture.of(test, outside, None)
     logits = outside.logits[0].astype(float)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(mixed.doubt[-25:], probabilities[:, 1], rtol=1e-6)

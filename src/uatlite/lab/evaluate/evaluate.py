@@ -156,7 +156,7 @@ def score_outside(test: CellSpec, plan: Plan, runs: Runs, tick: Tick) -> OutOfSc
     finding = dict(panel(cell, plan.contenders, {name: f"oos-{name}" for name in DETECTION}))
     areas = {"confidence_aurc": "{}-aurc"}
     try:
-        note = scope_of(job, runs).describe()
+        _, note = scope_of(job, runs)
         areas |= {"scope_aurc": "{}-aurc+scope", "scope_change": "{}-aurc-change"}
         finding |= {(_SCOPE, name): replace(cell, measure=f"scope-{name}") for name in DETECTION}
     except CalibrationError as error:

@@ -34,8 +34,7 @@ from uatlite.lab.evaluate.comparison import Measurement, ResampledRows, Sampled,
 from uatlite.lab.evaluate.outcomes import LABEL_METRICS, OUTCOMES, outcome_of
 from uatlite.lab.evaluate.plan import Contender
 from uatlite.lab.evaluate.runs import Job, Runs
-from uatlite.lab.evaluate.scope import Mixed, Strangeness, labelled_in_scope, mixed_of, scope_jobs, strangeness
-from uatlite.lab.evaluate.store import StoredPredictions
+from uatlite.lab.evaluate.scope import Mixture, labelled_in_scope, not_labelled_outside, scope_jobs, strangeness
 from uatlite.methods.sampling import BASE
 from uatlite.metrics.accuracy import DETECTION
 from uatlite.metrics.calibration import SHIFT
@@ -49,9 +48,10 @@ from uatlite.metrics.intervals import (
 from uatlite.metrics.rows import Ranking, Rows, Statistic, mean_of, ratio
 from uatlite.metrics.selective import accuracy_at, area_under_risk, coverage_at
 from uatlite.predictive import entropy, margin
+from uatlite.trust.calibrators import LogitCalibrator
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import RAW_SCORE, Wanted
-from uatlite.values import Floats, Marks
+from uatlite.values import Floats
 
 
 def cell_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
@@ -259,34 +259,38 @@ def detection(cell: CellSpec, runs: Runs) -> Sampled:
     return over_rows(cell, estimates, rows)
 
 
-Outside = Callable[[Mixed, Strangeness, Marks], Statistic]
-"""The statistic of a run, of what the scope says of its rows, and of which of them are out of scope (rows,)."""
+Outside = Callable[[Mixture], Statistic]
+"""The statistic of a run on rows in scope and out of scope."""
 
 
-def _found(metric: str, score: Callable[[Mixed, Strangeness], Floats]) -> Outside:
-    return lambda mixed, strange, outside: detection_estimates(score(mixed, strange), outside)[metric].statistic
+def _found(metric: str, score: Callable[[Mixture], Floats]) -> Outside:
+    return lambda rows: detection_estimates(score(rows), rows.outside)[metric].statistic
 
 
-def _aurc(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    return partial(area_under_risk, Ranking.of(mixed.confidence), mixed.wrong)
+def _aurc(rows: Mixture) -> Statistic:
+    return partial(area_under_risk, Ranking.of(rows.confidence), rows.wrong)
 
 
-def _aurc_by_both(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    return partial(area_under_risk, Ranking.of(mixed.confidence * strange.chance), mixed.wrong)
+def _aurc_by_both(rows: Mixture) -> Statistic:
+    return partial(area_under_risk, Ranking.of(rows.confidence * rows.chance), rows.wrong)
 
 
-def _change(mixed: Mixed, strange: Strangeness, outside: Marks) -> Statistic:
-    both, alone = _aurc_by_both(mixed, strange, outside), _aurc(mixed, strange, outside)
+def _change(rows: Mixture) -> Statistic:
+    both, alone = _aurc_by_both(rows), _aurc(rows)
     return lambda counts: both(counts) - alone(counts)
 
 
-_SCORES: dict[str, Callable[[Mixed, Strangeness], Floats]] = {
-    "oos-{}": lambda mixed, strange: mixed.doubt,
-    "oos-{}+scope": lambda mixed, strange: 1 - mixed.confidence * strange.chance,
-    "scope-{}": lambda mixed, strange: strange.nonconformity,
+_SCORES: dict[str, Callable[[Mixture], Floats]] = {
+    "oos-{}": lambda rows: rows.doubt,
+    "oos-{}+scope": lambda rows: 1 - rows.confidence * rows.chance,
+    "scope-{}": lambda rows: rows.nonconformity,
 }
 """name -> how much each row looks out of scope"""
-AREAS: dict[str, Outside] = {"{}-aurc": _aurc, "{}-aurc+scope": _aurc_by_both, "{}-aurc-change": _change}
+AREAS: dict[str, Outside] = {
+    "{}-aurc": _aurc,
+    "{}-aurc+scope": _aurc_by_both,
+    "{}-aurc-change": _change,
+}
 _OUTSIDE: dict[str, Outside] = {
     **{name.format(metric): _found(metric, score) for name, score in _SCORES.items() for metric in DETECTION},
     **{name.format(rows): area for name, area in AREAS.items() for rows in ("inside", "mixture")},
@@ -297,21 +301,28 @@ READS_SCOPE = tuple(name for name in _OUTSIDE if "scope" in name or "change" in 
 
 def outside(cell: CellSpec, runs: Runs) -> Sampled:
     """One of the measures above; rows in scope come first, then those out of scope."""
-    alone, estimates, sizes = cell.measure.startswith("inside"), [], (0, 0)
-    for job, calibrator in zip(runs.jobs(cell), runs.calibrators(cell), strict=True):
-        test, others_job = runs.predictions(job, cell.passes), outside_job(cell, job)
-        others = runs.predictions(others_job, cell.passes)
-        inside, out = labelled_in_scope(test), _labelled_outside(others) if others_job == job else _all(others)
-        sizes = (int(inside.sum()), int(out.sum()))
-        rows = slice(sizes[0] if alone else None)
-        strange = Strangeness(*np.ones((2, sum(sizes))))
-        if cell.measure in READS_SCOPE:
-            strange = strangeness(job, runs).take(inside).and_then(strangeness(others_job, runs).take(out))
-        mixed = mixed_of(test, others.take(np.flatnonzero(out)), calibrator)
-        statistic = _OUTSIDE[cell.measure](mixed.take(rows), strange.take(rows), np.repeat([False, True], sizes)[rows])
-        estimates.append(Estimate(statistic, lowest=-np.inf if "change" in cell.measure else 0.0))
-    strata = ResampledRows(sizes[:1] if alone else sizes, f"{cell.rows_name}|out of scope")
-    return Sampled(estimates, (strata,))
+    mixtures = [_mixture(cell, *run, runs) for run in zip(runs.jobs(cell), runs.calibrators(cell), strict=True)]
+    if cell.measure.startswith("inside"):
+        mixtures = [rows.in_scope for rows in mixtures]
+    lowest = -np.inf if "change" in cell.measure else 0.0
+    estimates = [Estimate(_OUTSIDE[cell.measure](rows), lowest=lowest) for rows in mixtures]
+    sizes = tuple(size for size in np.bincount(mixtures[-1].outside).tolist() if size)
+    return Sampled(estimates, (ResampledRows(sizes, f"{cell.rows_name}|out of scope"),))
+
+
+def _mixture(cell: CellSpec, job: Job, calibrator: LogitCalibrator | None, runs: Runs) -> Mixture:
+    other = outside_job(cell, job)
+    test, others = (runs.predictions(each, cell.passes) for each in (job, other))
+    inside = labelled_in_scope(test)
+    out = ~not_labelled_outside(others) if other == job else np.ones(len(others.ids), dtype=np.bool_)
+    if not out.any():
+        raise DataError(
+            f"{others.provenance.set_name} has no row that is labelled out of scope; give more rows, or another set."
+        )
+    strange = None
+    if cell.measure in READS_SCOPE:
+        strange = np.hstack([strangeness(job, runs)[:, inside], strangeness(other, runs)[:, out]])
+    return Mixture.of(test.take(inside), others.take(out), calibrator, strange)
 
 
 def outside_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
@@ -324,19 +335,6 @@ def outside_jobs(cell: CellSpec, runs: Runs) -> list[Job]:
 def outside_job(cell: CellSpec, job: Job) -> Job:
     """A job over the texts out of scope of a cell."""
     return job if cell.outside is None else job.over(cell.outside)
-
-
-def _labelled_outside(rows: StoredPredictions) -> Marks:
-    """(rows,): which rows are labelled out of scope; without any an error."""
-    about = rows.provenance
-    out = np.asarray(rows.labels == (-2 if about.out_of_scope is None else about.out_of_scope))
-    if not out.any():
-        raise DataError(f"{about.set_name} has no row that is labelled out of scope; give more rows, or another set.")
-    return out
-
-
-def _all(rows: StoredPredictions) -> Marks:
-    return np.ones(len(rows.ids), dtype=np.bool_)
 
 
 MEASURES: dict[str, Measure] = {

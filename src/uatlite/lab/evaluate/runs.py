@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -31,11 +31,7 @@ from uatlite.text.labels import align_task
 from uatlite.text.perturb import perturb
 from uatlite.text.schema import Task
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.values import Dataset
-
-if TYPE_CHECKING:
-    from uatlite.lab.evaluate.scope import Strangeness
-
+from uatlite.values import Dataset, Floats
 
 BASE_METHOD = "base"
 
@@ -176,8 +172,8 @@ class Runs:
     def __init__(self, source: Source, store: Store, remote: Remote | None = None) -> None:
         self.source = source
         self.store = store
-        self.strangeness: dict[Job, Strangeness] = {}
-        """what the scope says of the rows of a plain job"""
+        self.strangeness: dict[Job, Floats] = {}
+        """what the scope says of the rows of a plain job, (2, rows)"""
         self._remote = remote
         self._stored: dict[Job, StoredRun] = {}
         self._learned: dict[Job, LearnedMethod] = {}

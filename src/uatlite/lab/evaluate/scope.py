@@ -26,62 +26,34 @@ REFERENCE_ROWS = 6000
 """At most so many of them."""
 
 
-@dataclass(frozen=True, eq=False)
-class Strangeness:
-    """What the scope says of rows: their nonconformity (rows,) and their chance to be in scope (rows,)."""
-
-    nonconformity: Floats
-    chance: Floats
-
-    def take(self, rows: Marks | slice) -> "Strangeness":
-        """The same of some rows."""
-        return Strangeness(self.nonconformity[rows], self.chance[rows])
-
-    def and_then(self, other: "Strangeness") -> "Strangeness":
-        """These rows, then the other ones."""
-        return Strangeness(*(np.concatenate([getattr(self, name), getattr(other, name)]) for name in vars(self)))
-
-
-@dataclass(frozen=True, eq=False)
-class FittedScope:
-    """A scope, and how many texts it was fitted on."""
-
-    scope: Scope
-    reference: int | None
-    calibration: int
-
-    def describe(self) -> str:
-        """What it was fitted on, in words."""
-        rows = f"{self.calibration:,} calibration rows"
-        if self.reference is None:
-            return f"scope: by {rows} alone, as no training texts of the task were found"
-        return f"scope: by {self.reference:,} training texts, without their labels, and {rows}"
-
-
-def scope_of(job: "Job", runs: "Runs") -> FittedScope:
-    """The scope of the model of a job; a CalibrationError where there can be none."""
+def scope_of(job: "Job", runs: "Runs") -> tuple[Scope, str]:
+    """The scope of the model of a job, and what it was fitted on; a CalibrationError where there can be none."""
     plain = _plain(job)
-    reference, fit, count = runs.source.reference(plain.model), None, None
+    reference, fit = runs.source.reference(plain.model), None
+    rows = runs.predictions(plain.home)
+    rows = rows.take(not_labelled_outside(rows))
+    note = f"scope: by {len(rows.ids):,} calibration rows alone, as no training texts of the task were found"
     if reference is not None:
         texts = runs.predictions(plain.over(reference))
-        count = len(texts.ids)
+        counts = f"{len(texts.ids):,} training texts, without their labels, and {len(rows.ids):,} calibration rows"
+        note = f"scope: by {counts}"
         if (x := texts.passes.representations) is not None:
             fit = ScopeFit(x.shape[1], texts.logits.shape[2])
             fit.add(x, texts.passes.mean_logits.argmax(axis=1))
-    rows = runs.predictions(plain.home)
-    rows = rows.take(np.flatnonzero(not_labelled_outside(rows)))
-    scope = fit_scope(fit, rows.passes.representations, rows.passes.mean_logits)
-    return FittedScope(scope, count, len(rows.ids))
+    return fit_scope(fit, rows.passes.representations, rows.passes.mean_logits), note
 
 
-def strangeness(job: "Job", runs: "Runs") -> Strangeness:
-    """What the scope of a job's model says of its rows, by the plain pass; kept, as many cells share it."""
+def strangeness(job: "Job", runs: "Runs") -> Floats:
+    """What the scope of a job's model says of its rows: their nonconformity and their chance to be in scope, (2, rows).
+
+    It is read off the plain pass, and kept, as many cells share it.
+    """
     plain = _plain(job)
     if plain not in runs.strangeness:
-        passes = runs.predictions(plain).passes
-        scope, x, logits = scope_of(job, runs).scope, passes.representations, passes.mean_logits
+        passes, (scope, _) = runs.predictions(plain).passes, scope_of(job, runs)
+        x, logits = passes.representations, passes.mean_logits
         chance = chance_in_scope(scope.p_values(x, logits))
-        runs.strangeness[plain] = Strangeness(scope.nonconformity(x, logits), chance)
+        runs.strangeness[plain] = np.stack([scope.nonconformity(x, logits), chance])
     return runs.strangeness[plain]
 
 
@@ -96,21 +68,6 @@ def _plain(job: "Job") -> "Job":
     return job.of(BASE, job.model.plain)
 
 
-@dataclass(frozen=True, eq=False)
-class Mixed:
-    """One run of a contender on the test rows in scope and then on the texts out of scope: (rows,) each."""
-
-    confidence: Floats
-    doubt: Floats
-    """how much a row looks out of scope: 1 - confidence, or the probability of such a class if the model has one"""
-    wrong: Floats
-    """1 for an error, and for every answer to a text out of scope but "out of scope" """
-
-    def take(self, rows: slice) -> "Mixed":
-        """The same of some rows."""
-        return Mixed(self.confidence[rows], self.doubt[rows], self.wrong[rows])
-
-
 def not_labelled_outside(rows: StoredPredictions) -> Marks:
     """(rows,): which rows are not labelled out of scope."""
     outside = rows.provenance.out_of_scope
@@ -122,14 +79,40 @@ def labelled_in_scope(test: StoredPredictions) -> Marks:
     return np.asarray((class_indices(test) >= 0) & not_labelled_outside(test))
 
 
-def mixed_of(test: StoredPredictions, outside: StoredPredictions, calibrator: LogitCalibrator | None) -> Mixed:
-    """A run on the test rows that are in scope, then on the texts out of scope."""
-    about, inside = test.provenance, labelled_in_scope(test)
-    unknown = None if about.out_of_scope is None else about.labels[about.out_of_scope]
-    right = about.classes.index(unknown) if unknown in about.classes else -1
-    labels = np.append(class_indices(test)[inside], np.full(len(outside.ids), right))
-    probabilities = np.concatenate(
-        [class_probabilities(test, calibrator)[inside], class_probabilities(outside, calibrator)]
-    )
-    wrong = np.asarray(probabilities.argmax(axis=1) != labels, dtype=np.float64)
-    return Mixed(probabilities.max(axis=1), doubt_of(probabilities, about.classes, unknown), wrong)
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """One run of a contender on the test rows in scope and then on the texts out of scope: (rows,) each."""
+
+    confidence: Floats
+    doubt: Floats
+    """how much a row looks out of scope: 1 - confidence, or the probability of such a class if the model has one"""
+    wrong: Floats
+    """1 for an error, and for every answer to a text out of scope but "out of scope" """
+    outside: Marks
+    nonconformity: Floats
+    """by the scope, as the next one; both are 1 where that is not asked"""
+    chance: Floats
+    """of being in scope"""
+
+    @classmethod
+    def of(
+        cls,
+        inside: StoredPredictions,
+        outside: StoredPredictions,
+        calibrator: LogitCalibrator | None,
+        strange: Floats | None = None,
+    ) -> "Mixture":
+        """Rows that are in scope, then rows that are not; `strange` is their `strangeness`, (2, rows)."""
+        about, sizes = inside.provenance, (len(inside.ids), len(outside.ids))
+        unknown = None if about.out_of_scope is None else about.labels[about.out_of_scope]
+        right = about.classes.index(unknown) if unknown in about.classes else -1
+        labels = np.append(class_indices(inside), np.full(sizes[1], right))
+        probs = np.concatenate([class_probabilities(rows, calibrator) for rows in (inside, outside)])
+        wrong = np.asarray(probs.argmax(axis=1) != labels, dtype=np.float64)
+        doubt, flags = doubt_of(probs, about.classes, unknown), np.repeat([False, True], sizes)
+        return cls(probs.max(axis=1), doubt, wrong, flags, *(np.ones((2, sum(sizes))) if strange is None else strange))
+
+    @property
+    def in_scope(self) -> "Mixture":
+        """Without the texts out of scope."""
+        return Mixture(*(values[~self.outside] for values in vars(self).values()))
