@@ -165,11 +165,11 @@ def _load_several(models: Sequence[str], test: "SetChoice") -> "SeveralProduct":
 
 def _several_contenders(methods: str | None, product: "SeveralProduct") -> tuple["Contender", ...]:
     """Those asked for; by default the usual confidence, and the product's own method, whose name is long."""
-    from uatlite.lab.evaluate.plan import ANSWERS, parse_answer_contenders
+    from uatlite.lab.evaluate.plan import ANSWERS, parse_contenders
 
     if methods is not None:
-        return parse_answer_contenders(methods)
-    usual, calibrated = parse_answer_contenders(f"base,{type(product).default_method}+{ANSWERS}")
+        return parse_contenders(methods, several=True)
+    usual, calibrated = parse_contenders(f"base,{type(product).default_method}+{ANSWERS}", several=True)
     return usual, replace(calibrated, label=f"distilled+{ANSWERS}")
 
 

@@ -16,7 +16,7 @@ from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, GoldRows, best_c
 from uatlite.lab.evaluate.answer_runs import AnswerRuns, GivenProduct, answers_of, compute_elsewhere
 from uatlite.lab.evaluate.evaluate import evaluate
 from uatlite.lab.evaluate.models import sets_of
-from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_answer_contenders
+from uatlite.lab.evaluate.plan import Plan, SetChoice, parse_contenders
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Store
 from uatlite.lab.report.evaluation import ANSWERS, open_evaluation, read_results, write_answers
@@ -72,7 +72,7 @@ def entities(tagger: UncertaintyTagger, made_texts: Any, tmp_path_factory: pytes
 
 @pytest.fixture(scope="module")
 def of_entities(tagger: UncertaintyTagger, entities: Path, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
-    contenders = parse_answer_contenders("base,base+answers")
+    contenders = parse_contenders("base,base+answers", several=True)
     plan = Plan(contenders, SetChoice(task_from_file(entities)), target=0.3, resampling=HOW)
     return evaluated(tagger, plan, tmp_path_factory.mktemp("store"))
 
@@ -82,7 +82,7 @@ def test_the_cost_is_that_of_the_learned_method(
     method: str, tagger: UncertaintyTagger, entities: Path, tmp_path: Path
 ) -> None:
     task = task_from_file(entities)
-    plan = Plan(parse_answer_contenders(f"{method}+answers"), SetChoice(task), resampling=HOW)
+    plan = Plan(parse_contenders(f"{method}+answers", several=True), SetChoice(task), resampling=HOW)
     about = evaluated(tagger, plan, tmp_path).results.methods[f"{method}+answers"]
     fitting = GoldRows.of(load(task, "calibration"), tagger.class_names)
     own = UncertaintyTagger(tagger.model, tagger.tokenizer, method).calibrate(fitting.texts, fitting.gold)
@@ -109,7 +109,7 @@ def of_labels(
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     task = task_from_file(path)
-    contenders = parse_answer_contenders("base,analytic+answers")
+    contenders = parse_contenders("base,analytic+answers", several=True)
     plan = Plan(contenders, SetChoice(task), target=0.2, resampling=HOW)
     return evaluated(labeler, plan, path.parent / "store"), GoldRows.of(load(task, "test"), labeler.class_names)
 
@@ -239,14 +239,14 @@ def test_results_and_answers_go_to_files_and_back_and_to_a_page(
 
 def test_what_cannot_be_evaluated_is_said(entities: Path, tagger: UncertaintyTagger) -> None:
     with pytest.raises(ConfigurationError, match=r"'ts' is for one class a text.*base\+answers"):
-        parse_answer_contenders("base+ts")
-    assert [one.name for one in parse_answer_contenders("base, uat:samples=2,gate=k+answers")] == [
+        parse_contenders("base+ts", several=True)
+    assert [one.name for one in parse_contenders("base, uat:samples=2,gate=k+answers", several=True)] == [
         "base",
         "uat:samples=2,gate=k+answers",
     ]
     test = SetChoice(task_from_file(entities))
     with pytest.raises(ConfigurationError, match=r"distilled\+answers"):
-        Plan(parse_answer_contenders("distilled"), test)
+        Plan(parse_contenders("distilled", several=True), test)
     dataset = load(test.task, "test")
     with pytest.raises(DataError, match="none of its labels"):
         GoldRows.of(dataset, ("gene", "cell"))

@@ -10,7 +10,7 @@ import pytest
 
 from uatlite.errors import DataError
 from uatlite.lab.evaluate.evaluate import jobs_of
-from uatlite.lab.evaluate.models import GivenModels, load_models, sets_of
+from uatlite.lab.evaluate.models import GivenModels, load_models
 from uatlite.lab.evaluate.plan import Plan, choose_set, parse_contenders
 from uatlite.lab.evaluate.runs import NoProgress, Runs, compute_piece
 from uatlite.lab.evaluate.store import Store
@@ -46,7 +46,7 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_p
     shared, alone = (
         Runs(source(), Store(tmp_path / name), remote) for name, remote in (("shared", workers), ("alone", None))
     )
-    jobs = jobs_of(plan, sets_of(plan), shared)
+    jobs = jobs_of(plan, shared)
     assert [(job.method.name, job.on.split("/")[1], job.seed) for job in jobs] == [
         ("base", "test", 0),
         ("base", "calibration", 0),
@@ -65,7 +65,7 @@ def test_workers_fill_a_store_as_one_process_does(saved: Path, plan: Plan, tmp_p
 
 def test_other_data_on_a_worker_are_refused(saved: Path, plan: Plan, tmp_path: Path) -> None:
     source = source_of(saved, plan)
-    job = jobs_of(plan, sets_of(plan), runs := Runs(source(), Store(tmp_path / "store")))[0]
+    job = jobs_of(plan, runs := Runs(source(), Store(tmp_path / "store")))[0]
     key = runs.store_job(job).recipe.key
     rows = tmp_path / "rows.csv"
     rows.write_text(rows.read_text().replace("a1", "a2"))

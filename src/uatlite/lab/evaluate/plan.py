@@ -14,6 +14,7 @@ from uatlite.lab.evaluate.baseline_calibrators import EVALUATED
 from uatlite.lab.evaluate.outcomes import OUTCOMES
 from uatlite.methods.method import Method
 from uatlite.methods.registry import parse_method
+from uatlite.methods.sampling import BASE
 from uatlite.metrics.intervals import Resampling
 from uatlite.text.files import row_files
 from uatlite.text.perturb import PERTURBATIONS
@@ -23,6 +24,8 @@ from uatlite.trust.calibrators import InputTemperature
 from uatlite.values import Kind, check_share
 
 NO_CALIBRATOR = "none"
+ANSWERS = "answers"
+"""The calibrator of entities and labels, `uatlite.trust.answers.AnswerCalibrator`."""
 # short name -> calibrator; printed names are the short ones
 CALIBRATOR_ALIASES: dict[str, str] = {"ts": "temperature", "its": "input-temperature"}
 _SHORT = {name: alias for alias, name in CALIBRATOR_ALIASES.items()}
@@ -56,7 +59,7 @@ class Contender:
         if self.label is not None:
             return self.label
         calibrator = _SHORT.get(self.calibrator, self.calibrator)
-        return self.method.name if self.calibrator == NO_CALIBRATOR else f"{self.method.name}+{calibrator}"
+        return f"{self.method.name}+{calibrator}" if self.calibrated else self.method.name
 
     @property
     def calibrated(self) -> bool:
@@ -69,69 +72,42 @@ class Contender:
         return self.calibrated or self.method.learns
 
 
-def parse_contender(text: str) -> Contender:
-    """'uat', 'uat+ts', 'uat:gate=k,penalty=1.0+platt', or a calibrator alone, which means one on the base method."""
-    alone = _calibrator(text)
-    if alone is not None:
-        return Contender(parse_method("base"), alone)
-    method, plus, last = text.rpartition("+")
-    if not plus or _is_setting(method, last):
+def parse_contender(text: str, several: bool = False) -> Contender:
+    """'uat', 'uat+ts', 'uat:gate=k,penalty=1.0+platt', or a calibrator alone, which means one on the base method.
+
+    Of several answers a text a method is calibrated as in 'uat+answers', or not at all.
+    """
+    known = {ANSWERS: ANSWERS} if several else {name: name for name in EVALUATED} | CALIBRATOR_ALIASES
+    if text.strip() in known and not several:
+        return Contender(BASE, known[text.strip()])
+    method, plus, last = (part.strip() for part in text.rpartition("+"))
+    in_setting = method.rpartition(",")[2].rpartition(":")[2].strip().startswith("uncertainty")  # 'uncertainty=cv+ln'
+    if not plus or (last not in known and in_setting):
         return Contender(parse_method(text))
-    calibrator = _calibrator(last)
-    if calibrator is None:
+    if last not in known and several:
+        raise ConfigurationError(
+            f"{text!r}: {last!r} is for one class a text. Entities and labels are calibrated by +{ANSWERS}, as in "
+            f"{method}+{ANSWERS}."
+        )
+    if last not in known:
         allowed = [*CALIBRATOR_ALIASES, *EVALUATED]
         raise ConfigurationError(
-            f"There is no calibrator {last.strip()!r} (in {text!r}); there are {', '.join(allowed)}."
-            f"{nearest(last.strip(), allowed)}"
+            f"There is no calibrator {last!r} (in {text!r}); there are {', '.join(allowed)}.{nearest(last, allowed)}"
         )
-    return Contender(parse_method(method), calibrator)
+    return Contender(parse_method(method), known[last])
 
 
-def parse_contenders(text: str) -> tuple[Contender, ...]:
-    """Contenders separated by commas."""
-    contenders = tuple(dict.fromkeys(parse_contender(part) for part in split_methods(text)))
-    if not contenders:
-        raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
-    return contenders
-
-
-def split_methods(text: str) -> list[str]:
-    """The parts between commas. A part with '=' but no ':' is a setting of the one before it."""
+def parse_contenders(text: str, several: bool = False) -> tuple[Contender, ...]:
+    """Contenders separated by commas. A part with '=' but no ':' is a setting of the one before it."""
     parts: list[str] = []
     for part in text.split(","):
         if parts and "=" in part and ":" not in part:
             parts[-1] += f",{part}"
         elif part.strip():
             parts.append(part.strip())
-    return parts
-
-
-def _calibrator(text: str) -> str | None:
-    name = CALIBRATOR_ALIASES.get(text.strip(), text.strip())
-    return name if name in EVALUATED else None
-
-
-def _is_setting(before: str, last: str) -> bool:
-    """Whether the '+' belongs to a setting's value, as in 'uat:uncertainty=cv+ln'."""
-    return _calibrator(last) is None and before.rpartition(",")[2].rpartition(":")[2].strip().startswith("uncertainty")
-
-
-ANSWERS = "answers"
-"""The calibrator of entities and labels, `uatlite.trust.answers.AnswerCalibrator`."""
-
-
-def parse_answer_contenders(text: str) -> tuple[Contender, ...]:
-    """Methods separated by commas, with or without +answers."""
-    found = []
-    for part in split_methods(text):
-        method, plus, calibrator = part.rpartition("+")
-        if plus and calibrator.strip() != ANSWERS:
-            raise ConfigurationError(
-                f"{part!r}: {calibrator!r} is for one class a text. Entities and labels are calibrated by "
-                f"+{ANSWERS}, as in {method}+{ANSWERS}."
-            )
-        found.append(Contender(parse_method(method if plus else part), ANSWERS if plus else NO_CALIBRATOR))
-    return tuple(dict.fromkeys(found))
+    if not parts:
+        raise ConfigurationError(f"methods={text!r} names no method; give some, as in 'base,ts,uat,uat+ts'.")
+    return tuple(dict.fromkeys(parse_contender(part, several) for part in parts))
 
 
 CALIBRATION, TEST = "calibration", "test"
@@ -246,8 +222,11 @@ class Plan:
             return ()
         calibrated = {contender.method.name for contender in self.contenders if contender.calibrated}
         alone = [contender.method for contender in self.contenders if contender.method.name not in calibrated]
-        natural = ((method, NATURAL_CALIBRATORS.get(method.key)) for method in alone)
-        return tuple(Contender(method, calibrator).name for method, calibrator in natural if calibrator is not None)
+        return tuple(
+            Contender(method, NATURAL_CALIBRATORS[method.key]).name
+            for method in alone
+            if method.key in NATURAL_CALIBRATORS
+        )
 
     @property
     def calibrates(self) -> bool:

@@ -25,7 +25,7 @@ from uatlite.errors import DataError, MissingDependency, StoreError
 from uatlite.lab.evaluate.answer_outcomes import AnswerOutcome, AnswerScores
 from uatlite.lab.evaluate.baseline_calibrators import EvaluatedCalibrator
 from uatlite.lab.evaluate.outcomes import OUTCOMES, Outcome, outcome_of
-from uatlite.lab.evaluate.plan import Contender, parse_answer_contenders, parse_contender
+from uatlite.lab.evaluate.plan import Contender, parse_contender
 from uatlite.lab.evaluate.results import Results
 from uatlite.lab.evaluate.store import Provenance, Store, StoredPredictions, StoredRun
 from uatlite.text.examples import content_key
@@ -58,8 +58,8 @@ class Evaluation:
 
     @cached_property
     def contenders(self) -> tuple[Contender, ...]:
-        parse = (lambda name: parse_answer_contenders(name)[0]) if has_several(self.results) else parse_contender
-        return tuple(map(parse, self.results.contenders))
+        several = has_several(self.results)
+        return tuple(parse_contender(name, several) for name in self.results.contenders)
 
     @cached_property
     def calibrators(self) -> dict[str, LogitCalibrator | None]:
