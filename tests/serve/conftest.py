@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,8 @@ CLASSES = ("bad", "fair", "good")
 METHOD = "fast:samples=4"
 LABELS = ("anger", "joy", "fear", "relief")
 TAGS = {0: "O", 1: "B-person", 2: "I-person", 3: "B-place", 4: "I-place"}
-
-
-def random_texts(rows: int, seed: int = 0) -> list[str]:
-    generator = np.random.default_rng(seed)
-    sizes = generator.integers(3, 20, size=rows)
-    return [" ".join(f"a{word}" for word in generator.integers(0, 56, size=size)) for size in sizes]
-
-
-@pytest.fixture(scope="session")
-def made_texts() -> Callable[..., list[str]]:
-    """`made_texts(rows, seed=0)`: random texts of the tiny tokenizer's words."""
-    return random_texts
+Texts = Callable[..., list[str]]
+Tiny = Callable[..., PreTrainedModel]
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +34,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def saved(
-    tmp_path_factory: pytest.TempPathFactory, tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer
-) -> Path:
+def saved(tmp_path_factory: pytest.TempPathFactory, tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> Path:
     """The directory of a classifier of three classes with a rule, label sets and a summary to tell a shift by."""
-    directory = tmp_path_factory.mktemp("serve") / "saved"
+    directory, texts = tmp_path_factory.mktemp("serve") / "saved", made_texts(150)
     classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, METHOD)
-    texts = random_texts(150)
     labels = classifier.predict(texts).predicted
     labels[::4] = (labels[::4] + 1) % 3  # a quarter is wrong
     classifier.calibrate(texts, labels, target_coverage=0.7, label_sets=0.8, calibrator="temperature")
@@ -66,34 +52,34 @@ def classifier(saved: Path) -> UncertaintyClassifier:
 
 
 @pytest.fixture(scope="session")
-def one_pass(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyClassifier:
+def one_pass(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyClassifier:
     """A classifier without sampling, with a scope and a menu of risks; no test may change it."""
     classifier = UncertaintyClassifier(tiny("bert", id2label=dict(enumerate(CLASSES))), tokenizer, "analytic")
-    texts = random_texts(240, seed=3)
+    texts = made_texts(240, seed=3)
     labels = classifier.predict(texts).predicted
     labels[::20] = (labels[::20] + 1) % 3
     return classifier.calibrate(texts, labels, target_risk=0.15)
 
 
 @pytest.fixture(scope="session")
-def labeler(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyLabeler:
+def labeler(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyLabeler:
     """A labeler of four labels with a rule, a scope and a summary to tell a shift by; no test may change it."""
     many = {"problem_type": "multi_label_classification", "id2label": dict(enumerate(LABELS)), "num_labels": 4}
     made = UncertaintyLabeler(tiny("bert", **many), tokenizer, "analytic")
-    texts = random_texts(200, seed=4)
+    texts = made_texts(200, seed=4)
     chances = sigmoid(1.5 * made.predict(texts).logits - 0.3)
     gold = np.random.default_rng(0).random((len(texts), 1)) < chances
     return made.calibrate(texts, gold, target_precision=0.8, menu=True)
 
 
 @pytest.fixture(scope="session")
-def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> UncertaintyTagger:
+def tagger(tiny: Tiny, tokenizer: BertTokenizer, made_texts: Texts) -> UncertaintyTagger:
     """A tagger of two types with a rule and a summary to tell a shift by; no test may change it."""
     model = tiny("bert", tokens=True, num_labels=5, id2label=TAGS)
     model.classifier.weight.data *= 5  # sure of what it says, and of no entity more often than not
     model.classifier.bias.data[0] += 5.0
     made = UncertaintyTagger(model, tokenizer, "analytic")
-    found, generator = made.predict(random_texts(300, seed=6)), np.random.default_rng(0)
+    found, generator = made.predict(made_texts(300, seed=6)), np.random.default_rng(0)
     gold = []
     for entities in found.entities:
         right = generator.random(len(entities)) < [entity.confidence for entity in entities]
@@ -103,10 +89,25 @@ def tagger(tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer) -> Un
 
 
 @pytest.fixture
-def client(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
-    """A client of the service with its usual limits."""
-    with TestClient(create_app(Service(classifier)), raise_server_exceptions=False) as made:
+def client_of(request: pytest.FixtureRequest) -> Iterator[Callable[..., TestClient]]:
+    """`client_of(product, limits=None, watch=None, raises=False, **options)`: a client of its service, until the end.
+
+    A product is given by the name of its fixture, or itself.
+    """
+    with ExitStack() as stack:
+
+        def made(product: Any, limits: Limits | None = None, *, raises: bool = False, **options: Any) -> TestClient:
+            product = request.getfixturevalue(product) if isinstance(product, str) else product
+            service = Service(product, limits, watch=options.pop("watch", None))
+            return stack.enter_context(TestClient(create_app(service, **options), raise_server_exceptions=raises))
+
         yield made
+
+
+@pytest.fixture
+def client(client_of: Callable[..., TestClient]) -> TestClient:
+    """A client of the classifier's service with its usual limits."""
+    return client_of("classifier")
 
 
 @pytest.fixture
@@ -116,10 +117,9 @@ def product(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def api(product: Any) -> Iterator[TestClient]:
+def api(product: Any, client_of: Callable[..., TestClient]) -> TestClient:
     """A client of the service of `product`."""
-    with TestClient(create_app(Service(product)), raise_server_exceptions=False) as client:
-        yield client
+    return client_of(product)
 
 
 Running = Callable[..., AbstractContextManager[str]]
@@ -190,42 +190,3 @@ def _agree(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     for name in shared:
         close = isinstance(expected[name], float)
         assert given[name] == (pytest.approx(expected[name], rel=1e-4, abs=1e-5) if close else expected[name]), name
-
-
-@pytest.fixture(scope="module")
-def address_of(running: Running, request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
-    """`address_of("labeler")`: the service of a product, by the name of its fixture; it runs until the module ends."""
-    with ExitStack() as stack:
-        yield cache(lambda product: stack.enter_context(running(request.getfixturevalue(product))))
-
-
-SHOT = {"width": 1280, "height": 900}
-PATIENCE = 120_000
-"""Milliseconds for whatever a test waits for: a busy machine is slow and not wrong."""
-Tab = Callable[..., AbstractContextManager[Any]]
-
-
-@pytest.fixture(scope="module")
-def tab_of(browser: Any) -> Tab:
-    """`with tab_of(address, path="", ready="#served strong", **options) as tab`: a page of the service, open.
-
-    Whatever the browser complains about, or asks of another host, fails the test, unless `complains` is set.
-    """
-
-    @contextmanager
-    def opened(
-        address: str, path: str = "", ready: str = "#served strong", *, complains: bool = False, **options: Any
-    ) -> Iterator[Any]:
-        tab = browser.new_page(**{"viewport": SHOT, "color_scheme": "light"} | options)
-        tab.set_default_timeout(PATIENCE)
-        said: list[str] = []
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("request", lambda sent: None if sent.url.startswith((address, "blob:")) else said.append(sent.url))
-        tab.goto(address + path)
-        tab.wait_for_selector(ready)
-        yield tab
-        tab.close()
-        assert complains or said == []
-
-    return opened

@@ -9,13 +9,12 @@ import pytest
 from starlette.testclient import TestClient
 from starlette.types import Message, Receive
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.product import Predictor
-from uatlite.serve.app import create_app
 from uatlite.serve.http import Refusal, until_disconnect
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.service import Limits
 
 pytestmark = pytest.mark.anyio
+ClientOf = Callable[..., TestClient]
 JSON = {"content-type": "application/json"}
 QUESTION = {"question": "a1", "options": ["a2", "a3"]}
 
@@ -99,36 +98,40 @@ def test_a_body_without_its_content_type_is_told_about_it(client: TestClient) ->
         assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
-def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(classifier: UncertaintyClassifier) -> None:
-    limits = Limits(body=1000)
-    with TestClient(create_app(Service(classifier, limits))) as client:
-        whole = client.post("/predict", content=b"x" * 1001, headers=JSON)
-        pieces = client.post("/predict", content=(b"x" * 100 for _ in range(20)), headers=JSON)
-        lying = client.post("/predict", content=b"{}", headers={**JSON, "content-length": "ten"})
-        good = client.post("/predict", content=iter([b'{"texts": ', b'["a1"]}']), headers=JSON)
+def test_a_body_has_a_limit_also_when_it_does_not_say_how_long_it_is(client_of: ClientOf) -> None:
+    client = client_of("classifier", Limits(body=1000))
+    whole, pieces, lying, good = (
+        client.post("/predict", content=content, headers={**JSON, **headers})
+        for content, headers in (
+            (b"x" * 1001, {}),
+            ((b"x" * 100 for _ in range(20)), {}),
+            (b"{}", {"content-length": "ten"}),
+            (iter([b'{"texts": ', b'["a1"]}']), {}),
+        )
+    )
     assert "content-length" not in pieces.request.headers
     assert [whole.status_code, pieces.status_code, lying.status_code, good.status_code] == [413, 413, 413, 200]
     assert "1,000 bytes" in pieces.json()["error"]["message"]
 
 
 def test_a_fault_of_the_service_is_answered_and_raised_and_tells_nothing(
-    classifier: UncertaintyClassifier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client_of: ClientOf, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(self: Predictor, texts: list[Any]) -> None:
         raise ZeroDivisionError("/secret/path/model.safetensors")
 
     monkeypatch.setattr(Predictor, "predict", fail)
-    with TestClient(create_app(Service(classifier)), raise_server_exceptions=False) as client:
-        reply = client.post("/predict", json={"texts": ["a1 a2 a3"]})
-        assert client.get("/health").status_code == 200
+    client = client_of("classifier")
+    reply = client.post("/predict", json={"texts": ["a1 a2 a3"]})
+    assert client.get("/health").status_code == 200
     assert reply.status_code == 500
     assert reply.json() == {
         "error": {"code": "internal", "message": "The service failed on this request; its log says why."}
     }
     assert reply.headers["content-security-policy"]  # also what fails is sent with the headers
     assert "POST /predict failed" in caplog.text
-    with TestClient(create_app(Service(classifier))) as client, pytest.raises(ZeroDivisionError):
-        client.post("/predict", json={"texts": ["a1 a2 a3"]})
+    with pytest.raises(ZeroDivisionError):
+        client_of("classifier", raises=True).post("/predict", json={"texts": ["a1 a2 a3"]})
 
 
 def leaving(*after: Callable[[], Any]) -> Receive:

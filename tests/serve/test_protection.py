@@ -1,28 +1,27 @@
 """Who is let in, and what a browser may do with what it is sent."""
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.testclient import TestClient
-from starlette.types import Message, Receive, Scope, Send
 
-from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.errors import ConfigurationError
 from uatlite.serve.access import TOKEN_VARIABLE, allowed_hosts, host_name, is_loopback, read_token
-from uatlite.serve.app import create_app
 from uatlite.serve.http import HEADERS, SecureHeaders
-from uatlite.serve.service import Limits, Service
+from uatlite.serve.service import Limits
 
 TOKEN = "correct-horse-battery"
 TEXTS = {"texts": ["a1"]}
 
 
 @pytest.fixture
-def locked(classifier: UncertaintyClassifier) -> Iterator[TestClient]:
-    with TestClient(create_app(Service(classifier), token=TOKEN)) as made:
-        yield made
+def locked(client_of: Callable[..., TestClient]) -> TestClient:
+    return client_of("classifier", token=TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -60,21 +59,14 @@ def test_every_response_has_the_headers(client: TestClient) -> None:
     assert client.post("/predict", json=TEXTS).headers["cache-control"] == "no-store"
 
 
-def test_another_sites_page_is_refused(client: TestClient, classifier: UncertaintyClassifier) -> None:
+def test_another_sites_page_is_refused(client: TestClient, client_of: Callable[..., TestClient]) -> None:
     for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
         assert client.post("/predict", json=TEXTS, headers={"sec-fetch-site": site}).status_code == status
-    named = create_app(Service(classifier), hosts=allowed_hosts("127.0.0.1", ["my.host"]))
-    with TestClient(named) as local:
-        for host, status in (
-            ("127.0.0.1:8000", 200),
-            ("LOCALHOST", 200),
-            ("[::1]:80", 200),
-            ("my.host", 200),
-            ("evil.example", 421),
-            ("127.0.0.1.evil.example:8000", 421),
-            ("", 421),
-        ):
-            assert local.get("/health", headers={"host": host}).status_code == status, host
+    local = client_of("classifier", hosts=allowed_hosts("127.0.0.1", ["my.host"]))
+    for host in ("127.0.0.1:8000", "LOCALHOST", "[::1]:80", "my.host"):
+        assert local.get("/health", headers={"host": host}).status_code == 200, host
+    for host in ("evil.example", "127.0.0.1.evil.example:8000", ""):
+        assert local.get("/health", headers={"host": host}).status_code == 421, host
 
 
 def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
@@ -82,25 +74,15 @@ def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
         assert client.get(path).status_code == 404, path
 
 
-@pytest.mark.parametrize(
-    ("address", "loopback"),
-    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.8.8.8", True), ("0.0.0.0", False), ("x.y", False)],
-)
-def test_loopback(address: str, loopback: bool) -> None:
-    assert is_loopback(address) is loopback
-
-
 def test_hosts() -> None:
+    for address in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
+        assert is_loopback(address)
+    assert not is_loopback("0.0.0.0")
+    assert not is_loopback("x.y")
     assert allowed_hosts("0.0.0.0", []) is None
     assert allowed_hosts("0.0.0.0", ["a.b"]) == ("a.b",)
     assert "[::1]" in (allowed_hosts("::1", []) or ())
-    assert [host_name(host) for host in ("a:80", "A", "[::1]:80", "[::1]", "a:b")] == [
-        "a",
-        "a",
-        "[::1]",
-        "[::1]",
-        "a:b",
-    ]
+    assert list(map(host_name, ("a:80", "A", "[::1]:80", "[::1]", "a:b"))) == ["a", "a", "[::1]", "[::1]", "a:b"]
 
 
 def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +92,12 @@ def test_the_token_comes_from_a_file_or_the_environment(tmp_path: Path, monkeypa
     assert read_token(None) == TOKEN
     (tmp_path / "token").write_text(f"{TOKEN}-2\n")
     assert read_token(tmp_path / "token") == f"{TOKEN}-2"
-    rules = {
+    for bad, rule in {
         "": "is empty",
         "short": "has 5 characters, and a token has 16 or more",
         "with space in the middle": "has spaces or characters other than printable ASCII",
         "ä" * 20: "has spaces or characters other than printable ASCII",
-    }
-    for bad, rule in rules.items():
+    }.items():
         (tmp_path / "token").write_text(bad, encoding="utf-8")
         with pytest.raises(ConfigurationError, match=rule):
             read_token(tmp_path / "token")
@@ -135,25 +116,14 @@ def test_limits_are_checked(wrong: dict[str, object]) -> None:
 
 
 def test_a_header_of_the_application_does_not_stand_beside_ours() -> None:
-    sent: list[Message] = []
+    async def careless(request: Request) -> Response:
+        response = Response(headers={"cache-control": "public", "etag": "1"})
+        response.raw_headers.append((b"X-Frame-Options", b"ALLOWALL"))
+        return response
 
-    async def careless(scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [(b"X-Frame-Options", b"ALLOWALL"), (b"cache-control", b"public"), (b"etag", b"1")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def receive() -> Message:
-        return {"type": "http.request"}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    app = SecureHeaders(careless)
-    for path, caching in (("/predict", b"no-store"), ("/static/main.js", b"no-cache")):
-        sent.clear()
-        asyncio.run(app({"type": "http", "method": "GET", "path": path, "headers": []}, receive, send))
-        headers = [(name, value) for name, value in sent[0]["headers"] if name != b"etag"]
-        assert len(sent[0]["headers"]) == len(headers) + 1
-        expected = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
-        assert dict(headers) == expected | {b"cache-control": caching}
-        assert len(headers) == len(expected) + 1
+    client = TestClient(SecureHeaders(Starlette(routes=[Route("/predict", careless), Route("/static/a.js", careless)])))
+    for path, caching in (("/predict", "no-store"), ("/static/a.js", "no-cache")):
+        headers = client.get(path).headers
+        assert len({name.lower() for name, _ in headers.raw}) == len(headers.raw)
+        assert headers["etag"] == "1"
+        assert {name: headers[name] for name in (*HEADERS, "cache-control")} == {**HEADERS, "cache-control": caching}

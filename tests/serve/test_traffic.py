@@ -19,18 +19,26 @@ from uatlite.serve.service import Service
 from uatlite.serve.traffic import SERVED, Traffic
 from uatlite.trust.monitor import Monitor
 
+Texts = Callable[..., list[str]]
+ClientOf = Callable[..., TestClient]
+EACH = pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
+
 
 def gauges(client: TestClient) -> dict[str, float]:
     lines = client.get("/metrics").text.splitlines()
     return {name: float(value) for name, value in (line.split() for line in lines if line.startswith("uatlite_watch"))}
 
 
-def test_an_uncalibrated_service_has_nothing_to_compare_with(classifier: UncertaintyClassifier) -> None:
+def test_an_uncalibrated_service_has_nothing_to_compare_with(
+    classifier: UncertaintyClassifier, client_of: ClientOf, tmp_path: Path
+) -> None:
     plain = UncertaintyClassifier(classifier.model, classifier.tokenizer, "base")
-    with TestClient(create_app(Service(plain))) as client:
-        client.post("/predict", json={"texts": ["a1"]})
-        assert client.get("/model").json()["watch"] is None
-        assert gauges(client)["uatlite_watch_texts"] == 0
+    client = client_of(plain)
+    client.post("/predict", json={"texts": ["a1"]})
+    assert client.get("/model").json()["watch"] is None
+    assert gauges(client)["uatlite_watch_texts"] == 0
+    with pytest.raises(CalibrationError, match="no calibration rows to compare with"):
+        client_of(plain, watch=tmp_path / "traffic.json")
 
 
 def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClient) -> None:
@@ -46,9 +54,9 @@ def test_the_monitor_counts_every_text_once_and_raises_an_alarm(client: TestClie
     assert shown["uatlite_watch_evidence"] == pytest.approx(told["evidence"])
 
 
-@pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
+@EACH
 def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
-    product: Any, made_texts: Callable[..., list[str]], tmp_path: Path
+    product: Any, made_texts: Texts, tmp_path: Path
 ) -> None:
     path, texts = tmp_path / "traffic.json", made_texts(30, seed=5)
     for half in (texts[:12], texts[12:]):  # a restart between them
@@ -66,15 +74,14 @@ def test_a_state_file_is_that_of_uatlite_watch_and_outlives_the_service(
     assert {stretch.file for stretch in state.stretches} == {SERVED}
 
 
-@pytest.mark.parametrize("product", ["classifier", "labeler", "tagger"], indirect=True)
+@EACH
 def test_a_text_counts_under_the_label_that_watch_counts_it_under(
-    product: Any, made_texts: Callable[..., list[str]]
+    product: Any, api: TestClient, made_texts: Texts
 ) -> None:
     texts = made_texts(60, seed=3)
     rows = [ScoredRow(row) for row in product.predict(texts, check_shift=False).rows()]
-    with TestClient(create_app(Service(product))) as client:
-        client.post("/predict", json={"texts": texts})
-        lines = client.get("/metrics").text.splitlines()
+    api.post("/predict", json={"texts": texts})
+    lines = api.get("/metrics").text.splitlines()
     texts_by, reported_by = Counter(row.counted_label for row in rows), Counter(chain(*(row.reported for row in rows)))
     assert len(texts_by) > 1
     for name, counted in (("texts", texts_by), ("reported", reported_by)):
@@ -83,20 +90,19 @@ def test_a_text_counts_under_the_label_that_watch_counts_it_under(
 
 
 def test_two_services_share_a_state_and_an_alarm_is_acknowledged_from_outside(
-    classifier: UncertaintyClassifier, saved: Path, tmp_path: Path
+    client_of: ClientOf, saved: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "traffic.json"
-    first, second = (TestClient(create_app(Service(classifier, watch=path))) for _ in range(2))
-    with first, second:
-        for _ in range(60):
-            for client in (first, second):
-                client.post("/predict", json={"texts": "a3 a3 a3"})
-        first.get("/metrics")
-        assert gauges(second)["uatlite_watch_texts"] == 120
-        assert gauges(first)["uatlite_watch_alarm"] == 1
-        Watch(watched_calibration(saved), path).acknowledge()
-        assert gauges(first)["uatlite_watch_alarm"] == 0
-        assert Watch(watched_calibration(saved), path).read().alarms[0].answer == "over"
+    first, second = (client_of("classifier", watch=path) for _ in range(2))
+    for client in (first, second) * 60:
+        client.post("/predict", json={"texts": "a3 a3 a3"})
+    first.get("/metrics")
+    assert gauges(second)["uatlite_watch_texts"] == 120
+    assert gauges(first)["uatlite_watch_alarm"] == 1
+    watch = Watch(watched_calibration(saved), path)
+    watch.acknowledge()
+    assert gauges(first)["uatlite_watch_alarm"] == 0
+    assert watch.read().alarms[0].answer == "over"
 
 
 def test_texts_wait_while_another_process_holds_the_state(
@@ -109,9 +115,3 @@ def test_texts_wait_while_another_process_holds_the_state(
         assert traffic.count().rows == 0
     assert traffic.count().rows == 2
     assert traffic.count().rows == watch.read().rows == 2
-
-
-def test_a_state_needs_calibration_rows(classifier: UncertaintyClassifier, tmp_path: Path) -> None:
-    plain = UncertaintyClassifier(classifier.model, classifier.tokenizer, "base")
-    with pytest.raises(CalibrationError, match="no calibration rows to compare with"):
-        Service(plain, watch=tmp_path / "traffic.json")
