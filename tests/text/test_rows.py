@@ -24,32 +24,80 @@ def write(path, content):
 
 
 def values(rows):
-    return [dict(row.values) for row in rows]
+    return [dict(row.values) for row in rows if isinstance(row, Row)]
 
 
-def place_and_reason(rows):
-    return [(row.line, row.reason) for row in rows if isinstance(row, Reject)]
+def read(rows):
+    """The line of every row, with its values or the reason why it is rejected."""
+    return [(row.line, row.values if isinstance(row, Row) else row.reason) for row in rows]
 
 
-def test_jsonl_rows_have_their_lines_and_blank_lines_are_skipped(tmp_path):
-    file = write(tmp_path / "a.jsonl", '{"text": "one"}\n\n   \n{"text": "two", "n": 2}\n')
-    assert list(read_rows(file)) == [
-        Row("a.jsonl", 1, {"text": "one"}),
-        Row("a.jsonl", 4, {"text": "two", "n": 2}),
-    ]
+BOM, X = b"\xef\xbb\xbf", {"text": "x"}
+JSONL = b'{"text": "x"}\n'
+READ = {
+    "JSONL skips blank lines": (
+        "a.jsonl",
+        b'{"text": "x"}\n\n   \n{"text": "two", "n": 2}\n',
+        [(1, X), (4, {"text": "two", "n": 2})],
+    ),
+    "JSONL rejects what it cannot read and goes on": (
+        "a.jsonl",
+        b'{"text": "x"}\n{"text": "caf\xe9"}\n{"text": \n[1, 2]\n"words"\n{"text": "last"}',
+        [
+            (1, X),
+            (2, "not UTF-8: byte 0xe9 at position 14"),
+            (3, "broken JSON: Expecting value at column 10"),
+            (4, "a JSON list, not an object"),
+            (5, "a JSON str, not an object"),
+            (6, {"text": "last"}),
+        ],
+    ),
+    "CSV keeps line breaks and quotes inside quotes": (
+        "a.csv",
+        b'id,text\r\n1,"two\nlines, ""quoted"""\r\n\r\n2,plain\r\n',
+        [(2, {"id": "1", "text": 'two\nlines, "quoted"'}), (5, {"id": "2", "text": "plain"})],
+    ),
+    "CSV rejects only the row that is wrong": (
+        "a.csv",
+        b'id,text\n1,caf\xe9\n2,a,b\n3\n4,"a"b\n5,"caf\xc3\xa9"\n',
+        [
+            (2, "not UTF-8"),
+            (3, "3 fields where the header has 2"),
+            (4, "1 fields where the header has 2"),
+            (5, "',' expected after '\"' (lines 5 to 5): is a quote left open?"),
+            (6, {"id": "5", "text": "café"}),
+        ],
+    ),
+    "a quote left open is one reject that says how far it reaches": (
+        "a.csv",
+        b'id,text\n1,fine\n2,"open\n3,swallowed\n',
+        [(2, {"id": "1", "text": "fine"}), (3, "unexpected end of data (lines 3 to 4): is a quote left open?")],
+    ),
+    "TSV has no quoting": (
+        "a.tsv",
+        b'text\tlabel\n"open quote\t1\nsaid "so"\t0\n',
+        [(2, {"text": '"open quote', "label": "1"}), (3, {"text": 'said "so"', "label": "0"})],
+    ),
+    "a byte order mark is no part of JSONL": ("a.jsonl", BOM + JSONL, [(1, X)]),
+    "nor of the first column of CSV": ("a.csv", BOM + b"text\nx\n", [(2, X)]),
+    "nor of that of TSV": ("a.tsv", BOM + b"text\nx\n", [(2, X)]),
+    "gzip is found by its bytes": ("a.jsonl", gzip.compress(JSONL), [(1, X)]),
+    "and not by its name": ("a.jsonl.gz", JSONL, [(1, X)]),
+    **{f"an empty {name} has no rows": (name, b"", []) for name in ("a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz")},
+}
 
 
-def test_jsonl_rejects_what_it_cannot_read_and_goes_on(tmp_path):
-    lines = [b'{"text": "ok"}', b'{"text": "caf\xe9"}', b'{"text": ', b"[1, 2]", b'"words"', b'{"text": "last"}']
-    rows = list(read_rows(write(tmp_path / "a.jsonl", b"\n".join(lines))))
-    assert [row.values["text"] for row in rows if isinstance(row, Row)] == ["ok", "last"]
-    assert place_and_reason(rows) == [
-        (2, "not UTF-8: byte 0xe9 at position 14"),
-        (3, "broken JSON: Expecting value at column 10"),
-        (4, "a JSON list, not an object"),
-        (5, "a JSON str, not an object"),
-    ]
-    assert rows[1].raw == '{"text": "caf\\xe9"}'
+@pytest.mark.parametrize(("name", "body", "expected"), READ.values(), ids=READ)
+def test_what_a_file_says(tmp_path, name, body, expected):
+    rows = list(read_rows(write(tmp_path / name, body)))
+    assert read(rows) == expected
+    assert {row.file for row in rows} <= {name}
+
+
+def test_the_beginning_of_a_rejected_row_is_kept(tmp_path):
+    rows = list(read_rows(write(tmp_path / "a.jsonl", b'{"text": "caf\xe9"}')))
+    rows += read_rows(write(tmp_path / "a.csv", 'id,text\n4,"a"b\n'))
+    assert [row.raw for row in rows] == ['{"text": "caf\\xe9"}', '4,"a"b\n']
 
 
 def test_json_that_would_break_the_parser_is_only_a_reject(tmp_path):
@@ -63,73 +111,16 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "LONGEST_LINE", 1000)
     file = write(tmp_path / "a.jsonl", '{"text": "' + "x" * 5000 + '"}\n{"text": "ok"}\n' + "y" * 2500)
     rows = list(read_rows(file))
-    assert place_and_reason(rows) == [
-        (1, "the line is longer than 1,000 bytes"),
-        (3, "the line is longer than 1,000 bytes"),
-    ]
-    assert values(row for row in rows if isinstance(row, Row)) == [{"text": "ok"}]
-
-
-def test_csv_keeps_line_breaks_and_quotes_inside_quotes_and_counts_lines(tmp_path):
-    file = write(tmp_path / "a.csv", 'id,text\r\n1,"two\nlines, ""quoted"""\r\n\r\n2,plain\r\n')
-    assert list(read_rows(file)) == [
-        Row("a.csv", 2, {"id": "1", "text": 'two\nlines, "quoted"'}),
-        Row("a.csv", 5, {"id": "2", "text": "plain"}),
-    ]
-
-
-def test_csv_rejects_only_the_row_that_is_wrong(tmp_path):
-    body = b'id,text\n1,caf\xe9\n2,a,b\n3\n4,"a"b\n5,"caf\xc3\xa9"\n'
-    rows = list(read_rows(write(tmp_path / "a.csv", body)))
-    assert place_and_reason(rows) == [
-        (2, "not UTF-8"),
-        (3, "3 fields where the header has 2"),
-        (4, "1 fields where the header has 2"),
-        (5, "',' expected after '\"' (lines 5 to 5): is a quote left open?"),
-    ]
-    assert rows[-1].values == {"id": "5", "text": "café"}
-    assert rows[3].raw == '4,"a"b\n'
-
-
-def test_a_quote_left_open_is_one_reject_that_says_how_far_it_reaches(tmp_path):
-    rows = list(read_rows(write(tmp_path / "a.csv", 'id,text\n1,fine\n2,"open\n3,swallowed\n')))
-    assert values(rows[:1]) == [{"id": "1", "text": "fine"}]
-    [(line, reason)] = place_and_reason(rows)
-    assert line == 3
-    assert "lines 3 to 4" in reason
+    too_long = "the line is longer than 1,000 bytes"
+    assert read(rows) == [(1, too_long), (2, {"text": "ok"}), (3, too_long)]
 
 
 def test_reading_goes_on_after_an_open_quote_that_meets_the_field_limit(tmp_path):
     body = 'id,text\n0,"open\n' + "".join(f"{i},{'x' * 1000}\n" for i in range(1, 200)) + "200,last\n"
     rows = list(read_rows(write(tmp_path / "a.csv", body)))
-    assert len(place_and_reason(rows)) == 1
+    assert sum(isinstance(row, Reject) for row in rows) == 1
     assert rows[-1].values == {"id": "200", "text": "last"}
     assert csv.field_size_limit() == 131072
-
-
-def test_tsv_has_no_quoting(tmp_path):
-    file = write(tmp_path / "a.tsv", 'text\tlabel\n"open quote\t1\nsaid "so"\t0\n')
-    assert values(read_rows(file)) == [{"text": '"open quote', "label": "1"}, {"text": 'said "so"', "label": "0"}]
-
-
-@pytest.mark.parametrize(
-    ("name", "body"), [("a.jsonl", '{"text": "x"}\n'), ("a.csv", "text\nx\n"), ("a.tsv", "text\nx\n")]
-)
-def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path, name, body):
-    file = write(tmp_path / name, b"\xef\xbb\xbf" + body.encode())
-    assert values(read_rows(file)) == [{"text": "x"}]
-
-
-def test_utf16_is_named_with_the_way_out(tmp_path):
-    with pytest.raises(DataError, match="UTF-16; convert it first: iconv"):
-        list(read_rows(write(tmp_path / "a.csv", "text\nx\n".encode("utf-16"))))
-
-
-def test_gzip_is_found_by_its_bytes_and_not_by_its_name(tmp_path):
-    body = b'{"text": "x"}\n'
-    packed_without_saying = write(tmp_path / "a.jsonl", gzip.compress(body))
-    plain_that_says_packed = write(tmp_path / "b.jsonl.gz", body)
-    assert values(read_rows(packed_without_saying)) == values(read_rows(plain_that_says_packed)) == [{"text": "x"}]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz"])
@@ -142,14 +133,17 @@ def test_a_broken_gzip_stream_is_an_error_after_the_rows_that_are_whole(tmp_path
     assert len(seen) > 100
 
 
-def test_a_header_that_repeats_a_column_is_an_error(tmp_path):
-    with pytest.raises(DataError, match="repeats the column 'text'"):
-        list(read_rows(write(tmp_path / "a.csv", "text,text\na,b\n")))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz"])
-def test_an_empty_file_has_no_rows(tmp_path, name):
-    assert list(read_rows(write(tmp_path / name, ""))) == []
+@pytest.mark.parametrize(
+    ("name", "body", "message"),
+    [
+        ("a.csv", "text,text\na,b\n", "repeats the column 'text'"),
+        ("a.csv", "text\nx\n".encode("utf-16"), "UTF-16; convert it first: iconv"),
+        ("a.parquet", b"PAR1 not really", "a.parquet cannot be read as Parquet"),
+    ],
+)
+def test_a_fault_of_the_whole_file_is_an_error(tmp_path, name, body, message):
+    with pytest.raises(DataError, match=message):
+        list(read_rows(write(tmp_path / name, body)))
 
 
 def test_a_directory_is_its_row_files_in_order_of_name(tmp_path):
@@ -160,20 +154,22 @@ def test_a_directory_is_its_row_files_in_order_of_name(tmp_path):
     assert [(row.file, row.values["text"]) for row in read_rows(tmp_path)] == [("a.jsonl", "one"), ("b.csv", "two")]
 
 
-def test_what_cannot_be_read_at_all_is_an_error_before_the_first_row(tmp_path):
-    write(tmp_path / "notes.txt", "x")
-    write(tmp_path / "rows.parquet.gz", "x")
-    with pytest.raises(DataError, match=r"notes.txt: unknown kind of file; expected .jsonl"):
-        read_rows(tmp_path / "notes.txt")
-    with pytest.raises(DataError, match="unknown kind of file"):
-        read_rows(tmp_path / "rows.parquet.gz")
-    with pytest.raises(DataError, match="has no file to read"):
-        read_rows(tmp_path)
-    with pytest.raises(ConfigurationError, match="format='xlsx' is not one of"):
-        read_rows(tmp_path / "notes.txt", format="xlsx")
-    write(tmp_path / "reviews.csv", "text\nx\n")
-    with pytest.raises(DataError, match=r"review.csv does not exist. Beside it there are: reviews.csv"):
-        read_rows(tmp_path / "review.csv")
+@pytest.mark.parametrize(
+    ("source", "format", "message"),
+    [
+        ("notes.txt", None, "notes.txt: unknown kind of file; expected .jsonl"),
+        ("rows.parquet.gz", None, "unknown kind of file"),
+        ("", None, "has no file to read"),
+        ("notes.txt", "xlsx", "format='xlsx' is not one of"),
+        ("beside/review.csv", None, "review.csv does not exist. Beside it there are: reviews.csv"),
+    ],
+)
+def test_what_cannot_be_read_at_all_is_an_error_before_the_first_row(tmp_path, source, format, message):
+    (tmp_path / "beside").mkdir()
+    for name in ("notes.txt", "rows.parquet.gz", "beside/reviews.csv"):
+        write(tmp_path / name, "text\nx\n")
+    with pytest.raises(ConfigurationError if format else DataError, match=message):
+        read_rows(tmp_path / source, format=format)
 
 
 def test_a_format_may_be_said_where_the_name_does_not(tmp_path):
@@ -208,14 +204,7 @@ def test_parquet_rejects_the_row_whose_bytes_are_not_text(tmp_path):
     text = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
     parquet.write_table(pa.table({"text": text}), tmp_path / "a.parquet")
     rows = list(read_rows(tmp_path / "a.parquet"))
-    assert [row.line for row in rows] == [1, 2, 3]
-    assert place_and_reason(rows) == [(2, "not UTF-8")]
-    assert values(row for row in rows if isinstance(row, Row)) == [{"text": "ok"}, {"text": "also ok"}]
-
-
-def test_a_broken_parquet_file_is_an_error(tmp_path):
-    with pytest.raises(DataError, match=r"a.parquet cannot be read as Parquet"):
-        list(read_rows(write(tmp_path / "a.parquet", b"PAR1 not really")))
+    assert read(rows) == [(1, {"text": "ok"}), (2, "not UTF-8"), (3, {"text": "also ok"})]
 
 
 @settings(max_examples=60, deadline=None)
@@ -252,24 +241,21 @@ CONLL = (
 
 
 def test_conll_has_a_row_for_each_text_with_its_first_and_last_columns(tmp_path):
-    path = tmp_path / "names.conll"
-    path.write_bytes(b"\xef\xbb\xbf" + CONLL.encode())
-    rows = list(read_rows(path))
-    assert [row.values for row in rows if isinstance(row, Row)] == [
-        {"tokens": ["Ada", "of", "London"], "tags": ["B-PER", "O", "B-LOC"]},
-        {"tokens": ["#hello", "#", "New York"], "tags": ["O", "O", "B-LOC"]},
-        {"tokens": ["alone"], "tags": ["O"]},
+    assert read(read_rows(write(tmp_path / "names.conll", BOM + CONLL.encode()))) == [
+        (3, {"tokens": ["Ada", "of", "London"], "tags": ["B-PER", "O", "B-LOC"]}),
+        (10, {"tokens": ["#hello", "#", "New York"], "tags": ["O", "O", "B-LOC"]}),
+        (14, "line 15 has a word without a tag, and line 14 has one"),
+        (17, {"tokens": ["alone"], "tags": ["O"]}),
     ]
-    assert [row.line for row in rows] == [3, 10, 14, 17]
-    assert rows[2].reason == "line 15 has a word without a tag, and line 14 has one"
 
 
 def test_conll_of_one_column_has_words_alone_and_broken_texts_are_rejected(tmp_path, monkeypatch):
-    path = tmp_path / "words.bio"
-    path.write_bytes(b"Ada\nof\n\nbad \xff O\nof O\n\nword\nof O\n\n" + b"long\n" * 9 + b"\nend\n")
+    body = b"Ada\nof\n\nbad \xff O\nof O\n\nword\nof O\n\n" + b"long\n" * 9 + b"\nend\n"
     monkeypatch.setattr("uatlite.text.rows.LONGEST_TEXT", 4)
-    first, broken, mixed, long, last = read_rows(path)
-    assert (first.values, last.values) == ({"tokens": ["Ada", "of"]}, {"tokens": ["end"]})
-    assert broken.reason == "line 4 is not UTF-8: byte 0xff at position 5"
-    assert mixed.reason == "line 7 has a word without a tag, and line 8 has one"
-    assert (long.line, long.reason) == (10, "more than 4 lines without a blank one")
+    assert read(read_rows(write(tmp_path / "words.bio", body))) == [
+        (1, {"tokens": ["Ada", "of"]}),
+        (4, "line 4 is not UTF-8: byte 0xff at position 5"),
+        (7, "line 7 has a word without a tag, and line 8 has one"),
+        (10, "more than 4 lines without a blank one"),
+        (20, {"tokens": ["end"]}),
+    ]
