@@ -115,8 +115,8 @@ def test_a_stream_yields_examples_and_rejects_in_order(tmp_path):
         {"text": "three", "label": "no"},
     )
     got = list(read_examples(file, Layout(meta=("lang",)), ("no", "yes")))
-    assert got[0] == Example("7", "one", 1, {"file": "in.jsonl", "line": 1, "lang": "en"})
-    assert got[4] == Example("in.jsonl:5", "three", 0, {"file": "in.jsonl", "line": 5})
+    assert got[0] == Example("7", "one", 1, {"lang": "en"})
+    assert got[4] == Example("in.jsonl:5", "three", 0)
     assert [(row.line, row.reason.split(":")[0]) for row in got[1:4]] == [
         (2, "column 'text' holds a int, not text"),
         (3, "broken JSON"),

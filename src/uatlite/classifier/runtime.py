@@ -19,7 +19,7 @@ from uatlite.classifier.settings import Settings
 from uatlite.errors import ModelError
 from uatlite.methods.method import Method, Passes
 from uatlite.methods.registry import method_of_weights
-from uatlite.model.architectures import answering, is_multiple_choice, longest_input, unwrap
+from uatlite.model.architectures import answering, head_of, longest_input, unwrap
 from uatlite.model.tokens import BATCH_PADDING, Batch, Tokens
 from uatlite.model.windows import Windows, truncated, windowed
 from uatlite.predictive import PassLogits
@@ -177,7 +177,7 @@ class TorchRuntime:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        if is_multiple_choice(self.model):
+        if not head_of(self.model).named:
             return ()
         names = {int(column): str(name) for column, name in self.model.config.id2label.items()}
         return tuple(names[column] for column in range(len(names)))

@@ -212,11 +212,6 @@ def head_of(model: PreTrainedModel) -> _Head:
     return HEADS[answering(model)]
 
 
-def is_multiple_choice(model: PreTrainedModel) -> bool:
-    """Whether a model is for multiple choice, or of a class derived from one that is."""
-    return "choices" in head_of(model).logits
-
-
 def check_classifier(model: PreTrainedModel) -> None:
     """Raise unless the model returns the logits of classes: of one for each text or token, or of several labels."""
     from torch import nn

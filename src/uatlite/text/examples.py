@@ -29,18 +29,10 @@ def read_examples(
 ) -> Iterator[Example | Reject]:
     """Examples from a file, a directory or standard input, as a stream; rows that cannot be used are Rejects.
 
-    Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'. `meta` holds the
-    file, the line and the layout's `meta` columns.
+    Without `labels` no label is read. The id of a row without one is its place, 'reviews.csv:17'.
     """
     rows = require_columns(read_rows(source, format=format), layout, with_label=labels is not None)
-    return (_placed(row, layout, labels) for row in rows)
-
-
-def _placed(row: Row | Reject, layout: Layout, labels: Sequence[str] | None) -> Example | Reject:
-    item = example_or_reject(row, layout, labels, unnamed=f"{row.file}:{row.line}")
-    if isinstance(item, Reject):
-        return item
-    return replace(item, meta={"file": row.file, "line": row.line} | dict(item.meta))
+    return (example_or_reject(row, layout, labels, unnamed=f"{row.file}:{row.line}") for row in rows)
 
 
 def example_or_reject(
@@ -67,7 +59,9 @@ def example_of(
         value = None if layout.label is None else value_at(values, layout.label)
         answer[gold.field] = gold.parse(value, text, layout, LabelIndex.of(labels, layout.codes))
     meta = {column: value_at(values, column) for column in layout.meta if has_column(values, column)}
-    return Example(id_of(values, layout) or unnamed or content_key(text)[:16], text, meta=meta, **answer)
+    own = None if layout.id is None else value_at(values, layout.id)
+    name = (unnamed or content_key(text)[:16]) if own in (None, "") else str(own)
+    return Example(name, text, meta=meta, **answer)
 
 
 def find_layout(rows: Iterable[Row | Reject], layout: Layout) -> Layout:
@@ -141,7 +135,11 @@ def text_of(values: Mapping[str, object], layout: Layout) -> Text:
     Entities are counted in characters, so their texts are left as they are, space at both ends included.
     """
     if GOLD[layout.kind].in_place:
-        return _words_or_string(value_at(values, layout.text), layout)
+        value, where = value_at(values, layout.text), f"column {layout.text!r}"
+        if isinstance(value, list | tuple) or layout.gold == "tags":
+            return _words(value, where)
+        _clean(value, where)
+        return str(value)
     first = _string(values, layout.text, layout)
     if layout.options is not None:
         return Choices(first, _options(value_at(values, layout.options), layout))
@@ -152,15 +150,7 @@ def _string(values: Mapping[str, object], column: str, layout: Layout) -> str:
     value = value_at(values, column)
     if isinstance(value, list | tuple) and all(isinstance(part, str) for part in value):
         value = " ".join(value)  # an abstract in sections
-    return _clean(value, f"column {column!r}", layout)
-
-
-def _words_or_string(value: object, layout: Layout) -> Words | str:
-    where = f"column {layout.text!r}"
-    if isinstance(value, list | tuple) or layout.gold == "tags":
-        return _words(value, where)
-    _clean(value, where, replace(layout, replace=()))
-    return str(value)
+    return _clean(value, f"column {column!r}", layout.replace)
 
 
 def _words(value: object, where: str) -> Words:
@@ -174,12 +164,12 @@ def _words(value: object, where: str) -> Words:
     return Words(tuple(tokens))
 
 
-def _clean(value: object, where: str, layout: Layout) -> str:
+def _clean(value: object, where: str, replacements: Sequence[tuple[str, str]] = ()) -> str:
     if value is None:
         raise InputError(f"no text in {where}")
     if not isinstance(value, str):
         raise InputError(f"{where} holds a {type(value).__name__}, not text")
-    for markup, instead in layout.replace:
+    for markup, instead in replacements:
         value = value.replace(markup, instead)
     value = value.strip()
     if not value:
@@ -207,13 +197,7 @@ def _options(value: object, layout: Layout) -> tuple[str, ...]:
         value = [value[key] for key in sorted(value) if value[key] is not None]
     if not isinstance(value, list | tuple) or len(value) < 2:
         raise InputError(f"{where} does not hold two or more options")
-    return tuple(_clean(option, f"an option in {where}", layout) for option in value)
-
-
-def id_of(values: Mapping[str, object], layout: Layout) -> str | None:
-    """The row's own id, where its layout names a column for it and the row has one."""
-    value = value_at(values, layout.id) if layout.id is not None else None
-    return None if value is None or value == "" else str(value)
+    return tuple(_clean(option, f"an option in {where}", layout.replace) for option in value)
 
 
 def content_key(text: Text) -> str:

@@ -88,20 +88,18 @@ def _at_commas(value: str) -> list[str]:
 
 def _parse_entities(value: object, text: Text, layout: Layout, index: LabelIndex) -> tuple[Span, ...]:
     """Entities in the order of the text, with their types as the labels spell them."""
-    read = _spans_of_tags if layout.gold == "tags" else _spans_of_entities
-    spans = read(value, text, layout)
+    where = f"column {layout.label!r}"
+    if layout.gold != "tags":
+        spans = _spans_of_entities(value, text, where)
+    elif isinstance(text, Words):
+        spans = spans_of_tags(text, list_of_strings(value, where), handles=layout.handles)
+    else:
+        raise InputError(f"tags in {where}, and no words in column {layout.text!r}")
     return tuple(span._replace(label=index.labels[index.find(span.label, layout.label)]) for span in spans)
 
 
-def _spans_of_tags(value: object, text: Text, layout: Layout) -> tuple[Span, ...]:
-    if not isinstance(text, Words):
-        raise InputError(f"tags in column {layout.label!r}, and no words in column {layout.text!r}")
-    return spans_of_tags(text, list_of_strings(value, f"column {layout.label!r}"), handles=layout.handles)
-
-
-def _spans_of_entities(value: object, text: Text, layout: Layout) -> tuple[Span, ...]:
+def _spans_of_entities(value: object, text: Text, where: str) -> tuple[Span, ...]:
     """Entities given as objects with start, end and label, in any order."""
-    where = f"column {layout.label!r}"
     entities = as_list(value, where, of=" of entities")
     if not isinstance(text, str | Words):
         raise InputError("entities of a pair or a question; they need one text")

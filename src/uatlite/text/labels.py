@@ -91,9 +91,13 @@ def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence
     if task.layout.options is not None:  # the classes are the options of each question: no names to compare
         columns = tuple((index,) for index in range(len(task.labels)))
         return Alignment(columns, task.labels, "options in the order of the question")
-    if task.collapse and len(id2label) == len(task.collapse):
+    if task.collapse and len(id2label) == len(task.collapse):  # finer classes are summed
         order = align_labels(tuple(task.collapse), id2label, label_order=label_order)
-        return _collapsed(task, order)
+        column = dict(zip(task.collapse, order, strict=True))
+        finer = [[name for name, into in task.collapse.items() if into == label] for label in task.labels]
+        summed = tuple(tuple(column[name] for name in names) for names in finer)
+        sums = "; ".join(f"{' + '.join(names)} → {label}" for names, label in zip(finer, task.labels, strict=True))
+        return Alignment(summed, task.labels, f"classes summed after softmax: {sums}")
     order = align_labels(task.labels, id2label, label_order=label_order, out_of_scope=task.out_of_scope)
     labels = tuple(label for label in task.labels if label != task.out_of_scope or len(order) == len(task.labels))
     columns = tuple((col,) for col in order)
@@ -101,15 +105,6 @@ def align_task(task: Task, id2label: Mapping[int, str], *, label_order: Sequence
         return Alignment(columns, labels, "labels in the model's order")
     moved = ", ".join(f"{label} = column {col}" for label, col in zip(labels, order, strict=True))
     return Alignment(columns, labels, f"the model's columns are reordered by name: {moved}")
-
-
-def _collapsed(task: Task, order: Sequence[int]) -> Alignment:
-    """The finer classes of a model, at the columns `order`, summed into those of the task."""
-    column = dict(zip(task.collapse, order, strict=True))
-    finer = [[name for name, into in task.collapse.items() if into == label] for label in task.labels]
-    columns = tuple(tuple(column[name] for name in names) for names in finer)
-    sums = "; ".join(f"{' + '.join(names)} → {label}" for names, label in zip(finer, task.labels, strict=True))
-    return Alignment(columns, task.labels, f"classes summed after softmax: {sums}")
 
 
 def _model_names(id2label: Mapping[int, str], label_order: Sequence[str] | None) -> tuple[str, ...]:
@@ -225,14 +220,11 @@ def label_matrix(labels: Any, classes: Sequence[str]) -> NDArray[np.bool_]:
                 f"row of 0 and 1 for the {len(classes)} labels."
             )
     rows = [list(row) for row in rows]
-    if rows and all(len(row) == len(classes) and all(_is_flag(value) for value in row) for row in rows):
+    flags = (not isinstance(value, str) and value in (0, 1) for row in rows for value in row)
+    if rows and all(len(row) == len(classes) for row in rows) and all(flags):
         return np.array(rows, dtype=np.float64) > 0
     matrix = np.zeros((len(rows), len(classes)), dtype=np.bool_)
     index = LabelIndex.of(classes)
     for i, row in enumerate(rows):
         matrix[i, [index.column(label, i) for label in row]] = True
     return matrix
-
-
-def _is_flag(value: object) -> bool:
-    return not isinstance(value, str) and value in (0, 1)

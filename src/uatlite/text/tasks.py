@@ -74,7 +74,7 @@ def local_file(directory: Path, part: Split) -> tuple[str, Path] | None:
 
 def layout_hint(task: Task, part: Split) -> str:
     """One sentence: the file and the columns that the split needs to load from a directory."""
-    columns = [task.layout.text, task.layout.pair, task.layout.options, task.layout.label, task.layout.group]
+    columns = [*task.layout.columns.values(), task.layout.group]
     stems = " or ".join(f"{stem}.jsonl" for stem in part.files)
     return (
         f"Give --data-dir DIR (or set {VARIABLE}) with DIR/{stems} (or .csv, .tsv, .gz, .parquet), "

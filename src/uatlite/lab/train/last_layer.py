@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from uatlite.errors import ConfigurationError, MissingDependency
 from uatlite.lab.train.recipe import Batches, MethodTraining
-from uatlite.model.architectures import architecture_of, is_multiple_choice
+from uatlite.model.architectures import architecture_of, head_of
 from uatlite.model.heads import GaussianProcessHead, VariationalLinear, bound_spectral_norm
 from uatlite.model.view import layers_of
 from uatlite.model.weights import AbsentHead, MethodWeights, attach, features, last_layer, without_last_layer
@@ -36,7 +36,7 @@ class LaplaceTraining(MethodTraining):
 
     def prepare(self, model: PreTrainedModel, seed: int) -> None:
         laplace_torch()  # a missing package is reported before the training
-        if is_multiple_choice(model):
+        if not head_of(model).named:
             raise ConfigurationError(
                 "laplace: laplace-torch has no likelihood for multiple choice; use ensemble, swag, sngp or "
                 "vi-last-layer there."
