@@ -34,10 +34,9 @@ from uatlite.text.labels import align_task
 from uatlite.text.schema import find_task
 from uatlite.text.tasks import load
 from uatlite.trust.calibrators import InputTemperature, Temperature
-from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.promise import Labelled, decide
 from uatlite.trust.rule import RAW_SCORE, Wanted
-from uatlite.trust.scope import fit_scope
+from uatlite.trust.scope import ScopeFit, fit_scope
 from uatlite.values import Dataset
 
 LENGTH = 128

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 from scipy.stats import binom
 
 from harness import best_share, head, line, only, parser_of
-from uatlite.trust.bets import clumping, won
+from uatlite.trust.bets import Game, clumping, won
 from uatlite.trust.planners import TextScores, TextsPlanner, most_answers
 from uatlite.trust.rule import Wanted
 
@@ -33,17 +33,9 @@ each sample rejects, (samples,)."""
 
 def ours(counts: np.ndarray, errors: np.ndarray, target: float, most: int, rng: np.random.Generator) -> np.ndarray:
     """The bet that copies the exact test."""
-    full, moment = np.ones(counts.shape[1]), np.array([counts.mean(), np.square(counts).mean()])
-    return won(
-        counts,
-        errors,
-        target,
-        np.full((len(full), 1), LEVEL),
-        loss=most * (1 - target) * full,
-        gain=most * target * full,
-        mean=moment[0] * full,
-        clump=clumping(moment) * full,
-    )[:, 0]
+    moment = np.array([counts.mean(), np.square(counts).mean()])
+    game = Game(most * (1 - target), most * target, moment[0], clumping(moment))
+    return won(counts, errors, target, np.full((counts.shape[1], 1), LEVEL), game)[:, 0]
 
 
 def mixture(counts: np.ndarray, errors: np.ndarray, target: float, most: int, rng: np.random.Generator) -> np.ndarray:

@@ -38,8 +38,7 @@ from uatlite.metrics.selective import risk_coverage
 from uatlite.model.plain import plain_pass
 from uatlite.predictive import softmax
 from uatlite.text.tasks import load
-from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.scope import chance_in_scope, fit_scope
+from uatlite.trust.scope import ScopeFit, chance_in_scope, fit_scope
 from uatlite.values import Dataset, Text
 
 REFERENCE = 6000

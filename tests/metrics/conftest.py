@@ -39,17 +39,12 @@ def tied_rows() -> Case:
     return binary(confidence, generator.random(60) < confidence - 0.1)
 
 
-def edge_rows() -> Case:
-    """Every confidence exactly on an edge k/15 of the bins, one right and one wrong row on each."""
-    confidence = np.repeat(np.arange(8, 16) / 15, 2)
-    return binary(confidence, np.arange(16) % 4 < 2)
-
-
 CASES: dict[str, Callable[[], Case]] = {
     "three classes": lambda: random_rows(200, 3),
     "ten classes": lambda: random_rows(60, 10),
     "ties": tied_rows,
-    "on the edges": edge_rows,
+    # every confidence exactly on an edge k/15 of the bins, one right and one wrong row on each
+    "on the edges": lambda: binary(np.repeat(np.arange(8, 16) / 15, 2), np.arange(16) % 4 < 2),
     "all tied": lambda: (np.full((8, 2), 0.5), np.array([0, 1, 1, 0, 1, 1, 0, 1])),
     "one class": lambda: (np.ones((5, 1)), np.zeros(5, dtype=int)),
     "one row, right": lambda: (np.array([[0.7, 0.2, 0.1]]), np.array([0])),
@@ -76,12 +71,6 @@ def smooth_case() -> Case:
 def tied_case() -> Case:
     """Rows in long ties."""
     return tied_rows()
-
-
-@pytest.fixture
-def edge_case() -> Case:
-    """Rows on bin edges."""
-    return edge_rows()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from sklearn.metrics import (
     roc_curve,
 )
 
+from by_hand import bins_of
 from uatlite.errors import InputError
 from uatlite.metrics.accuracy import (
     accuracy,
@@ -68,11 +69,9 @@ def test_the_two_parts_of_the_brier_score(case) -> None:
     probabilities, labels = case
     calibration = refinement = 0.0
     for c, p in enumerate(probabilities.T):
-        gaps = p - (labels == c)
-        bins = np.array([next(b for b in range(15) if value <= (b + 1) / 15) for value in p])
-        for b in set(bins):
-            calibration += (bins == b).sum() * gaps[bins == b].mean() ** 2 / len(labels)
-            refinement += (bins == b).sum() * gaps[bins == b].var() / len(labels)
+        for gaps in bins_of(p, p - (labels == c)):
+            calibration += len(gaps) * gaps.mean() ** 2 / len(labels)
+            refinement += len(gaps) * gaps.var() / len(labels)
     assert brier_calibration(*case) == pytest.approx(calibration, abs=1e-12)
     assert brier_refinement(*case) == pytest.approx(refinement, abs=1e-12)
     assert brier_calibration(*case) + brier_refinement(*case) == pytest.approx(brier(*case), abs=1e-12)

@@ -9,12 +9,9 @@ import pytest
 from seqeval.metrics import f1_score, precision_score, recall_score
 from sklearn import metrics as sklearn
 
+from by_hand import slow_aurc, slow_ece
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.metrics.answers import (
-    AnswerRows,
-    Found,
-    LabelRows,
-)
+from uatlite.metrics.answers import AnswerRows, Found, LabelRows
 from uatlite.metrics.intervals import Estimates, Interval, Resampling, intervals, metric_estimates
 from uatlite.metrics.rows import Rows
 from uatlite.text.gold import spans_of_tags, tags_for
@@ -88,26 +85,6 @@ def test_label_scores_are_those_of_scikit_learn(seed: int) -> None:
     assert scores["pair_aurc"] == pytest.approx(slow_aurc(np.maximum(flat, 1 - flat), wrong))
 
 
-def slow_ece(confidence: Floats, right: Integers) -> float:
-    """15 bins (b/15, (b+1)/15], one after the other."""
-    total = 0.0
-    for number in range(15):
-        inside = [
-            place for place, value in enumerate(confidence)
-            if (number / 15 < value or (number == 0 and value == 0)) and value <= (number + 1) / 15
-        ]  # fmt: skip
-        if inside:
-            total += len(inside) * abs(np.mean(confidence[inside]) - np.mean(right[inside]))
-    return total / len(confidence)
-
-
-def slow_aurc(confidence: Floats, wrong: Floats) -> float:
-    """The mean risk at each rank, with the errors of a tie spread evenly over its ranks."""
-    spread = np.array([np.mean(wrong[confidence == value]) for value in confidence], dtype=float)
-    ranked = spread[np.argsort(-confidence, kind="stable")]
-    return float(np.mean(np.cumsum(ranked) / np.arange(1, len(ranked) + 1)))
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_answers_are_scored_by_the_confidence_that_they_are_right(seed: int) -> None:
     generator = np.random.default_rng(seed)
@@ -148,11 +125,10 @@ def test_counting_a_text_is_repeating_it_with_all_of_its_answers() -> None:
         assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
     probabilities, gold = label_case(2, texts=30)
     counts = np.random.default_rng(2).integers(0, 3, size=30)
-    repeated = (
-        LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0)).estimates().points()
-    )
+    repeated = LabelRows.of(np.repeat(probabilities, counts, axis=0), np.repeat(gold, counts, axis=0))
     for name, one in LabelRows.of(probabilities, gold).estimates().items():
-        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(repeated[name]), name
+        expected = repeated.estimates().points()[name]
+        assert one.statistic(counts[None].astype(float))[0] == pytest.approx(expected), name
 
 
 def test_one_answer_a_text_is_the_bootstrap_of_rows() -> None:

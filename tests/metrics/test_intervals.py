@@ -224,9 +224,9 @@ def test_bad_settings_are_refused(setting, message) -> None:
 
 
 def test_differences_are_of_the_same_rows() -> None:
-    rows = Rows.of([[0.5, 0.5], [0.2, 0.8]], [0, 1])
+    one, two = Rows.of([[0.5, 0.5]], [0]), Rows.of([[0.5, 0.5], [0.2, 0.8]], [0, 1])
     with pytest.raises(InputError, match="the first is of 1 rows or texts and the second of 2"):
-        metric_estimates(Rows.of([[0.5, 0.5]], [0])) - metric_estimates(rows)
+        metric_estimates(one) - metric_estimates(two)
 
 
 def test_metrics_of_ones_own_can_be_given(smooth_case) -> None:

@@ -8,21 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from by_hand import ranked_errors
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import accuracy
 from uatlite.metrics.selective import accuracy_at, augrc, aurc, count_at, coverage_at, e_aurc, risk_at_coverage
 
 
-def ranked_errors(case) -> np.ndarray:
-    """Errors from the most confident row down, where tied rows each carry their tie's error rate."""
-    probabilities, labels = case
-    confidence, errors = probabilities.max(axis=1), probabilities.argmax(axis=1) != labels
-    shared = np.array([errors[confidence == c].mean() for c in confidence])
-    return shared[np.argsort(-confidence, kind="stable")]
-
-
 def test_curves_by_the_definition(case) -> None:
-    errors = ranked_errors(case)
+    probabilities, labels = case
+    errors = ranked_errors(probabilities.max(axis=1), probabilities.argmax(axis=1) != labels)
     n = len(errors)
     running = [sum(errors[:k]) for k in range(n + 1)]
     assert aurc(*case) == pytest.approx(np.mean([running[k] / k for k in range(1, n + 1)]), abs=1e-12)
@@ -82,13 +76,9 @@ def test_thresholds_admit_only_what_exceeds_them() -> None:
     assert np.isnan(accuracy_at(probabilities, labels, 0.95))
 
 
-@pytest.mark.parametrize("tau", [-0.1, 1.1, float("nan")])
-def test_a_threshold_is_a_probability(tau: float) -> None:
-    with pytest.raises(ConfigurationError, match="tau="):
-        coverage_at([[0.5, 0.5]], [0], tau)
-
-
-@pytest.mark.parametrize("coverage", [0.0, 1.5, float("nan")])
-def test_a_coverage_is_above_zero_and_at_most_one(coverage: float) -> None:
-    with pytest.raises(ConfigurationError, match="coverage="):
-        risk_at_coverage([[0.5, 0.5]], [0], coverage)
+def test_a_threshold_is_a_probability_and_a_coverage_above_zero_and_at_most_one() -> None:
+    for tau, coverage in ((-0.1, 0.0), (1.1, 1.5), (float("nan"), float("nan"))):
+        with pytest.raises(ConfigurationError, match="tau="):
+            coverage_at([[0.5, 0.5]], [0], tau)
+        with pytest.raises(ConfigurationError, match="coverage="):
+            risk_at_coverage([[0.5, 0.5]], [0], coverage)

@@ -13,50 +13,37 @@ def theirs(metric, probabilities, labels) -> float:
     return float(metric.compute())
 
 
-def test_proper_scores(torch_uncertainty, smooth_case) -> None:
-    # Their sums are kept in float32.
-    assert metrics.nll(*smooth_case) == pytest.approx(
-        theirs(torch_uncertainty.CategoricalNLL(), *smooth_case), abs=1e-6
-    )
-    assert metrics.brier(*smooth_case) == pytest.approx(
-        theirs(torch_uncertainty.BrierScore(num_classes=4), *smooth_case), abs=1e-6
-    )
+PAIRS = {
+    "nll": lambda tu: tu.CategoricalNLL(),
+    "brier": lambda tu: tu.BrierScore(num_classes=4),
+    "ece": lambda tu: tu.CalibrationError(task="multiclass", num_classes=4, num_bins=15),
+    "adaptive_ece": lambda tu: tu.AdaptiveCalibrationError("multiclass", num_classes=4, num_bins=15),
+    "classwise_ece": lambda tu: tu.ClasswiseCalibrationError(num_classes=4, num_bins=15),
+}
+"""Their sums are kept in float32. Their bins are open where ours are closed: these rows are off the edges."""
 
 
-def test_aurc_without_ties(torch_uncertainty, smooth_case) -> None:
-    metric = torch_uncertainty.AURC()
-    value = theirs(metric, *smooth_case)
-    risks = metric.partial_compute().numpy()
+@pytest.mark.parametrize("name", PAIRS)
+def test_proper_scores_and_calibration_errors(torch_uncertainty, smooth_case, name) -> None:
+    assert len(smooth_case[1]) % 15 == 0  # their adaptive bins hold whole rows
+    expected = theirs(PAIRS[name](torch_uncertainty), *smooth_case)
+    assert getattr(metrics, name)(*smooth_case) == pytest.approx(expected, abs=1e-6)
+
+
+def test_risk_coverage_without_ties(torch_uncertainty, smooth_case) -> None:
+    probabilities, labels = smooth_case
+    metric, n = torch_uncertainty.AURC(), len(labels)
+    value, risks = theirs(metric, *smooth_case), metric.partial_compute().numpy()
     assert metrics.aurc(*smooth_case) == pytest.approx(risks.mean(), abs=1e-9)
     # Their number is the trapezoid rule over the same risks, from coverage 1/n on.
-    n = len(risks)
     assert (value * (n - 1) + (risks[0] + risks[-1]) / 2) / n == pytest.approx(metrics.aurc(*smooth_case), abs=1e-6)
-
-
-def test_augrc_without_ties(torch_uncertainty, smooth_case) -> None:
-    probabilities, labels = smooth_case
-    value, n = theirs(torch_uncertainty.AUGRC(), probabilities, labels), len(labels)
     top = probabilities.max(axis=1).argmax()
     first = float(probabilities[top].argmax() != labels[top]) / 2 / n**2  # from coverage 0 to 1/n
-    assert value * (1 - 1 / n) + first == pytest.approx(metrics.augrc(probabilities, labels), abs=1e-6)
-
-
-def test_risk_at_coverage_without_ties(torch_uncertainty, smooth_case) -> None:
+    value = theirs(torch_uncertainty.AUGRC(), *smooth_case) * (1 - 1 / n) + first
+    assert value == pytest.approx(metrics.augrc(*smooth_case), abs=1e-6)
     for coverage in (0.5, 0.8):
         expected = theirs(torch_uncertainty.RiskAtxCov(coverage), *smooth_case)
         assert metrics.risk_at_coverage(*smooth_case, coverage) == pytest.approx(expected, abs=1e-6)
-
-
-def test_calibration_errors_off_the_edges(torch_uncertainty, smooth_case) -> None:
-    probabilities, labels = smooth_case
-    assert len(labels) % 15 == 0  # their adaptive bins hold whole rows
-    pairs = [
-        (metrics.ece, torch_uncertainty.CalibrationError(task="multiclass", num_classes=4, num_bins=15)),
-        (metrics.adaptive_ece, torch_uncertainty.AdaptiveCalibrationError("multiclass", num_classes=4, num_bins=15)),
-        (metrics.classwise_ece, torch_uncertainty.ClasswiseCalibrationError(num_classes=4, num_bins=15)),
-    ]
-    for ours, metric in pairs:
-        assert ours(probabilities, labels) == pytest.approx(theirs(metric, probabilities, labels), abs=1e-6)
 
 
 def test_smooth_ece_up_to_their_grid(torch_uncertainty, smooth_case) -> None:
@@ -65,18 +52,17 @@ def test_smooth_ece_up_to_their_grid(torch_uncertainty, smooth_case) -> None:
     assert metrics.smooth_ece(probabilities, labels) == pytest.approx(expected, rel=0.02)
 
 
-def test_fpr95_with_and_without_ties(torch_uncertainty) -> None:
+@pytest.mark.parametrize("decimals", [1, 8], ids=["ties", "no ties"])
+def test_fpr95(torch_uncertainty, decimals) -> None:
     generator = np.random.default_rng(0)
     positives = (generator.random(300) < 0.4).astype(int)
-    for decimals in (1, 8):
-        scores = np.round(generator.normal(size=300) + positives, decimals)
-        expected = theirs(torch_uncertainty.FPR95(pos_label=1), scores, positives)
-        assert metrics.fpr95(scores, positives) == pytest.approx(expected, abs=1e-6)
+    scores = np.round(generator.normal(size=300) + positives, decimals)
+    expected = theirs(torch_uncertainty.FPR95(pos_label=1), scores, positives)
+    assert metrics.fpr95(scores, positives) == pytest.approx(expected, abs=1e-6)
 
 
 def test_mutual_information(torch_uncertainty) -> None:
     logits = np.random.default_rng(0).normal(size=(5, 20, 3)) * 2
-    passes = torch.softmax(torch.tensor(logits), dim=-1).transpose(0, 1)
     metric = torch_uncertainty.MutualInformation(reduction="none")
-    metric.update(passes)
+    metric.update(torch.softmax(torch.tensor(logits), dim=-1).transpose(0, 1))
     assert predict(logits).mutual_information == pytest.approx(metric.compute().numpy(), abs=1e-6)

@@ -11,7 +11,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincc, gammaln
 from scipy.stats import binom
 
-from uatlite.trust.bets import OWN_ERRORS, OWN_TEXTS, stakes_of, won
+from uatlite.trust.bets import OWN_ERRORS, OWN_TEXTS, Game, stakes_of, won
 
 
 def exact_stake(money, mean):
@@ -43,17 +43,8 @@ def slow(counts, errors, target, levels, loss, gain, mean, clump):
 
 def play(counts, errors, target, levels, most, mean=1.5, clump=1.2):
     """`won` for one hypothesis on texts with at most `most` answers, (levels,)."""
-    one = np.ones(1)
-    return won(
-        np.asarray(counts, dtype=float)[:, None],
-        np.asarray(errors, dtype=float)[:, None],
-        target,
-        np.array([levels]),
-        loss=most * (1 - target) * one,
-        gain=most * target * one,
-        mean=mean * one,
-        clump=clump * one,
-    )[0]
+    n, w = (np.asarray(values, dtype=float)[:, None] for values in (counts, errors))
+    return won(n, w, target, np.array([levels]), Game(most * (1 - target), most * target, mean, clump))[0]
 
 
 def texts(rng, shape, most, risk, clumped):
@@ -106,17 +97,8 @@ def test_a_fair_game_is_won_with_at_most_the_level_by_adding_up_every_outcome(le
 def test_it_is_won_with_at_most_the_level_where_the_target_is_just_broken(most, target, clumped):
     rng, worlds, level = np.random.default_rng(0), 3000, 0.1
     counts, errors = texts(rng, (150, worlds), most, target, clumped)
-    full = np.ones(worlds)
-    found = won(
-        counts.astype(float),
-        errors.astype(float),
-        target,
-        np.full((worlds, 1), level),
-        loss=most * (1 - target) * full,
-        gain=most * target * full,
-        mean=counts[counts > 0].mean() * full,
-        clump=full,
-    )
+    game = Game(most * (1 - target), most * target, counts[counts > 0].mean())
+    found = won(counts.astype(float), errors.astype(float), target, np.full((worlds, 1), level), game)
     assert found.mean() <= level + 3 * np.sqrt(level * (1 - level) / worlds)
     assert found.mean() > 0.005  # a test that is never won would be fair too
 
@@ -124,17 +106,7 @@ def test_it_is_won_with_at_most_the_level_where_the_target_is_just_broken(most, 
 def test_with_one_answer_a_text_it_is_nearly_the_exact_binomial_test():
     rng, worlds = np.random.default_rng(1), 1500
     errors = (rng.random((300, worlds)) < 0.06).astype(float)
-    full = np.ones(worlds)
-    found = won(
-        np.ones_like(errors),
-        errors,
-        0.1,
-        np.full((worlds, 1), 0.05),
-        loss=0.9 * full,
-        gain=0.1 * full,
-        mean=full,
-        clump=full,
-    )[:, 0]
+    found = won(np.ones_like(errors), errors, 0.1, np.full((worlds, 1), 0.05), Game(0.9, 0.1))[:, 0]
     exact = binom.cdf(errors.sum(axis=0), 300, 0.1) <= 0.05
     assert (found == exact).mean() > 0.95
     assert found.mean() > exact.mean() - 0.02

@@ -1,6 +1,5 @@
 """Promises with texts as the unit: kept in worlds of every dependence, the search against a slow one, and its words."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from by_hand import again
 from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
@@ -23,7 +23,7 @@ from uatlite.trust.planners import (
     threshold_grid,
 )
 from uatlite.trust.promise import PILOT_TEXTS, Labelled, decide, pilot_rows
-from uatlite.trust.rule import Menu, Rule, Wanted
+from uatlite.trust.rule import Rule, Wanted
 from uatlite.trust.search import RISKS, search
 
 HUGE = 40_000
@@ -183,16 +183,12 @@ def test_a_search_begins_where_it_is_likeliest_to_succeed():
     """By simulation of the errors: no place has a clearly higher chance to pass the exact test than the start."""
     answers = np.arange(10.0, 510.0, 10.0)
     errors = 1.15 * np.cumsum(np.linspace(0.0, 2.5, 50))
-    (place, level), *_ = plan_text_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
+    starts = plan_text_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
     rng, allowed = np.random.default_rng(0), binom.ppf(0.05 * 0.75, answers.astype(int), 0.1) - 1
     chances = (rng.poisson(errors, (4000, 50)) <= allowed).mean(axis=0)
-    ours = max(
-        chances[begin]
-        for begin, _ in plan_text_starts(answers, errors / 1.15, np.ones(50), 0.9 * np.ones(50), 0.1, 0.05)
-    )
-    assert ours > chances.max() - 0.1
-    assert 0 < level <= 0.05
-    assert 0 <= place < 50
+    assert max(chances[begin] for begin, _ in starts) > chances.max() - 0.1
+    assert 0 < starts[0][1] <= 0.05
+    assert 0 <= starts[0][0] < 50
 
 
 def test_scores_that_are_no_probabilities_give_ranks():
@@ -214,12 +210,10 @@ def test_the_rule_reports_the_surest_of_each_text_and_is_stored_exactly():
     low, high = rule.coverage_interval
     assert low < rule.coverage < high
     assert shown.mean() == pytest.approx(rule.coverage, abs=0.05)
-    assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
+    assert again(rule) == rule
     assert "at most 15.00% of them are wrong" in rule.describe()
-    assert (
-        f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
-        in rule.describe()
-    )
+    wrongly = f"{rule.errors} of {rule.reported} reported are wrong (confidence 0.95, 900 calibration texts)"
+    assert wrongly in rule.describe()
     per_text = rule_of(scores, wrong, 0.2, "per-text", text=text, texts=1000)
     assert "at most 0.2 wrong answers a text on average" in per_text.describe()
     with pytest.raises(StoreError, match="threshold: 'high' is not a number"):
@@ -234,7 +228,7 @@ def test_what_cannot_be_promised_says_what_can_and_how_many_texts_it_takes():
     assert "they do promise" in rule.reason
     assert "more labelled texts" in rule.reason
     assert not rule.reports(scores, text).any()
-    assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
+    assert again(rule) == rule
     everything = rule_of(scores, np.ones(len(scores), dtype=bool), 0.1, "precision", text=text, texts=500)
     assert "they promise no risk up to 50%" in everything.reason
     assert "more texts will hardly help" in everything.reason
@@ -264,7 +258,7 @@ def test_the_menu_has_the_rule_of_each_risk():
     assert menu.rule(0.02) is None
     assert [line.texts_needed is None for line in menu.lines] == [line.rule is not None for line in menu.lines]
     assert (menu.texts, menu.unit) == (540, "texts")
-    assert load(Menu, json.loads(json.dumps(dump(menu), allow_nan=False)), advice="calibrate again.") == menu
+    assert again(menu) == menu
     lines = menu.describe()
     assert lines[0] == "risk  promise (confidence 0.95, 540 labelled texts, by confidence)"
     assert "labelled texts, not 540" in lines[2]

@@ -1,18 +1,16 @@
 """Promises for each class: the rule of each class alone, at its part of the level, and the promise of all together."""
 
-import json
 import math
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
+from by_hand import again, draw_scores
 from reference import rule_of
-from uatlite.codec import dump, load
 from uatlite.errors import ConfigurationError, InputError
 from uatlite.trust.binomial import plan_starts
 from uatlite.trust.promise import Labelled
-from uatlite.trust.rule import Rule
 
 NAMES = ("no", "yes")
 
@@ -24,21 +22,21 @@ def of_classes(scores, wrong, predicted, target, *, reference=None, columns=None
 
 
 @pytest.fixture
-def rows(sample):
-    """Rows predicted in two classes; the first is wrong a third as often."""
+def rows():
+    """Rows predicted in two classes; the first is wrong a third as often. And rows that plan."""
     rng = np.random.default_rng(0)
-    scores, wrong = sample(900, rng)
+    scores, wrong = draw_scores(900, rng)
     predicted = rng.integers(0, 2, 900)
     wrong &= (predicted == 1) | (rng.random(900) < 0.3)
-    return scores, wrong, predicted, rng.random(1000), rng.integers(0, 2, 1000)
+    return (scores, wrong, predicted), {"reference": rng.random(1000), "columns": rng.integers(0, 2, 1000)}
 
 
 def test_each_class_has_the_rule_of_its_rows_at_half_the_level(rows):
-    scores, wrong, predicted, others, columns = rows
-    rule = of_classes(scores, wrong, predicted, 0.1, reference=others, columns=columns)
+    (scores, wrong, predicted), planning = rows
+    rule = of_classes(scores, wrong, predicted, 0.1, **planning)
     for column, part in enumerate(rule.per_kind):
-        of_class = predicted == column
-        alone = rule_of(scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others[columns == column])
+        of_class, others = predicted == column, planning["reference"][planning["columns"] == column]
+        alone = rule_of(scores[of_class], wrong[of_class], 0.1, confidence=0.975, reference=others)
         assert (part.name, part.asked, part.promised) == (NAMES[column], True, alone.promised)
         assert (part.threshold, part.answers) == (alone.threshold, alone.answers)
         assert (part.reported, part.errors) == (alone.reported, alone.errors)
@@ -49,16 +47,8 @@ def test_each_class_has_the_rule_of_its_rows_at_half_the_level(rows):
 
 
 def test_a_row_is_answered_by_the_threshold_of_its_class(rows):
-    scores, wrong, predicted, others, columns = rows
-    rule = of_classes(
-        scores,
-        wrong,
-        predicted,
-        0.15,
-        classes=NAMES,
-        reference=others,
-        columns=columns,
-    )
+    (scores, wrong, predicted), planning = rows
+    rule = of_classes(scores, wrong, predicted, 0.15, **planning)
     slow = [s > rule.per_kind[c].threshold for s, c in zip(scores, predicted, strict=True)]
     np.testing.assert_array_equal(rule.reports(scores, kind=predicted), slow)
     assert (rule.reported, rule.errors) == (sum(slow), int((np.array(slow) & wrong).sum()))
@@ -68,19 +58,10 @@ def test_a_row_is_answered_by_the_threshold_of_its_class(rows):
 
 
 def test_one_class_alone_has_the_whole_level_and_others_are_answered(rows):
-    scores, wrong, predicted, others, columns = rows
-    rule = of_classes(
-        scores,
-        wrong,
-        predicted,
-        0.1,
-        classes=NAMES,
-        only="yes",
-        reference=others,
-        columns=columns,
-    )
-    of_class = predicted == 1
-    alone = rule_of(scores[of_class], wrong[of_class], 0.1, reference=others[columns == 1])
+    (scores, wrong, predicted), planning = rows
+    rule = of_classes(scores, wrong, predicted, 0.1, only="yes", **planning)
+    of_class, others = predicted == 1, planning["reference"][planning["columns"] == 1]
+    alone = rule_of(scores[of_class], wrong[of_class], 0.1, reference=others)
     assert tuple(rule.thresholds([0, 1])) == (-math.inf, alone.threshold)
     assert [part.asked for part in rule.per_kind] == [False, True]
     assert rule.reports(scores, kind=predicted)[~of_class].all()
@@ -88,25 +69,19 @@ def test_one_class_alone_has_the_whole_level_and_others_are_answered(rows):
 
 
 def test_a_class_that_cannot_be_promised_is_abstained_on_and_said(rows):
-    scores, wrong, predicted, others, columns = rows
-    rule = of_classes(
-        scores,
-        wrong | (predicted == 1),
-        predicted,
-        0.1,
-        classes=(*NAMES, "never"),
-        reference=others,
-        columns=columns,
-    )
+    (scores, wrong, predicted), planning = rows
+    rule = of_classes(scores, wrong | (predicted == 1), predicted, 0.1, classes=(*NAMES, "never"), **planning)
     assert [part.promised for part in rule.per_kind] == [True, False, False]
     answers = rule.reports(scores, kind=predicted)
     assert answers[predicted == 0].any()
     assert not answers[predicted == 1].any()
-    told = rule.describe()
-    assert "Answer no where confidence >" in told
-    assert "Never answer yes: of the" in told
-    assert "Never answer never: no labelled row is predicted never." in told
-    assert "confidence 0.95, all together, 900 calibration rows" in told
+    for told in (
+        "Answer no where confidence >",
+        "Never answer yes: of the",
+        "Never answer never: no labelled row is predicted never.",
+        "confidence 0.95, all together, 900 calibration rows",
+    ):
+        assert told in rule.describe()
 
 
 def test_many_classes_that_cannot_be_promised_are_told_shortly():
@@ -120,26 +95,23 @@ def test_many_classes_that_cannot_be_promised_are_told_shortly():
 
 
 def test_without_a_reference_rows_are_set_aside_and_a_class_without_any_starts_at_all(rows):
-    scores, wrong, predicted, *_ = rows
-    rule = of_classes(scores, wrong, predicted, 0.1, seed=1)
-    assert rule.texts == 810
-    rare = np.arange(900) < 60
-    rule = of_classes(scores, wrong & ~rare, rare.astype(int), 0.1, reference=scores[60:],
-                                 columns=np.zeros(840, dtype=int))  # fmt: skip
+    (scores, wrong, predicted), _ = rows
+    assert of_classes(scores, wrong, predicted, 0.1, seed=1).texts == 810
+    rare, none = np.arange(900) < 60, np.zeros(840, dtype=int)
+    rule = of_classes(scores, wrong & ~rare, rare.astype(int), 0.1, reference=scores[60:], columns=none)
     assert rule.per_kind[1].threshold == -math.inf
 
 
-def test_it_comes_back_from_json(rows):
-    scores, wrong, predicted, *_ = rows
-    for only in (None, "no"):
-        rule = of_classes(scores, wrong, predicted, 0.1, only=only)
-        assert load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.") == rule
+@pytest.mark.parametrize("only", [None, "no"])
+def test_it_comes_back_from_json(rows, only):
+    rule = of_classes(*rows[0], 0.1, only=only)
+    assert again(rule) == rule
 
 
 def test_what_does_not_fit_together_is_refused(rows):
-    scores, wrong, predicted, others, _ = rows
+    (scores, wrong, predicted), planning = rows
     with pytest.raises(ConfigurationError, match="predicted column"):
-        of_classes(scores, wrong, predicted, 0.1, reference=others)
+        of_classes(scores, wrong, predicted, 0.1, reference=planning["reference"])
     with pytest.raises(ConfigurationError, match="only='maybe'"):
         of_classes(scores, wrong, predicted, 0.1, only="maybe")
     with pytest.raises(InputError, match="allowed are 0 to 1"):

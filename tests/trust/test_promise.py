@@ -1,4 +1,4 @@
-"""The promised risk: the search against a slow one, and the promise against the truth in every branch."""
+"""The promised risk: the search against a slow one, the promise against the truth in every branch, and the menu."""
 
 import math
 
@@ -6,19 +6,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
+from by_hand import again, binomial_tail, draw_scores
 from reference import rule_of
-from uatlite.errors import InputError
+from uatlite.codec import dump, load
+from uatlite.errors import ConfigurationError, InputError, StoreError
 from uatlite.trust.binomial import STARTS, least_answers, plan_starts, two_digits
 from uatlite.trust.planners import RowsPlanner
-from uatlite.trust.promise import PILOT_ROWS, pilot_rows
-from uatlite.trust.rule import Wanted
+from uatlite.trust.promise import PILOT_ROWS, Labelled, decide, pilot_rows, risk_curve
+from uatlite.trust.rule import Menu, Wanted
 from uatlite.trust.search import RISKS, Plan, search
 
 
-def tail(errors, answered, risk):
-    return sum(math.comb(answered, k) * risk**k * (1 - risk) ** (answered - k) for k in range(errors + 1))
+def true_risk(threshold):
+    """P(error | score > t) = (1 - t) / 4, of the rows of `draw_scores`."""
+    return 0.0 if threshold == np.inf else (1 - max(threshold, 0.0)) / 4
 
 
 def slow_search(scores, wrong, target, starts, grid):
@@ -29,7 +32,7 @@ def slow_search(scores, wrong, target, starts, grid):
         level += start[1]
         for t in sorted({start[0], *(g for g in grid if end <= g <= start[0]), end}, reverse=True):
             answered = [e for s, e in zip(scores, wrong, strict=True) if s > t]
-            if tail(sum(answered), len(answered), target) > level:
+            if binomial_tail(sum(answered), len(answered), target) > level:
                 level = 0.0
                 break
             fallen.append(t)
@@ -60,8 +63,7 @@ def test_the_search_is_the_slow_one(seed, rows, values, count):
     levels = {1: [0.5], 2: [0.3, 0.2], 3: [0.2, 0.2, 0.1]}[count]
     starts = list(zip(map(float, at), levels, strict=True))
     grid = [*(np.arange(-1, 4 * values) / (4 * values)).tolist(), -math.inf]
-    slow = slow_search(scores, wrong, 0.4, starts, grid)
-    fast = lowest(scores, wrong, 0.4, starts)
+    slow, fast = slow_search(scores, wrong, 0.4, starts, grid), lowest(scores, wrong, 0.4, starts)
     np.testing.assert_array_equal(scores > fast, scores > slow)
 
 
@@ -69,12 +71,11 @@ def test_a_run_that_arrives_hands_its_level_on():
     """10 rows right, then one wrong, target 0.3: p = 0.028 at ten answers, 0.113 at eleven."""
     scores, wrong = np.arange(11, 0, -1) / 11, np.arange(11) == 10
     top, lower = 5.5 / 11, 1.5 / 11  # six answers: p = 0.118; ten answers
-    assert tail(0, 6, 0.3) == pytest.approx(0.1176, abs=1e-4)
-    assert tail(1, 11, 0.3) == pytest.approx(0.1130, abs=1e-4)
+    assert binomial_tail(0, 6, 0.3) == pytest.approx(0.1176, abs=1e-4)
+    assert binomial_tail(1, 11, 0.3) == pytest.approx(0.1130, abs=1e-4)
     handed_on = lowest(scores, wrong, 0.3, [(top, 0.119), (lower, 0.001)])
-    assert handed_on == -math.inf
     lost = lowest(scores, wrong, 0.3, [(top, 0.110), (lower, 0.010)])
-    assert lost == math.inf
+    assert (handed_on, lost) == (-math.inf, math.inf)
     second_alone = lowest(scores, wrong, 0.3, [(top, 0.08), (lower, 0.04)])
     assert second_alone == pytest.approx(1 / 11)
 
@@ -87,14 +88,16 @@ BRANCHES = {"one start": (150, 1), "two starts": (400, 2), "three starts": (2000
 @pytest.mark.parametrize("level", [0.05, 0.1])
 def test_the_starts_share_the_level_and_fall(rows, count, level):
     others = np.random.default_rng(0).random(500)
-    starts = plan_starts(others, rows, 0.05, level)
-    assert len(starts) == count
-    assert sum(start[1] for start in starts) == pytest.approx(level, rel=1e-12)
-    assert [start[0] for start in starts] == sorted((start[0] for start in starts), reverse=True)
+    thresholds, levels = zip(*plan_starts(others, rows, 0.05, level), strict=True)
+    assert len(levels) == count
+    assert sum(levels) == pytest.approx(level, rel=1e-12)
+    assert list(thresholds) == sorted(thresholds, reverse=True)
     parts = np.array([part for _, part in STARTS[-count:]])
-    np.testing.assert_allclose([start[1] for start in starts], level * parts / parts.sum())
-    shares = [(others > start[0]).mean() for start in starts]
+    np.testing.assert_allclose(levels, level * parts / parts.sum())
+    shares = [(others > threshold).mean() for threshold in thresholds]
     np.testing.assert_allclose(shares, [share for share, _ in STARTS[-count:]], atol=0.01)
+    shuffled = np.random.default_rng(1).permutation(others)
+    assert plan_starts(shuffled, rows, 0.05, level) == list(zip(thresholds, levels, strict=True))
 
 
 def test_the_first_start_moves_down_until_it_allows_an_error():
@@ -121,22 +124,14 @@ def test_few_rows_start_lower_and_too_few_nowhere():
 @pytest.mark.parametrize("errors", [0, 1, 4])
 @pytest.mark.parametrize("level", [0.01, 0.05])
 def test_the_least_answers_by_counting(errors, level):
-    slow = next(n for n in range(errors, 1000) if tail(errors, n, 0.1) <= level)
+    slow = next(n for n in range(errors, 1000) if binomial_tail(errors, n, 0.1) <= level)
     assert least_answers(errors, 0.1, level) == slow
-
-
-def test_the_starts_do_not_read_the_order_of_the_reference():
-    rng = np.random.default_rng(1)
-    others = rng.random(300)
-    assert plan_starts(others, 400, 0.1, 0.05) == plan_starts(rng.permutation(others), 400, 0.1, 0.05)
 
 
 def test_perfect_rows_are_all_answered():
     rng = np.random.default_rng(0)
     rule = rule_of(rng.random(300), np.zeros(300, dtype=bool), 0.05, reference=rng.random(300))
-    assert rule.promised
-    assert rule.coverage == 1.0
-    assert rule.threshold == -math.inf
+    assert (rule.promised, rule.coverage, rule.threshold) == (True, 1.0, -math.inf)
 
 
 def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
@@ -144,10 +139,8 @@ def test_too_few_rows_promise_nothing_and_say_how_many_it_takes():
     rule = rule_of(rng.random(58), np.zeros(58, dtype=bool), 0.05, reference=rng.random(58))
     assert not rule.promised
     assert not rule.reports([0.0, 1.0, 1e9]).any()
-    assert (
-        "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take about"
-        in rule.reason
-    )
+    way_out = "it takes 59 answered rows; allow a higher risk: they do promise 8.00%, and 5.00% would take about"
+    assert way_out in rule.reason
     assert rule.describe().startswith("Abstain on all")
 
 
@@ -160,13 +153,12 @@ def test_a_bad_model_promises_nothing():
     assert "they promise no risk up to 50%, and more rows will hardly help" in rule.reason
 
 
-def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
+def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes():
     rng = np.random.default_rng(0)
-    (scores, wrong), others = sample(300, rng), rng.random(300)
+    (scores, wrong), others = draw_scores(300, rng), rng.random(300)
     rule = rule_of(scores, wrong, 0.08, reference=others)
     planner = RowsPlanner(Wanted(), scores, wrong, others)
-    nearest = planner.nearest(0.08)
-    needed = planner.needed(0.08)
+    nearest, needed = planner.nearest(0.08), planner.needed(0.08)
     assert not rule.promised
     assert f"allow a higher risk: they do promise {nearest:.2%}" in rule.reason
     assert f"8.00% would take about {two_digits(needed - 300):,} more labelled rows." in rule.reason
@@ -175,7 +167,7 @@ def test_what_cannot_be_promised_names_what_can_and_the_rows_it_takes(sample):
             assert rule_of(scores, wrong, risk, reference=others).promised == (risk == nearest)
 
 
-def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(sample):
+def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom():
     """From 800 rows: R(1/8) = 0.03, R(1/3) = 0.083, so a risk of 0.06 is promised from the first start alone."""
     rng = np.random.default_rng(3)
     scores = (np.arange(800) + 0.5) / 800
@@ -185,7 +177,8 @@ def test_the_rows_needed_are_enough_most_of_the_time_and_a_third_of_them_seldom(
     assert needed is not None
 
     def promised(rows):
-        return np.mean([rule_of(*sample(rows, rng), 0.06, reference=rng.random(1000)).promised for _ in range(200)])
+        drawn = (rule_of(*draw_scores(rows, rng), 0.06, reference=rng.random(1000)) for _ in range(200))
+        return np.mean([rule.promised for rule in drawn])
 
     assert 0.65 < promised(needed) < 0.97
     assert promised(needed // 3) < 0.45
@@ -196,17 +189,16 @@ def test_two_digits_are_rounded_up():
 
 
 def test_no_number_of_rows_where_the_most_trusted_are_wrong():
-    scores = np.arange(400) / 400
-    assert needed_of(scores, np.arange(400) % 10 == 0, 0.08) is None
-    assert needed_of(scores, np.arange(400) % 10 == 0, 0.12) is not None
+    scores, wrong = np.arange(400) / 400, np.arange(400) % 10 == 0
+    assert needed_of(scores, wrong, 0.08) is None
+    assert needed_of(scores, wrong, 0.12) is not None
 
 
-def test_what_is_promised_is_kept_on_the_rows_themselves(sample):
+def test_what_is_promised_is_kept_on_the_rows_themselves():
     rng = np.random.default_rng(0)
-    scores, wrong = sample(800, rng)
+    scores, wrong = draw_scores(800, rng)
     rule = rule_of(scores, wrong, 0.1, reference=rng.random(800), confidence=0.9)
-    assert rule.promised
-    assert rule.texts == 800
+    assert (rule.promised, rule.texts) == (True, 800)
     assert rule.errors == int((wrong & rule.reports(scores)).sum())
     assert rule.risk_bound is not None
     assert rule.errors / rule.reported < rule.risk_bound <= 0.1
@@ -214,8 +206,8 @@ def test_what_is_promised_is_kept_on_the_rows_themselves(sample):
     assert "at most 10.00% of the answers are wrong" in rule.describe()
 
 
-def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed(sample):
-    scores, wrong = sample(400, np.random.default_rng(0))
+def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed():
+    scores, wrong = draw_scores(400, np.random.default_rng(0))
     first, second = (rule_of(scores, wrong, 0.1) for _ in range(2))
     assert first == second
     assert first.texts == 360
@@ -223,15 +215,12 @@ def test_without_a_reference_a_few_rows_are_set_aside_by_the_seed(sample):
     aside = pilot_rows(400, 0, PILOT_ROWS)
     assert first == rule_of(scores[~aside], wrong[~aside], 0.1, reference=scores[aside])
     assert not np.array_equal(aside, pilot_rows(400, 1, PILOT_ROWS))
-
-
-def test_an_empty_reference_is_refused(sample):
     with pytest.raises(InputError, match="0 reference scores"):
-        rule_of(*sample(100, np.random.default_rng(0)), 0.1, reference=[])
+        rule_of(scores, wrong, 0.1, reference=[])
 
 
 @pytest.mark.parametrize("with_reference", [True, False], ids=["reference", "no reference"])
-def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_reference):
+def test_the_promise_holds_at_the_stated_rate(with_reference):
     """400 worlds: the true risk exceeds the target in at most 10 % of them, up to three standard errors.
 
     The observed risk at the same level of ambition (plug-in) exceeds it in about half, so the test can fail.
@@ -240,14 +229,14 @@ def test_the_promise_holds_at_the_stated_rate(sample, risk_of, with_reference):
     target, confidence, repetitions = 0.15, 0.9, 400
     broken, naive, coverage = 0, 0, 0.0
     for _ in range(repetitions):
-        scores, wrong = sample(400, rng)
+        scores, wrong = draw_scores(400, rng)
         reference = rng.random(400) if with_reference else None
         rule = rule_of(scores, wrong, target, confidence=confidence, reference=reference)
-        broken += risk_of(rule.threshold) > target
+        broken += true_risk(rule.threshold) > target
         coverage += (1 - max(rule.threshold, 0.0) if rule.promised else 0.0) / repetitions
         ranked = np.argsort(-scores)
         observed = wrong[ranked].cumsum() / np.arange(1, 401)
-        naive += risk_of(float(scores[ranked][np.flatnonzero(observed <= target)[-1]])) > target
+        naive += true_risk(float(scores[ranked][np.flatnonzero(observed <= target)[-1]])) > target
     error = math.sqrt(confidence * (1 - confidence) / repetitions)
     assert broken / repetitions <= 1 - confidence + 3 * error
     assert naive / repetitions > 0.35
@@ -295,9 +284,8 @@ def test_the_level_is_kept_where_the_risk_turns_bad_below_the_last_start(rows, c
         whole, errors = np.empty(rows), np.zeros(rows, dtype=bool)
         whole[~aside], errors[~aside] = scores, wrong
         whole[aside] = others[: aside.sum()]
-        rule = rule_of(
-            whole, errors, target, confidence=1 - level, reference=others if with_reference else None, seed=seed
-        )
+        reference = others if with_reference else None
+        rule = rule_of(whole, errors, target, confidence=1 - level, reference=reference, seed=seed)
         answers, at_start = int((scores > bad).sum()), int((scores > starts[-1][0]).sum())
         p = max(binom.cdf(answers - at_start, answers, target), binom.cdf(0, at_start, target))
         assert (rule.threshold <= bad) == (p <= level)
@@ -328,7 +316,7 @@ def test_with_one_start_a_promise_is_made_exactly_where_the_test_rejects(errors)
     above = start[0] + (1 - start[0]) * (np.arange(75) + 0.5) / 75
     scores = np.append(above, start[0] * (np.arange(75) + 0.5) / 75)
     wrong = np.append(np.arange(75) < errors, np.ones(75, dtype=bool))
-    p = tail(errors, 75, 0.05)
+    p = binomial_tail(errors, 75, 0.05)
     for confidence, promised in ((1 - 1.001 * p, True), (1 - 0.999 * p, False)):
         if [start for start, _ in plan_starts(others, 150, 0.05, 1 - confidence)] == [start[0]]:
             assert rule_of(scores, wrong, 0.05, confidence=confidence, reference=others).promised == promised
@@ -350,3 +338,73 @@ def test_the_promise_among_rows_in_scope_is_as_exact():
         promises += rule.promised
     assert promises / repetitions <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / repetitions)
     assert promises > 0
+
+
+# --- the menu
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return *draw_scores(500, rng), rng.random(600)
+
+
+def test_each_line_of_the_menu_is_the_rule_of_its_target(rows):
+    scores, wrong, _ = rows
+    menu = decide(Labelled({"margin": scores}, wrong), Wanted(confidence=0.9, seed=3), menu=True).menu
+    rules = [rule_of(scores, wrong, risk, confidence=0.9, score="margin", seed=3) for risk in RISKS]
+    assert [line.target for line in menu.lines] == list(RISKS)
+    assert [line.rule for line in menu.lines] == [rule if rule.promised else None for rule in rules]
+    assert [menu.rule(risk) for risk in RISKS] == [line.rule for line in menu.lines]
+    assert 0 < sum(rule.promised for rule in rules) < len(RISKS)
+    with pytest.raises(ConfigurationError, match="not on the menu"):
+        menu.rule(0.07)
+
+
+def test_what_is_not_promised_on_a_menu_has_the_rows_it_would_take(rows):
+    planner = RowsPlanner(Wanted(), *rows)
+    menu = planner.menu()
+    of = {line.target: line for line in menu.lines}
+    assert (of[0.01].rule, of[0.01].texts_needed) == (None, None)
+    assert of[0.05].texts_needed == planner.needed(0.05) > 500
+    assert (of[0.2].rule is not None, of[0.2].texts_needed) == (True, None)
+    head, *lines, last = menu.describe()
+    assert "confidence 0.95, 500 labelled rows, by confidence" in head
+    assert "more rows will hardly help" in lines[0]
+    assert f"it would take about {of[0.05].texts_needed:,} labelled rows, not 500" in lines[3]
+    assert f"{of[0.2].rule.coverage:.1%} answered" in lines[-1]
+    assert last.startswith("Each line is a promise by itself")
+
+
+def test_the_curve_by_hand():
+    """Rows 0.8 and 0.7 tie with one another: they come together, as do all points between."""
+    scores = np.array([0.9, 0.8, 0.8, 0.7, 0.6])
+    curve = risk_curve(scores, np.array([False, False, True, True, False]), 0.9)
+    np.testing.assert_allclose(curve.coverages, [0.2, 0.6, 0.8, 1.0])
+    np.testing.assert_allclose(curve.risks, [0, 1 / 3, 2 / 4, 2 / 5])
+    points = zip([0, 1, 2, 2], [1, 3, 4, 5], curve.low, curve.high, curve.thresholds, strict=True)
+    for errors, count, low, high, t in points:
+        interval = binomtest(errors, count).proportion_ci(0.9, method="exact")
+        assert (low, high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+        assert (scores > t).sum() == count
+
+
+def test_the_curve_has_forty_points_and_all_rows_at_the_end(rows):
+    scores, wrong, _ = rows
+    labelled = Labelled({"margin": scores}, wrong)
+    curve = decide(labelled, Wanted(), reference=labelled, menu=True).menu.curve
+    assert curve == risk_curve(scores, wrong, 0.95)
+    assert len(curve.coverages) == 40
+    assert curve.risks[-1] == wrong.mean()
+    assert all(low <= risk <= high for low, risk, high in zip(curve.low, curve.risks, curve.high, strict=True))
+    answered = scores > curve.thresholds[9]
+    assert (curve.coverages[9], curve.risks[9]) == (answered.mean(), wrong[answered].mean())
+
+
+def test_a_menu_comes_back_from_json_and_a_broken_one_is_refused(rows):
+    menu = decide(Labelled({"margin": rows[0]}, rows[1]), Wanted(), menu=True).menu
+    assert again(menu) == menu
+    state = dump(menu)
+    for broken in ({**state, "lines": 1}, {**state, "extra": 1}, {"rows": 1}, {**state, "curve": {"x": [1]}}):
+        with pytest.raises(StoreError, match="calibrate again"):
+            load(Menu, broken, advice="calibrate again.")

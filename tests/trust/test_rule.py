@@ -1,6 +1,5 @@
 """Abstention rules: the scores, the bounds against scipy's and against sums written out, the thresholds by hand."""
 
-import json
 import math
 from functools import partial
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
+from by_hand import again, binomial_tail
 from reference import rule_of
 from uatlite.codec import dump, load
 from uatlite.errors import CalibrationError, ConfigurationError, InputError, StoreError
@@ -17,31 +17,16 @@ from uatlite.trust.rule import SCORES, Rule, trust
 
 SURE = [[5.0, 0.0, 0.0], [5.1, 0.0, 0.0], [4.9, 0.0, 0.0]]
 UNSURE = [[0.5, 0.0, 0.0], [2.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]
+PREDICTIVE = predict(np.stack([SURE, UNSURE], axis=1))  # (passes, rows, classes)
 
 
-@pytest.fixture
-def predictive():
-    return predict(np.stack([SURE, UNSURE], axis=1))  # (passes, rows, classes)
-
-
-@pytest.mark.parametrize("name", sorted(SCORES))
-def test_higher_is_more_trustworthy(name, predictive):
-    sure, unsure = trust(name, predictive)
-    assert sure > unsure
-
-
-def test_the_scores():
+def test_of_every_score_higher_is_more_trustworthy():
     assert set(SCORES) == {"confidence", "logit-margin", "entropy", "mutual-information", "margin", "variance"}
-
-
-def test_an_unknown_score_names_the_nearest(predictive):
+    for name in SCORES:
+        sure, unsure = trust(name, PREDICTIVE)
+        assert sure > unsure, name
     with pytest.raises(ConfigurationError, match="Did you mean 'confidence'"):
-        trust("confidense", predictive)
-
-
-def tail(errors: int, answered: int, risk: float) -> float:
-    """P(Binomial(answered, risk) ≤ errors), term by term."""
-    return sum(math.comb(answered, k) * risk**k * (1 - risk) ** (answered - k) for k in range(errors + 1))
+        trust("confidense", PREDICTIVE)
 
 
 @pytest.mark.parametrize("errors, answered", [(0, 1), (0, 59), (3, 100), (17, 40), (39, 40)])
@@ -49,7 +34,7 @@ def test_the_bound_is_clopper_pearson(errors, answered):
     bound = risk_upper_bound(errors, answered, 0.95)
     reference = binomtest(errors, answered, alternative="less").proportion_ci(0.95, method="exact").high
     assert bound == pytest.approx(reference, rel=1e-9)
-    assert tail(errors, answered, bound) == pytest.approx(0.05, rel=1e-9)
+    assert binomial_tail(errors, answered, bound) == pytest.approx(0.05, rel=1e-9)
 
 
 def test_all_wrong_bounds_nothing():
@@ -61,9 +46,9 @@ def test_all_wrong_bounds_nothing():
 def test_the_allowed_errors_are_those_whose_bound_keeps_the_target(target, confidence):
     for answered, allowed in enumerate(allowed_errors(np.arange(120), target, confidence)):
         if allowed >= 0:
-            assert tail(allowed, answered, target) <= 1 - confidence
+            assert binomial_tail(allowed, answered, target) <= 1 - confidence
             assert risk_upper_bound(allowed, answered, confidence) <= target + 1e-12
-        assert tail(allowed + 1, answered, target) > 1 - confidence
+        assert binomial_tail(allowed + 1, answered, target) > 1 - confidence
 
 
 def test_without_an_error_59_rows_promise_five_percent():
@@ -72,8 +57,7 @@ def test_without_an_error_59_rows_promise_five_percent():
 
 
 def test_the_coverage_interval_by_hand():
-    low, high = coverage_interval(60, 100, 0.95)
-    assert (low, high) == pytest.approx((0.6 - 0.13581, 0.6 + 0.13581), abs=1e-5)
+    assert coverage_interval(60, 100, 0.95) == pytest.approx((0.6 - 0.13581, 0.6 + 0.13581), abs=1e-5)
     assert coverage_interval(100, 100, 0.95)[1] == 1.0
     assert coverage_interval(0, 100, 0.95)[0] == 0.0
 
@@ -87,12 +71,8 @@ def test_a_given_threshold_by_hand():
     assert (rule.reported, rule.errors, rule.coverage, rule.texts) == (3, 1, 0.6, 5)
     assert rule.risk_bound == risk_upper_bound(1, 3, 0.95)
     np.testing.assert_array_equal(rule.reports(VALUES), [True, True, True, False, False])
-
-
-def test_a_row_at_the_threshold_is_not_answered():
-    np.testing.assert_array_equal(
-        rule_of(VALUES, ERRORS, 0.8, "threshold").reports([0.8, np.nextafter(0.8, 1)]), [False, True]
-    )
+    at_the_threshold = rule_of(VALUES, ERRORS, 0.8, "threshold").reports([0.8, np.nextafter(0.8, 1)])
+    np.testing.assert_array_equal(at_the_threshold, [False, True])
 
 
 @pytest.mark.parametrize("target, answered", [(0.1, 1), (0.3, 3), (0.34, 3), (0.5, 3), (0.6, 4), (0.8, 5), (0.9, 5)])
@@ -103,19 +83,15 @@ def test_a_target_coverage_by_hand(target, answered):
 
 def test_a_coverage_beyond_what_n_rows_can_say_answers_all():
     rule = rule_of(VALUES, ERRORS, 0.9, "coverage")  # ceil(6·0.9) = 6 > 5
-    assert rule.threshold == -math.inf
-    assert rule.coverage_interval == (1.0, 1.0)
+    assert (rule.threshold, rule.coverage_interval) == (-math.inf, (1.0, 1.0))
     assert "Answer all" in rule.describe()
 
 
 @pytest.mark.parametrize("target", [0.31, 0.5, 0.77])
 def test_the_expected_coverage_is_at_least_the_target_and_hardly_more(target):
     rng = np.random.default_rng(0)
-    rows, repetitions = 30, 4000
-    true = []
-    for _ in range(repetitions):
-        scores = rng.random(rows)
-        true.append(1 - rule_of(scores, np.zeros(rows, dtype=bool), target, "coverage").threshold)
+    rows, repetitions, right = 30, 4000, np.zeros(30, dtype=bool)
+    true = [1 - rule_of(rng.random(rows), right, target, "coverage").threshold for _ in range(repetitions)]
     expected = math.ceil(target * (rows + 1)) / (rows + 1)
     assert target <= expected
     assert np.mean(true) == pytest.approx(expected, abs=4 * np.std(true) / math.sqrt(repetitions))
@@ -128,8 +104,7 @@ def test_the_expected_coverage_is_at_least_the_target_and_hardly_more(target):
     rule_of(VALUES, ERRORS, 0.05),
 ], ids=["given", "none answered", "all answered", "no promise"])  # fmt: skip
 def test_a_rule_comes_back_from_json(rule):
-    again = load(Rule, json.loads(json.dumps(dump(rule), allow_nan=False)), advice="calibrate again.")
-    assert again == rule
+    assert again(rule) == rule
 
 
 def test_a_broken_rule_is_refused():
@@ -139,21 +114,22 @@ def test_a_broken_rule_is_refused():
             load(Rule, broken, advice="calibrate again.")
 
 
+TWO, NO = [0.1, 0.2], np.zeros(0, dtype=bool)
+
+
 @pytest.mark.parametrize("name", ["threshold", "coverage", "risk"])
 def test_what_cannot_be_used_is_refused(name):
-    rule = partial(rule_of, kind=name)
-    with pytest.raises(InputError, match="NaN"):
-        rule([0.1, np.nan], np.zeros(2, dtype=bool), 0.5)
-    with pytest.raises(InputError, match="predicted != label"):
-        rule([0.1, 0.2], [0, 1], 0.5)
-    with pytest.raises(InputError, match="shape"):
-        rule([0.1, 0.2], np.zeros(3, dtype=bool), 0.5)
-    with pytest.raises(CalibrationError, match="no calibration rows"):
-        rule([], np.zeros(0, dtype=bool), 0.5)
-    with pytest.raises(ConfigurationError, match="confidence=95"):
-        rule(VALUES, ERRORS, 0.5, confidence=95)
-    with pytest.raises(ConfigurationError, match="score="):
-        rule(VALUES, ERRORS, 0.5, score="magic")
+    rule = partial(rule_of, target=0.5, kind=name)
+    for scores, wrong, change, error, message in (
+        ([0.1, np.nan], np.zeros(2, dtype=bool), {}, InputError, "NaN"),
+        (TWO, [0, 1], {}, InputError, "predicted != label"),
+        (TWO, np.zeros(3, dtype=bool), {}, InputError, "shape"),
+        ([], NO, {}, CalibrationError, "no calibration rows"),
+        (VALUES, ERRORS, {"confidence": 95}, ConfigurationError, "confidence=95"),
+        (VALUES, ERRORS, {"score": "magic"}, ConfigurationError, "score="),
+    ):
+        with pytest.raises(error, match=message):
+            rule(scores, wrong, **change)
 
 
 @pytest.mark.parametrize("name", ["coverage", "risk"])
@@ -162,8 +138,5 @@ def test_a_target_is_a_share_and_a_score_tells_rows_apart(name):
         rule_of(VALUES, ERRORS, 5, name)
     with pytest.raises(CalibrationError, match="two passes or more"):
         rule_of(np.zeros(5), ERRORS, 0.5, name, score="variance")
-
-
-def test_a_threshold_that_is_no_number_is_refused():
     with pytest.raises(ConfigurationError, match="nan"):
         rule_of(VALUES, ERRORS, math.nan, "threshold")

@@ -23,10 +23,9 @@ from uatlite.errors import CalibrationError, ConfigurationError
 from uatlite.methods.method import TAUGHT, CalibrationRows, LearnedMethod, Method
 from uatlite.methods.registry import parse_method
 from uatlite.methods.sampling import BASE
-from uatlite.trust.gaussians import ScopeFit
 from uatlite.trust.promise import FITTING_SHARE, decide, fitting_rows
 from uatlite.trust.rule import RAW_SCORE, Wanted
-from uatlite.trust.scope import fit_scope
+from uatlite.trust.scope import ScopeFit, fit_scope
 from uatlite.trust.shift import REFERENCE_ROWS
 from uatlite.values import Integers, Marks, Text
 

@@ -237,10 +237,10 @@ class Distilled(Method):
         return self.read_out is not None and self.read_out.serves
 
     @property
-    def instead(self) -> Method:
-        """What runs where the read-out is not used."""
-        teacher_runs = self.read_out is None or FEATURES[self.read_out.kind].teacher_runs
-        return self.teacher if teacher_runs else BASE
+    def runs(self) -> Method:
+        """What runs over texts: the plain pass, or the teacher where the read-out is not used but the teacher is."""
+        unread = self.read_out is None or (not self.reads and FEATURES[self.read_out.kind].teacher_runs)
+        return self.teacher if unread else BASE
 
     @property
     def stochastic(self) -> bool:
@@ -252,11 +252,11 @@ class Distilled(Method):
 
     @property
     def passes(self) -> int:
-        return 1 if self.reads else self.instead.passes
+        return self.runs.passes
 
     @property
     def cost(self) -> int:
-        return 1 if self.reads else self.instead.cost
+        return self.runs.cost
 
     @property
     def config(self) -> UATConfig:
@@ -283,7 +283,7 @@ class Distilled(Method):
         import torch
 
         if not self.reads:
-            method = BASE if tokens is not None and self.read_out is None else self.instead
+            method = BASE if tokens is not None and self.read_out is None else self.runs
             return method.run(model, encoded, tokens)
         assert self.read_out is not None
         plain = BASE.run(model, encoded)
@@ -300,7 +300,7 @@ class Distilled(Method):
     def read_from(self, plain: PassLogits) -> PassLogits | None:
         if self.read_out is not None and self.reads:
             return self.read_out.read(plain)
-        return plain if self.instead is BASE else None
+        return plain if self.runs is BASE else None
 
     def learn(self, rows: CalibrationRows) -> LearnedMethod:
         """Fit the read-out on the calibration texts, and on the reference texts where there are some."""

@@ -82,15 +82,10 @@ class Variant(NamedTuple):
     summary: str
 
 
-def rates_only(rates: DropoutRates) -> UATConfig:
-    """MC dropout: the paper's number of passes at these rates, attention not modulated."""
-    return UATConfig(gate="none", rates=rates)
-
-
 VARIANTS: dict[str, Variant] = {
-    "mc-uniform": Variant(rates_only(DropoutRates.uniform(0.1)), "MC dropout, p = 0.1 at every site"),
-    "mc-component": Variant(rates_only(DropoutRates()), "MC dropout at the rates of UAT-Lite, attention not modulated"),
-    "mc-global": Variant(rates_only(DropoutRates.own()), "MC dropout at the checkpoint's own rates"),
+    "mc-uniform": Variant(UATConfig(gate="none", rates=DropoutRates.uniform(0.1)), "MC dropout, p = 0.1 at every site"),
+    "mc-component": Variant(UATConfig(gate="none"), "MC dropout at the rates of UAT-Lite, attention not modulated"),
+    "mc-global": Variant(UATConfig(gate="none", rates=DropoutRates.own()), "MC dropout at the checkpoint's own rates"),
     "uat": Variant(UATConfig(), "UAT-Lite as in the paper: lagged uncertainty, ten independent passes"),
     "fast": Variant(UATConfig.fast(), "UAT-Lite in fewer passes: closed-form uncertainty, stratified masks"),
 }

@@ -46,6 +46,11 @@ class Answers:
         return len(self.text)
 
     @property
+    def columns(self) -> Floats:
+        """The features (answers, features), none where they are not given."""
+        return np.empty((len(self), 0)) if self.features is None else np.asarray(self.features, np.float64)
+
+    @property
     def counts(self) -> Integers:
         """(texts,): how many answers each text has"""
         return np.bincount(self.text, minlength=self.texts)
@@ -133,9 +138,8 @@ class AnswerCalibrator:
         """Learn from the answers of labelled texts, and whether each is right, (answers,) bool."""
         y = check_marks("right", right, len(answers))
         kinds = int(answers.kind.max(initial=-1)) + 1
-        centre, scale = feature_scale(answers)
         widening = answer_widening(answers, y)
-        rows, spread = scaled_rows(answers, y, widening, centre, scale)
+        rows, spread, centre, scale = scaled_rows(answers, y, widening)
 
         def fitted(part: RegressionRows, strength: float) -> Shrunk:
             return Shrunk.fit(part, kinds=kinds, strength=strength, prior=_PRIOR, identity=spread)
@@ -148,28 +152,23 @@ class AnswerCalibrator:
                 held_out[i, tested] = fitted(rows.at(~tested), strength).losses(rows.at(tested))
         best = int(held_out.sum(axis=1).argmin())
         chosen = choices(np.stack([losses(answers.log_odds, y), held_out[0], held_out[best]]), answers.kind, kinds)
-        shared, own = fitted(rows, 0.0), fitted(rows, STRENGTHS[best])
-        slopes = np.stack(
-            [np.ones(kinds + 1), np.full(kinds + 1, shared.slope / spread), np.append(own.slopes / spread, 0.0)]
-        )
-        moved = shared.weights @ (centre / scale), own.weights @ (centre / scale)
-        biases = np.stack(
-            [np.zeros(kinds + 1), np.full(kinds + 1, shared.bias - moved[0]), np.append(own.biases - moved[1], 0.0)]
-        )
-        weights = np.stack([np.zeros(len(scale)), shared.weights / scale, own.weights / scale])
+        models = [fitted(rows, strength) for strength in (0.0, STRENGTHS[best])]
+        slopes = [np.ones(kinds + 1), *(np.append(model.slopes, model.slope) / spread for model in models)]
+        biases = [np.zeros(kinds + 1), *(np.append(m.biases, m.bias) - m.weights @ (centre / scale) for m in models)]
+        weights = [np.zeros(len(scale)), *(model.weights / scale for model in models)]
         every = np.arange(kinds + 1)
         return cls(
-            slopes=slopes[chosen, every],
-            biases=biases[chosen, every],
+            slopes=np.stack(slopes)[chosen, every],
+            biases=np.stack(biases)[chosen, every],
             widenings=np.where(chosen > 0, widening, 0.0),
-            weights=weights[chosen],
+            weights=np.stack(weights)[chosen],
             choices=tuple(CHOICES[choice] for choice in chosen),
             strength=STRENGTHS[best],
         )
 
     def confidence(self, answers: Answers) -> Floats:
         """The probability that each answer is right, (answers,)."""
-        features = columns_of(answers)
+        features = answers.columns
         if features.shape[1] != self.weights.shape[1]:
             raise InputError(
                 f"the answers have {features.shape[1]} features, the calibrator was fitted on "
@@ -306,41 +305,27 @@ def minimise(rows: RegressionRows, pull: Floats, centre: Floats, *, kinds: int) 
     return theta
 
 
-def columns_of(answers: Answers) -> Floats:
-    """The features (answers, features), none where they are not given."""
-    return np.empty((len(answers), 0)) if answers.features is None else np.asarray(answers.features, np.float64)
-
-
-def feature_scale(answers: Answers) -> tuple[Floats, Floats]:
-    """The mean and the standard deviation of each feature; 1 where it does not vary."""
-    columns = columns_of(answers)
-    if not len(columns):
-        return np.zeros(columns.shape[1]), np.ones(columns.shape[1])
-    spread = columns.std(axis=0)
-    return columns.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
-
-
-def scaled_rows(
-    answers: Answers, right: Marks, widening: float, centre: Floats, scale: Floats
-) -> tuple[RegressionRows, float]:
-    """The answers as rows of a regression, and the unit in which their log-odds are given."""
+def scaled_rows(answers: Answers, right: Marks, widening: float) -> tuple[RegressionRows, float, Floats, Floats]:
+    """The answers as rows of a regression; the unit of their log-odds; and the mean and the standard deviation of each
+    feature. Of what does not vary the unit is 1."""
     z = answers.log_odds if answers.variance is None else answers.log_odds * widened(answers.variance, widening)
-    spread = float(z.std()) if len(z) else 0.0
-    spread = spread if spread > 0.0 else 1.0
-    return RegressionRows(z / spread, (columns_of(answers) - centre) / scale, answers.kind, right), spread
+    spread, columns = float(z.std()) if len(z) else 0.0, answers.columns
+    centre, scale = (f(axis=0) if len(z) else np.zeros(columns.shape[1]) for f in (columns.mean, columns.std))
+    spread, scale = spread if spread > 0.0 else 1.0, np.where(scale > 0.0, scale, 1.0)
+    return RegressionRows(z / spread, (columns - centre) / scale, answers.kind, right), spread, centre, scale
 
 
 def answer_widening(answers: Answers, right: Marks) -> float:
     """The w with the least NLL + log(1 + w·π/8·mean(variance)), without kinds; 0 without a variance."""
     if answers.variance is None or not answers.variance.any():
         return 0.0
-    mean = PROBIT * float(answers.variance.mean())
-    found = []
+    mean, kinds = PROBIT * float(answers.variance.mean()), int(answers.kind.max()) + 1
+    penalised = []
     for step in ANSWER_WIDENINGS:
-        rows, spread = scaled_rows(answers, right, step / mean, *feature_scale(answers))
-        model = Shrunk.fit(replace(rows, kind=rows.kind * 0), kinds=1, strength=0.0, prior=_PRIOR, identity=spread)
-        found.append(float(model.losses(replace(rows, kind=rows.kind * 0)).sum()) + math.log1p(step))
-    return float(ANSWER_WIDENINGS[int(np.argmin(found))]) / mean
+        rows, spread, *_ = scaled_rows(answers, right, step / mean)
+        model = Shrunk.fit(rows, kinds=kinds, strength=0.0, prior=_PRIOR, identity=spread)
+        penalised.append(float(model.losses(rows).sum()) + math.log1p(step))
+    return float(ANSWER_WIDENINGS[int(np.argmin(penalised))]) / mean
 
 
 def choices(held_out: Floats, kind: Integers, kinds: int) -> Integers:

@@ -8,6 +8,7 @@ thresholds may be as wrong as it likes: that costs coverage, never the promise (
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -31,7 +32,6 @@ CLUMPING = 0.2
 SURPLUS = 1.15
 """Plans reckon with so many times the errors that the scores say: a start that is too high costs less than one that is
 too low."""
-
 
 MEANS = np.linspace(math.log(1e-3), math.log(5e3), 300)
 PROBITS = np.linspace(-4.75, 3.5, 250)
@@ -108,10 +108,9 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
     assert plan.most is not None
     assert plan.planned is not None
     order = np.random.default_rng((seed, 1)).permutation(len(counts))
-    counts, errors, caps, planned = counts[order], errors[order], plan.most.astype(np.float64), plan.planned
-    gain = np.full(len(caps), target) if kind == "per-text" else target * caps
-    mean = np.ones(len(caps)) if kind == "per-text" else planned[:, 0]
-    loss, clump = largest_loss(caps, target, kind), clumping(planned)
+    counts, errors, caps = counts[order], errors[order], plan.most.astype(np.float64)
+    most, mean = (np.ones(len(caps)),) * 2 if kind == "per-text" else (caps, plan.planned[:, 0])
+    known = (largest_loss(caps, target, kind), target * most, mean, clumping(plan.planned))
     single = (caps == 1) & (kind != "recall")  # gold answers may be scaled and are then no whole numbers
     exact = exact_test(errors.sum(axis=0), counts.sum(axis=0), target)
 
@@ -119,16 +118,8 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
         marks = exact(places, levels)
         several = np.flatnonzero(~single[places]) + places.start
         if len(several):
-            marks[several - places.start] = won(
-                counts[:, several],
-                errors[:, several],
-                target,
-                np.tile(levels, (len(several), 1)),
-                loss=loss[several],
-                gain=gain[several],
-                mean=mean[several],
-                clump=clump[several],
-            )
+            every, game = np.tile(levels, (len(several), 1)), Game(*(values[several] for values in known))
+            marks[several - places.start] = won(counts[:, several], errors[:, several], target, every, game)
         return marks
 
     return rejected
@@ -144,39 +135,40 @@ def ratio_limits(counts: Floats, errors: Floats, most: float, tail: float, *, se
 
     def upper(errors: Floats) -> float:
         n, w = (np.tile(values[order, None], len(grid)) for values in (counts, errors))
-        ones, levels = np.ones(len(grid)), np.full((len(grid), 1), tail)
-        rejected = won(n, w, grid, levels, loss=most * (1.0 - grid), gain=most * grid, mean=ones, clump=ones)[:, 0]
+        rejected = won(n, w, grid, np.full((len(grid), 1), tail), Game(most * (1.0 - grid), most * grid))[:, 0]
         first = len(grid) - int(np.argmin(rejected[::-1])) if not rejected.all() else 0
         return float(grid[first]) if first < len(grid) else 1.0
 
     return 1.0 - upper(counts - errors), upper(errors)
 
 
-def won(
-    counts: Floats,
-    errors: Floats,
-    target: float | Floats,
-    levels: Floats,
-    *,
-    loss: Floats,
-    gain: Floats,
-    mean: Floats,
-    clump: Floats,
-) -> Marks:
+@dataclass(frozen=True, eq=False)
+class Game:
+    """What is known of a text beforehand, (hypotheses,) each or one number for all.
+
+    W - target·N is at most `loss` and at least -`gain`. `mean` and `clump` are the E[N | N > 0] and E[W²]/E[W] that are
+    expected; they steer the stakes, no more.
+    """
+
+    loss: Floats | float
+    gain: Floats | float
+    mean: Floats | float = 1.0
+    clump: Floats | float = 1.0
+
+
+def won(counts: Floats, errors: Floats, target: float | Floats, levels: Floats, game: Game) -> Marks:
     """Whether "E[errors] ≥ target·E[counts]" is rejected at each level, (hypotheses, levels).
 
     `counts` and `errors` (texts, hypotheses) are N and W of each text under each hypothesis; the target is one for all
-    or (hypotheses,), and `levels` (hypotheses, levels) ascend. W - target·N is at most `loss` and at least -`gain`,
-    (hypotheses,) each. `mean` and `clump`
-    (hypotheses,) are the E[N | N > 0] and E[W²]/E[W] that are expected; they steer the stakes, no more.
+    or (hypotheses,), and `levels` (hypotheses, levels) ascend.
 
     With X = W - target·N the money V, at first the level, becomes V - π·X from text to text, where the stake π ≥ 0
     depends on the texts before. If E[X] ≥ 0 then E[V] does not rise, and V is never below 0, so P(V ≥ 1) ≤ level.
     Of two levels the higher always has more money, so that what is rejected at a level is rejected at all above it.
     """
     open_texts = np.cumsum((counts > 0)[::-1], axis=0)[::-1]  # texts with answers to come, this one included
-    seen, answers = np.full(len(levels), OWN_TEXTS), OWN_TEXTS * mean
-    wrong, square = np.full(len(levels), OWN_ERRORS), OWN_ERRORS * clump
+    seen, answers = np.full(len(levels), OWN_TEXTS), OWN_TEXTS * game.mean
+    wrong, square = np.full(len(levels), OWN_ERRORS), OWN_ERRORS * game.clump
     money = levels.astype(np.float64).copy()
     for here, bad, left in zip(counts, errors, open_texts, strict=True):
         playing = here > 0
@@ -186,13 +178,13 @@ def won(
         means = target * (answers / seen) * left / jump
         stakes = stakes_of(money, means[:, None]) / jump[:, None]
         outcome = np.where(playing, bad - target * here, 0.0)
-        money -= ordered(stakes, money, loss, gain) * outcome[:, None]
+        money -= ordered(stakes, money, game) * outcome[:, None]
         seen, answers = seen + playing, answers + here
         wrong, square = wrong + bad, square + bad * bad
     return np.asarray(money >= 1.0)
 
 
-def ordered(stakes: Floats, money: Floats, loss: Floats, gain: Floats) -> Floats:
+def ordered(stakes: Floats, money: Floats, game: Game) -> Floats:
     """Stakes (hypotheses, levels) after which no money is below 0 nor below that of the level before it.
 
     With V ≤ V' the new values differ by (V' - V) - (π' - π)·X, and X is between -gain and loss. Who has 1 stops.
@@ -201,7 +193,7 @@ def ordered(stakes: Floats, money: Floats, loss: Floats, gain: Floats) -> Floats
     below, stake_below = np.zeros(len(stakes)), np.zeros(len(stakes))
     for level in range(stakes.shape[1]):
         more = money[:, level] - below
-        stake = np.clip(stakes[:, level], stake_below - more / gain, stake_below + more / loss)
+        stake = np.clip(stakes[:, level], stake_below - more / game.gain, stake_below + more / game.loss)
         stake = np.where(money[:, level] >= 1.0, 0.0, np.maximum(stake, 0.0))
         allowed[:, level] = stake
         below, stake_below = money[:, level], stake

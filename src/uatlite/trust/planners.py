@@ -59,10 +59,6 @@ class RowsPlanner(Planner):
     others: Floats
     unit: str = "rows"
 
-    @property
-    def texts(self) -> int:
-        return len(self.scores)
-
     @cached_property
     def errors(self) -> Integers:
         """(rows + 1,): among the k highest."""
@@ -79,7 +75,7 @@ class RowsPlanner(Planner):
         return np.flatnonzero(np.append(True, self.below[1:] != self.below[:-1]))
 
     def plan(self, target: float) -> Plan:
-        starts = binomial.plan_starts(self.others, self.texts, target, 1.0 - self.wanted.confidence)
+        starts = binomial.plan_starts(self.others, len(self.scores), target, 1.0 - self.wanted.confidence)
         answered = [int((self.scores > threshold).sum()) for threshold, _ in starts]
         places = np.searchsorted(self.counts, answered).tolist()
         return Plan(self.below[self.counts], [(i, level) for i, (_, level) in zip(places, starts, strict=True)])
@@ -95,7 +91,7 @@ class RowsPlanner(Planner):
         """The fewest rows with which a search passes its start, if the risk there is the observed."""
         from scipy.stats import binom
 
-        size, level = self.texts, 1.0 - self.wanted.confidence
+        size, level = len(self.scores), 1.0 - self.wanted.confidence
         observed = self.errors[1:] / np.arange(1, size + 1)
         steps = np.ceil(size * 1.05 ** np.arange(1, math.log(max(binomial.MOST_ROWS / size, 1.06), 1.05)))
         runs = [
@@ -108,7 +104,7 @@ class RowsPlanner(Planner):
         return binomial.fewest(rows[risks < target], chances[risks < target])
 
     def why_not(self, target: float) -> str:
-        size, nearest, needed = self.texts, self.nearest(target), self.needed(target)
+        size, nearest, needed = len(self.scores), self.nearest(target), self.needed(target)
         asked, starts = f"a risk of {target:.2%} with confidence {self.wanted.confidence:g}", self.plan(target).starts
         if not starts:
             least = binomial.least_answers(0, target, 1.0 - self.wanted.confidence)
@@ -179,16 +175,12 @@ class TextsPlanner(Planner):
     most: int
 
     @property
-    def texts(self) -> int:
-        return self.sample.texts
-
-    @property
     def kind(self) -> bets.BetKind:
         return "per-text" if self.wanted.kind == "per-text" else "precision"
 
     def plan(self, target: float, texts: int | None = None) -> Plan:
         """Thresholds from the highest score down to -inf, for as many labelled texts as there are or for `texts`."""
-        size, level, others = texts or self.texts, 1.0 - self.wanted.confidence, self.others
+        size, level, others = texts or self.sample.texts, 1.0 - self.wanted.confidence, self.others
         thresholds, per_text = threshold_grid(others.scores), self.kind == "per-text"
         chances = error_chances(others.scores, target) if others.chances is None else others.chances
         caps: list[int] = []
@@ -226,7 +218,7 @@ class TextsPlanner(Planner):
             most=most,
             target=target,
             confidence=self.wanted.confidence,
-            texts=self.texts,
+            texts=self.sample.texts,
             answers=len(shown),
             reported=int(shown.sum()),
             errors=int((shown & self.sample.errors).sum()),
@@ -240,7 +232,7 @@ class TextsPlanner(Planner):
         are half as observed and half as a logistic regression on the scores says."""
         from scipy.stats import norm
 
-        level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.texts
+        level, texts = bets.TEXT_STARTS[0][1] * (1.0 - self.wanted.confidence), self.sample.texts
         chances, sizes = learned_chances(self.sample.scores, self.sample.errors), []
         for step in _steps(self.plan(target, 4 * texts)):
             shown = self.sample.shown(*step)
@@ -256,11 +248,12 @@ class TextsPlanner(Planner):
         return binomial.two_digits(math.ceil(min(sizes))) if sizes else None
 
     def why_not(self, target: float) -> str:
-        of_answers, nearest, needed = self.kind == "precision", self.nearest(target), self.needed(target)
+        nearest, needed, texts = self.nearest(target), self.needed(target), self.sample.texts
+        of_answers = self.kind == "precision"
         asked = f"a risk of {target:.2%}" if of_answers else f"{target:g} wrong answers a text"
         why = (
-            f"{self.texts} texts with {len(self.sample.scores)} answers, {int(self.sample.errors.sum())} of them "
-            f"wrong, cannot promise {asked} with confidence {self.wanted.confidence:g}"
+            f"{texts} texts with {len(self.sample.scores)} answers, {int(self.sample.errors.sum())} of them wrong, "
+            f"cannot promise {asked} with confidence {self.wanted.confidence:g}"
         )
         can = "they promise no risk up to 50%"
         if nearest is not None:
@@ -268,7 +261,7 @@ class TextsPlanner(Planner):
         more = (
             "more texts will hardly help, the surest answers are wrong too often; use another score"
             if needed is None
-            else f"{asked} would take about {binomial.two_digits(max(needed - self.texts, 1)):,} more labelled texts"
+            else f"{asked} would take about {binomial.two_digits(max(needed - texts, 1)):,} more labelled texts"
         )
         return f"{why}; {can}, and {more}."
 
@@ -287,10 +280,6 @@ class RecallPlanner(Planner):
     gold: Floats
     others: Floats
     most: int
-
-    @property
-    def texts(self) -> int:
-        return len(self.scores)
 
     @property
     def scale(self) -> Floats:
@@ -322,7 +311,7 @@ class RecallPlanner(Planner):
             most=self.most,
             target=target,
             confidence=confidence,
-            texts=self.texts,
+            texts=len(self.scores),
             answers=int(self.gold.sum()),
             reported=int(self.gold[answered].sum()),
             errors=int(self.missed[answered].sum()),
@@ -333,8 +322,8 @@ class RecallPlanner(Planner):
 
     def why_not(self, target: float) -> str:
         return (
-            f"of the gold answers of {self.texts} texts {self.missed.sum() / self.gold.sum():.1%} are missed, which "
-            f"cannot promise a recall of {1.0 - target:.2%} with confidence {self.wanted.confidence:g} at any "
+            f"of the gold answers of {len(self.scores)} texts {self.missed.sum() / self.gold.sum():.1%} are missed, "
+            f"which cannot promise a recall of {1.0 - target:.2%} with confidence {self.wanted.confidence:g} at any "
             "threshold; ask for a lower recall, or report more."
         )
 

@@ -240,11 +240,6 @@ def _planning(
     return rows.of(~aside), rows.of(aside)
 
 
-def _fixed_threshold(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
-    """The threshold given beforehand, with its coverage and an exact bound of its risk."""
-    return rule_at(wanted.target, *_checked(rows, wanted), wanted, None)
-
-
 def _target_coverage(rows: Labelled, wanted: Wanted, reference: Labelled | None) -> Rule:
     """The highest threshold at which a new row is answered with probability `target` or more.
 
@@ -377,7 +372,7 @@ def _target_recall(rows: Labelled, wanted: Wanted, reference: Labelled | None) -
 
 
 _TARGETS: dict[RuleKind, Callable[[Labelled, Wanted, Labelled | None], Rule]] = {
-    "threshold": _fixed_threshold,
+    "threshold": lambda rows, wanted, _: rule_at(wanted.target, *_checked(rows, wanted), wanted, None),
     "coverage": _target_coverage,
     "risk": _target_risk,
     "precision": _target_wrong,

@@ -184,48 +184,42 @@ class Rule:
         """What is promised, in a sentence or two for a person."""
         if self.per_kind is not None:
             return _describe_kinds(self, self.per_kind)
+        one = self.kind in ONE_ANSWER
         if not self.promised:
-            nothing = "Abstain on all" if self.kind in ONE_ANSWER else "Report nothing"
+            nothing = "Abstain on all" if one else "Report nothing"
             return f"{'Answer no text' if self.kind == 'recall' else nothing}: {self.reason}"
-        return (_describe_texts if self.kind in ONE_ANSWER else _describe_answers)(self)
-
-
-def _describe_texts(rule: Rule) -> str:
-    where = f"Answer where {rule.score} > {rule.threshold:.6g}" if rule.threshold > -math.inf else "Answer all"
-    low, high = rule.coverage_interval
-    share = f"{rule.coverage:.1%} of rows ({low:.1%} to {high:.1%}) are answered"
-    basis = f"confidence {rule.confidence:g}, {rule.texts} calibration rows"
-    if rule.kind == "risk":
-        return (
-            f"{where}: at most {rule.target:.2%} of the answers are wrong; {share}, "
-            f"{rule.errors} of {rule.reported} wrongly ({basis})."
+        everything, some = _SHOWN.get(self.kind, ("Answer all", "Answer"))
+        above = f" where {self.score} > {self.threshold:.6g}"
+        low, high = self.coverage_interval
+        told = _PROMISED[self.kind].format(
+            share=f"{self.coverage:.1%}",
+            interval=f"({low:.1%} to {high:.1%})",
+            found=1 - (self.target or 0.0),
+            bound="" if self.risk_bound is None else f", at most {self.risk_bound:.2%} of them wrongly",
+            **vars(self),
         )
-    if rule.kind == "coverage":
-        return f"{where}: at least {rule.target:.1%} of rows are answered on average; {share} ({basis})."
-    bound = "" if rule.risk_bound is None else f", at most {rule.risk_bound:.2%} of them wrongly"
-    return f"{where}: {share}{bound} ({basis})."
+        basis = f"confidence {self.confidence:g}, {self.texts} calibration {'rows' if one else 'texts'}"
+        return f"{some + above if self.threshold > -math.inf else everything}{told} ({basis})."
 
 
-def _describe_answers(rule: Rule) -> str:
-    low, high = rule.coverage_interval
-    share, basis = f"{rule.coverage:.1%}", f"confidence {rule.confidence:g}, {rule.texts} calibration texts"
-    above = f" where {rule.score} > {rule.threshold:.6g}" if rule.threshold > -math.inf else ""
-    if rule.kind == "recall":
-        assert rule.target is not None
-        return (
-            f"Answer {'texts' + above if above else 'all texts'}: at least {1 - rule.target:.2%} of their gold "
-            f"answers are found; {share} of texts ({low:.1%} to {high:.1%}) are answered, {rule.errors} of "
-            f"{rule.reported} gold answers missed ({basis})."
-        )
-    promise = (
-        f"at most {rule.target:.2%} of them are wrong"
-        if rule.kind == "precision"
-        else f"at most {rule.target:g} wrong answers a text on average"
-    )
-    return (
-        f"Report answers{above}, at most {rule.most} a text: {promise}; {share} of {rule.covered} ({low:.1%} to "
-        f"{high:.1%}) are reported; {rule.errors} of {rule.reported} reported are wrong ({basis})."
-    )
+_SHOWN: dict[RuleKind, tuple[str, str]] = {
+    "recall": ("Answer all texts", "Answer texts"),
+    "precision": ("Report answers", "Report answers"),
+    "per-text": ("Report answers", "Report answers"),
+}
+"""What is done with all, and with those above a threshold."""
+
+_OF_ROWS = "{share} of rows {interval} are answered"
+_OF_ANSWERS = "; {share} of {covered} {interval} are reported; {errors} of {reported} reported are wrong"
+_PROMISED: dict[RuleKind, str] = {
+    "risk": ": at most {target:.2%} of the answers are wrong; " + _OF_ROWS + ", {errors} of {reported} wrongly",
+    "coverage": ": at least {target:.1%} of rows are answered on average; " + _OF_ROWS,
+    "threshold": ": " + _OF_ROWS + "{bound}",
+    "precision": ", at most {most} a text: at most {target:.2%} of them are wrong" + _OF_ANSWERS,
+    "per-text": ", at most {most} a text: at most {target:g} wrong answers a text on average" + _OF_ANSWERS,
+    "recall": ": at least {found:.2%} of their gold answers are found; {share} of texts {interval} are answered, "
+    "{errors} of {reported} gold answers missed",
+}
 
 
 def _describe_kinds(rule: Rule, kinds: tuple[KindPromise, ...]) -> str:

@@ -63,11 +63,6 @@ class Planner(ABC):
 
     wanted: Wanted
 
-    @property
-    @abstractmethod
-    def texts(self) -> int:
-        """How many labelled texts decide."""
-
     @abstractmethod
     def plan(self, target: float) -> Plan:
         """The hypotheses and where to begin."""
@@ -107,12 +102,12 @@ class Planner(ABC):
 
     def menu(self, finished: Callable[[Rule], Rule] = lambda rule: rule, unit: str = "rows") -> Menu:
         """What the labelled texts promise for each of `RISKS`, where `finished` makes the last change to a rule."""
-        rules = {target: self.searched(target) for target in RISKS}
-        lines = [
+        rules = [self.searched(target) for target in RISKS]
+        lines = tuple(
             RiskLine(target=target, rule=finished(rule), texts_needed=None)
             if rule.promised
             else RiskLine(target=target, rule=None, texts_needed=self.needed(target))
-            for target, rule in rules.items()
-        ]
-        score, confidence = self.wanted.score, self.wanted.confidence
-        return Menu(score=score, confidence=confidence, texts=self.texts, lines=tuple(lines), unit=unit)
+            for target, rule in zip(RISKS, rules, strict=True)
+        )
+        wanted, texts = self.wanted, rules[0].texts
+        return Menu(score=wanted.score, confidence=wanted.confidence, texts=texts, lines=lines, unit=unit)

@@ -99,7 +99,7 @@ class ShiftReference:
         """Compare new rows: their scores (rows,), and their p-values of being in scope (rows,), where they have some.
 
         Two tests: Kolmogorov–Smirnov on the scores; Mann–Whitney, two-sided, on the p-values against those of the
-        calibration rows, which are evenly spaced.
+        calibration rows, which are evenly spaced: rows too strange count, and so do rows too usual (one text, say).
         """
         new = check_scores(scores)
         inside = None if scope is None else check_scores(scope)
@@ -110,7 +110,10 @@ class ShiftReference:
         score_p = score_test(new, self.scores)
         if inside is None:
             return ShiftReport(len(new), score_p < self.false_alarm, score_p, self.false_alarm, score_p)
-        scope_p = scope_test(inside, len(self.scores))
+        # Where j of n calibration rows are as strange as a new row, it has p = (j + 1)/(n + 1). With the j-th strangest
+        # of them just before it, at (j + 1/2)/(n + 1), the ranks are those of the nonconformities.
+        n = len(self.scores)
+        scope_p = mann_whitney(inside, (np.arange(1, n + 1) + 0.5) / (n + 1))
         p_value = min(1.0, 2.0 * min(score_p, scope_p))
         return ShiftReport(
             rows=len(new),
@@ -166,17 +169,6 @@ def score_test(new: Floats, reference: Floats) -> float:
         outside += float(chances[out].sum())
         chances[out] = 0.0
     return min(outside, 1.0)
-
-
-def scope_test(new: Floats, rows: int) -> float:
-    """The p-value of Mann–Whitney of new scope p-values against those of `rows` calibration rows.
-
-    Rows too strange count, and so do rows too usual (all the same text, say). Where j of the n calibration rows are as
-    strange as a new row, it has p = (j + 1)/(n + 1). With the j-th strangest of them at (j + 1/2)/(n + 1), just before
-    it, the ranks are those of the nonconformities.
-    """
-    reference = (np.arange(1, rows + 1) + 0.5) / (rows + 1)
-    return mann_whitney(new, reference)
 
 
 def mann_whitney(new: Floats, reference: Floats) -> float:

@@ -26,8 +26,7 @@ from uatlite.metrics.intervals import Resampling, detection_estimates, intervals
 from uatlite.model.load import Checkpoint
 from uatlite.text.schema import Layout, Split, Task
 from uatlite.text.tasks import load, task_from_file
-from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.scope import chance_in_scope, fit_scope
+from uatlite.trust.scope import ScopeFit, chance_in_scope, fit_scope
 from uatlite.values import Dataset
 
 LABELS = ("negative", "neutral", "positive")

@@ -13,8 +13,7 @@ from uatlite.lab.evaluate.outcomes import class_indices, class_probabilities, do
 from uatlite.lab.evaluate.store import StoredPredictions
 from uatlite.methods.sampling import BASE
 from uatlite.trust.calibrators import LogitCalibrator
-from uatlite.trust.gaussians import ScopeFit
-from uatlite.trust.scope import Scope, chance_in_scope, fit_scope
+from uatlite.trust.scope import Scope, ScopeFit, chance_in_scope, fit_scope
 from uatlite.values import Floats, Marks
 
 if TYPE_CHECKING:
