@@ -11,7 +11,7 @@ from transformers import BertTokenizer, PreTrainedModel
 from typer.testing import CliRunner
 
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, take_turns, write
+from uatlite.lab.bench import BASELINE, CONTENDERS, run_bench, take_turns
 from uatlite.lab.bench import BenchPlan as Plan
 from uatlite.lab.bench import BenchResults as Results
 from uatlite.model.load import Checkpoint
@@ -30,7 +30,23 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def results(checkpoint: Checkpoint, texts: list[str]) -> Results:
-    return run_bench(checkpoint, texts, Plan(passes=2, rounds=1))
+    *_, last = run_bench(checkpoint, texts, Plan(passes=2, rounds=1))
+    return last
+
+
+def stopped(checkpoint: Checkpoint, texts: list[str], plan: Plan) -> list[Results]:
+    """What there is when the second curve begins."""
+    kept: list[Results] = []
+
+    def stop(step: str) -> None:
+        if step == "how costs grow with tokens: 16":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        for results in run_bench(checkpoint, texts, plan, stop):
+            kept.append(results)
+    assert not any(module.training for module in checkpoint.model.modules())  # it is left as it was
+    return kept
 
 
 def test_every_contender_is_timed_beside_the_deterministic_pass(results: Results, texts: list[str]) -> None:
@@ -43,29 +59,10 @@ def test_every_contender_is_timed_beside_the_deterministic_pass(results: Results
         assert all(len(values) == len(curve.sizes) for values in curve.seconds.values())
 
 
-def test_results_are_json_and_a_table(results: Results, tmp_path: Path) -> None:
-    page = "\n".join(results.lines())
-    for name, timed in results.contenders.items():
-        assert f"| {name} | {timed.ratio:.2f} |" in page
-    write(results, tmp_path)
-    written = json.loads((tmp_path / "bench.json").read_text())
-    assert written["contenders"]["fast"]["ratio"] == results.contenders["fast"].ratio
-    for name in ("bench.svg", "bench.png"):
-        assert (tmp_path / name).stat().st_size > 1000
-
-
 def test_what_was_found_before_ctrl_c_is_kept(checkpoint: Checkpoint, texts: list[str]) -> None:
-    kept: list[Results] = []
-
-    def stop(step: str) -> None:
-        if step == "how costs grow with tokens: 16":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_bench(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)), stop, kept.append)
-    assert [[curve.over for curve in one.curves] for one in kept] == [[], ["passes"]]
+    kept = stopped(checkpoint, texts, Plan(passes=2, rounds=1, contenders=("fast",)))
+    assert [[curve.over for curve in results.curves] for results in kept] == [[], ["passes"]]
     assert set(kept[0].contenders) == {"deterministic", "fast"}
-    assert not any(module.training for module in checkpoint.model.modules())
 
 
 def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
@@ -79,15 +76,11 @@ def test_turns_are_taken_and_each_is_divided_by_its_neighbours() -> None:
     assert set(found) == {"base", "a", "b"}
 
 
-def test_the_model_is_left_as_it_was(checkpoint: Checkpoint, results: Results) -> None:
-    assert not any(module.training for module in checkpoint.model.modules())
-
-
 def test_refusals(checkpoint: Checkpoint) -> None:
     with pytest.raises(ConfigurationError, match="rounds=0"):
         Plan(rounds=0)
     with pytest.raises(InputError, match="no texts to time"):
-        run_bench(checkpoint, [], Plan())
+        next(run_bench(checkpoint, [], Plan()))
 
 
 @pytest.mark.parametrize(
@@ -96,41 +89,28 @@ def test_refusals(checkpoint: Checkpoint) -> None:
 def test_models_of_several_answers_are_timed_too(
     options: dict[str, Any], tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, texts: list[str]
 ) -> None:
-    kept: list[Results] = []
-
-    def stop(step: str) -> None:
-        if step == "how costs grow with tokens: 16":
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_bench(Checkpoint("tiny", tiny("bert", **options), tokenizer), texts, Plan(2, 1), stop, kept.append)
+    kept = stopped(Checkpoint("tiny", tiny("bert", **options), tokenizer), texts, Plan(2, 1))
     assert list(kept[-1].contenders) == list(CONTENDERS)
 
 
-def test_the_command(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -> None:
+def test_the_command_writes_a_table_numbers_and_plots(checkpoint: Checkpoint, texts: list[str], tmp_path: Path) -> None:
     from uatlite.cli.app import app
 
-    checkpoint.model.save_pretrained(tmp_path / "model")
-    checkpoint.tokenizer.save_pretrained(tmp_path / "model")
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    arguments = [
-        "bench",
-        str(tmp_path / "model"),
-        "--texts",
-        str(tmp_path / "texts.jsonl"),
-        "-o",
-        str(tmp_path / "out"),
-    ]
-    done = CliRunner().invoke(app, [*arguments, "--passes", "2", "--rounds", "1", "--threads", "1"])
+    model, file, out = tmp_path / "model", tmp_path / "texts.jsonl", tmp_path / "out"
+    checkpoint.model.save_pretrained(model)
+    checkpoint.tokenizer.save_pretrained(model)
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    options = ["--texts", str(file), "-o", str(out), "--passes", "2", "--rounds", "1", "--threads", "1"]
+    done = CliRunner().invoke(app, ["bench", str(model), *options])
     assert done.exit_code == 0, done.output
-    assert "| analytic |" in done.output
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        "bench.json",
-        "bench.md",
-        "bench.svg",
-        "bench.png",
-        "bench.csv",
-    }
+    assert {path.name for path in out.iterdir()} == {"bench.json", "bench.md", "bench.svg", "bench.png", "bench.csv"}
+    assert min((out / name).stat().st_size for name in ("bench.svg", "bench.png")) > 1000
+    written = json.loads((out / "bench.json").read_text())
+    assert list(written["contenders"]) == list(CONTENDERS)
+    page = (out / "bench.md").read_text()
+    for name, timed in written["contenders"].items():
+        assert f"| {name} | {timed['ratio']:.2f} |" in page
+        assert f"| {name} | {timed['ratio']:.2f} |" in done.output
 
 
 def test_sequential_runs_every_pass_over_the_whole_batch(

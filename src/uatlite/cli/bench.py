@@ -1,7 +1,6 @@
 """What it costs, and what it gives: the benchmark of a model on its texts, and the demo."""
 
 import os
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,7 +35,7 @@ def bench(
     """Time your model on your texts: one plain pass, a plain loop, every form of UAT-Lite; cost ratios and plots."""
     import torch
 
-    from uatlite.lab.bench import BenchPlan, run_bench, write
+    from uatlite.lab.bench import BenchPlan, run_bench
     from uatlite.model.load import load_checkpoint
     from uatlite.text.schema import Layout
     from uatlite.text.tasks import load
@@ -50,8 +49,8 @@ def bench(
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
 
     with console.status("loading") as status:
-        keep, report = partial(write, directory=output), lambda step: status.update(f"{step} …")
-        results = run_bench(load_checkpoint(model), chosen, plan, report, keep)
+        for results in run_bench(load_checkpoint(model), chosen, plan, lambda step: status.update(f"{step} …")):
+            results.write(output)
     for line in results.lines():
         echo(line)
     console.print(f"Wrote bench.json, bench.md, bench.csv, bench.svg and bench.png in {output}")

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from uatlite.attribution.first_order import Candidates
 from uatlite.errors import ConfigurationError, InputError
-from uatlite.lab.report.figures import SERIES, figure_of, render
+from uatlite.lab.report.figures import SERIES, RenderedFigure, figure_of, render
 from uatlite.lab.report.tables import Column, Entry, Record, Row, Table, table_markdown
 from uatlite.methods.distilled import FEATURES, FEWEST_TEXTS, ReadOut
 from uatlite.methods.registry import parse_method
@@ -119,22 +119,18 @@ def _status(field: str) -> int:
 # ── the contenders ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def deterministic(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
-    """The Hugging Face model in evaluation mode, once."""
-    device = next(model.parameters()).device
-    with torch.inference_mode(), in_mode(model, training=False):
-        for batch in batches:
-            model(**{name: value.to(device) for name, value in batch.items()})
+def hugging_face(*, training: bool) -> _Contender:
+    """The Hugging Face model in evaluation mode, once; or MC dropout the plain way: train mode, pass after pass."""
 
+    def contender(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
+        device = next(model.parameters()).device
+        with torch.inference_mode(), in_mode(model, training=training):
+            for batch in batches:
+                inputs = {name: value.to(device) for name, value in batch.items()}
+                for _ in range(passes if training else 1):
+                    model(**inputs)
 
-def train_mode_loop(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
-    """MC dropout the plain way: train mode, one forward after the other."""
-    device = next(model.parameters()).device
-    with torch.inference_mode(), in_mode(model, training=True):
-        for batch in batches:
-            inputs = {name: value.to(device) for name, value in batch.items()}
-            for _ in range(passes):
-                model(**inputs)
+    return contender
 
 
 def sequential(model: PreTrainedModel, batches: _Batches, passes: int) -> None:
@@ -190,8 +186,8 @@ def _tokens(model: PreTrainedModel) -> Candidates | None:
 
 BASELINE = "deterministic"
 CONTENDERS: dict[str, _Contender] = {
-    BASELINE: deterministic,
-    "Hugging Face loop": train_mode_loop,
+    BASELINE: hugging_face(training=False),
+    "Hugging Face loop": hugging_face(training=True),
     "UAT sequential": sequential,
     "UAT folded": folded,
     "fast": method("fast"),
@@ -202,15 +198,16 @@ CONTENDERS: dict[str, _Contender] = {
 
 # ── the benchmark ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-BATCH_SIZES = (8, 16, 32, 64, 128)
+_BATCH_SIZES = (8, 16, 32, 64, 128)
 """All contenders use the size at which the deterministic pass is fastest."""
-PASSES = (2, 4, 8, 16)
-LENGTHS = (16, 32, 64, 128, 256)
-CURVE_TEXTS, CURVE_TOKENS = 16, 32
+_PASSES = (2, 4, 8, 16)
+_LENGTHS = (16, 32, 64, 128, 256)
+_CURVE_TEXTS, _CURVE_TOKENS = 16, 32
 """Texts at each point of the curves over passes and length, and their tokens in the curve over passes."""
 GROW_WITH_PASSES = ("Hugging Face loop", "UAT sequential", "UAT folded")
 """These run the number of passes of the plan; the others have their own."""
 GROW_WITH_TEXTS = (BASELINE, "UAT folded", "fast", "analytic", "distilled")
+_AXES = {"passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
 
 
 @dataclass(frozen=True)
@@ -267,11 +264,16 @@ class BenchResults:
         columns = tuple(map(Column, ("cost", "texts/s", "peak memory")))
         return [about, "", *table_markdown(Table("", columns, tuple(rows)))]
 
-    def records(self) -> Iterator[Record]:
-        for curve in self.curves:
-            for name, seconds in curve.seconds.items():
-                for size, value in zip(curve.sizes, seconds, strict=True):
-                    yield {"over": curve.over, "size": size, "method": name, "seconds": value}
+    def figure(self) -> RenderedFigure:
+        """How costs grow: the seconds of each contender at each size."""
+        records: list[Record] = [
+            {"over": curve.over, "size": size, "method": name, "seconds": value}
+            for curve in self.curves
+            for name, values in curve.seconds.items()
+            for size, value in zip(curve.sizes, values, strict=True)
+        ]
+        alt = "The seconds of each method at each number of passes, tokens and texts."
+        return render("bench", "How costs grow", alt, records, self.draw)
 
     def draw(self) -> "Figure":
         """Seconds on logarithmic axes, a panel for each curve."""
@@ -280,14 +282,19 @@ class BenchResults:
             for name, values in curve.seconds.items():
                 colour = SERIES[list(CONTENDERS).index(name) % len(SERIES)]
                 panel.plot(curve.sizes, values, "o-", color=colour, markersize=4, label=name)
-            panel.set(xscale="log", yscale="log", xlabel=AXES[curve.over], ylabel="Seconds")
+            panel.set(xscale="log", yscale="log", xlabel=_AXES[curve.over], ylabel="Seconds")
             panel.set_xticks(curve.sizes, [str(size) for size in curve.sizes])
             panel.minorticks_off()
             panel.legend(fontsize=7.5, handlelength=1.6)
         return figure
 
-
-OnResults = Callable[[BenchResults], None]
+    def write(self, directory: Path) -> None:
+        """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""
+        make_directory(directory)
+        write_text(directory / "bench.json", json.dumps(asdict(self), indent=2) + "\n")
+        write_text(directory / "bench.md", "\n".join(self.lines()) + "\n")
+        if self.curves:
+            self.figure().write(directory)
 
 
 def run_bench(
@@ -295,17 +302,16 @@ def run_bench(
     texts: Sequence[Text],
     plan: BenchPlan,
     on_step: OnStep = lambda step: None,
-    on_results: OnResults = lambda results: None,
-) -> BenchResults:
-    """Time the contenders on texts, interleaved; `on_results` gets the results so far after each part."""
+) -> Iterator[BenchResults]:
+    """Time the contenders on texts, interleaved: the results so far after each part, the last are all of them."""
     if not texts:
         raise InputError("there are no texts to time; give a file with some.")
     most = longest(checkpoint.model, checkpoint.tokenizer)
-    bench = _Bench(checkpoint, tokenize(checkpoint.tokenizer, texts, most), plan, on_step)
+    bench = _Bench(checkpoint.model, tokenize(checkpoint.tokenizer, texts, most), plan, on_step)
     on_step("finding the batch size at which the deterministic pass is fastest")
-    sizes = [size for size in BATCH_SIZES if size <= max(len(texts), BATCH_SIZES[0])]
-    by_size = {f"{size}": bench.runs(bench.batches(size), [BASELINE])[BASELINE] for size in sizes}
-    timed = take_turns(by_size, f"{sizes[0]}", plan.rounds)
+    sizes = {size: bench.batches(size) for size in _BATCH_SIZES if size <= max(len(texts), _BATCH_SIZES[0])}
+    by_size = {f"{size}": bench.runs(batches, [BASELINE])[BASELINE] for size, batches in sizes.items()}
+    timed = take_turns(by_size, f"{_BATCH_SIZES[0]}", plan.rounds)
     batch = min(sizes, key=lambda size: timed[f"{size}"].seconds)
     names = list(dict.fromkeys((BASELINE, *plan.contenders)))
     results = BenchResults(
@@ -316,20 +322,18 @@ def run_bench(
         rounds=plan.rounds,
         batch=batch,
         machine=_machine(),
-        contenders=take_turns(bench.runs(bench.batches(batch), names), BASELINE, plan.rounds, on_step),
+        contenders=take_turns(bench.runs(sizes[batch], names), BASELINE, plan.rounds, on_step),
     )
-    on_results(results)
+    yield results
     for curve in bench.curves(most):
-        results = replace(results, curves=(*results.curves, curve))
-        on_results(results)
-    return results
+        yield (results := replace(results, curves=(*results.curves, curve)))
 
 
 @dataclass(frozen=True)
 class _Bench:
     """A model, the tokens of the texts, and what is measured on them."""
 
-    checkpoint: Checkpoint
+    model: PreTrainedModel
     tokens: Tokens
     plan: BenchPlan
     on_step: OnStep
@@ -341,34 +345,33 @@ class _Bench:
 
     def of_length(self, length: int) -> _Batches:
         """One batch of the longest texts, cut or repeated to `length` tokens."""
-        rows = self.tokens.by_length()[-CURVE_TEXTS:]
+        rows = self.tokens.by_length()[-_CURVE_TEXTS:]
         columns = torch.arange(length) % min(self.tokens.lengths[row] for row in rows)
         return [{name: value[..., columns] for name, value in self.tokens.pad(rows).items()}]
 
     def runs(self, batches: _Batches, names: Sequence[str], passes: int | None = None) -> _Runs:
         """The contenders of these names over the batches."""
-        model, passes = self.checkpoint.model, passes or self.plan.passes
-        return {name: partial(CONTENDERS[name], model, batches, passes) for name in names}
+        return {name: partial(CONTENDERS[name], self.model, batches, passes or self.plan.passes) for name in names}
 
     def curves(self, most: int) -> Iterator[Curve]:
         """How costs grow with passes, with length, and with a quarter of the texts once, twice and four times over."""
-        of_passes = self.of_length(min(CURVE_TOKENS, most))
-        yield self.curve("passes", PASSES, lambda passes: self.runs(of_passes, GROW_WITH_PASSES, passes))
-        lengths = [length for length in LENGTHS if length <= most]
-        yield self.curve("tokens", lengths, lambda length: self.runs(self.of_length(length), GROW_WITH_TEXTS))
+        short = self.of_length(min(_CURVE_TOKENS, most))
+        yield self.curve("passes", {passes: self.runs(short, GROW_WITH_PASSES, passes) for passes in _PASSES})
+        lengths = {length: self.of_length(length) for length in _LENGTHS if length <= most}
+        yield self.curve("tokens", {size: self.runs(batches, GROW_WITH_TEXTS) for size, batches in lengths.items()})
         quarter = range(max(1, len(self.tokens) // 4))
-        once, sizes = self.batches(CURVE_TEXTS, quarter), [len(quarter) * times for times in (1, 2, 4)]
-        yield self.curve("texts", sizes, lambda size: self.runs(once * (size // len(quarter)), GROW_WITH_TEXTS))
+        once = self.batches(_CURVE_TEXTS, quarter)
+        more = {len(quarter) * times: self.runs(once * times, GROW_WITH_TEXTS) for times in (1, 2, 4)}
+        yield self.curve("texts", more)
 
-    def curve(self, over: str, sizes: Sequence[int], runs_at: Callable[[int], _Runs]) -> Curve:
+    def curve(self, over: str, runs_at: Mapping[int, _Runs]) -> Curve:
         """The same contenders at each size."""
         taken: dict[str, list[float]] = {}
-        for size in sizes:
+        for size, runs in runs_at.items():
             self.on_step(f"how costs grow with {over}: {size}")
-            runs = runs_at(size)
             for name, timed in take_turns(runs, next(iter(runs)), self.plan.rounds).items():
                 taken.setdefault(name, []).append(timed.seconds)
-        return Curve(over, tuple(sizes), {name: tuple(values) for name, values in taken.items()})
+        return Curve(over, tuple(runs_at), {name: tuple(values) for name, values in taken.items()})
 
 
 def _machine() -> dict[str, str]:
@@ -379,16 +382,3 @@ def _machine() -> dict[str, str]:
         "torch": f"torch {torch.__version__.split('+')[0]}",
         "system": platform.system(),
     }
-
-
-AXES = {"passes": "Passes M", "tokens": "Tokens of a text", "texts": "Texts"}
-
-
-def write(results: BenchResults, directory: Path) -> None:
-    """Write bench.json and bench.md, and once there are curves bench.svg, bench.png and bench.csv."""
-    make_directory(directory)
-    write_text(directory / "bench.json", json.dumps(asdict(results), indent=2) + "\n")
-    write_text(directory / "bench.md", "\n".join(results.lines()) + "\n")
-    if results.curves:
-        alt = "The seconds of each method at each number of passes, tokens and texts."
-        render("bench", "How costs grow", alt, results.records(), results.draw).write(directory)
