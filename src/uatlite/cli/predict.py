@@ -177,7 +177,7 @@ def explain(
     from uatlite.classifier.classifiers import load
     from uatlite.errors import check_choice
     from uatlite.lab.report import explanation_page as view
-    from uatlite.lab.report.explanation import SHADINGS
+    from uatlite.lab.report.explanation import SHADINGS, terminal_view
     from uatlite.text.examples import as_text
 
     check_choice("--shade", shade, SHADINGS)
@@ -193,17 +193,12 @@ def explain(
         others = {name: value for name, value in which.items() if name != of}
         shared.refuse(others, f"a model of {classifier.kind.words.model}{f'; use --{of}' if of else ''}")
         explain_it: Any = classifier.explain
-        if of is not None:
-            if output is not None:
-                view.check_answer_target(output)
-            answer = explain_it(whole, which[of])
-            if output is not None:
-                view.write_answer(answer, output)
-            Console().print(view.answer_view(answer, shading=shade))
-            return
-        found = explain_it(whole, estimator=estimator, samples=samples, attention=output is not None)
         if output is not None:
-            view.write_explanation(found, output, shading=shade, layer=layer, head=head)
-    Console().print(view.terminal_view(found, shading=shade))
-    if output is not None:
+            view.check_target(output, several=of is not None)
+        options = {"estimator": estimator, "samples": samples, "attention": output is not None} if of is None else {}
+        explained = explain_it(whole, *([] if of is None else [which[of]]), **options)
+        if output is not None:
+            view.write_explanation(explained, output, shading=shade, layer=layer, head=head)
+    Console().print(terminal_view(explained, shading=shade))
+    if output is not None and of is None:
         console.print(f"Wrote {output}")

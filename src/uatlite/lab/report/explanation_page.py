@@ -1,23 +1,14 @@
-"""An explanation in a terminal, or as a file: HTML, PNG, SVG or JSON by the extension.
-
-The sentences are the same in a terminal, on the page and in an image; in a terminal without colours, the numbers
-remain.
-"""
+"""An explanation as a file: HTML, PNG, SVG or JSON by the extension. An image has all on one sheet."""
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.style import Style
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from uatlite.attribution.first_order import LAYER_COMPONENTS
 from uatlite.classifier.explanation import AnswerExplanation, Comparison, Explanation
 from uatlite.classifier.explanation import listed as by_size
 from uatlite.errors import ConfigurationError, nearest
@@ -30,65 +21,28 @@ from uatlite.lab.report.explanation import (
     sources,
     threshold,
     verdict,
+    words_table,
 )
-from uatlite.lab.report.figures import DPI, METADATA, themed
-from uatlite.lab.report.maps import COMPONENTS, AttentionMaps, LayerBars
+from uatlite.lab.report.figures import DPI, METADATA, MUTED, themed
+from uatlite.lab.report.maps import COMPONENTS, HEIGHT, WIDTH, AttentionMaps, LayerBars, literal
 from uatlite.lab.report.page import page_html
-from uatlite.lab.report.sheet import draw_sheet
-from uatlite.lab.report.tables import Column, Entry, Row, Table, terminal
 from uatlite.text.write import atomic_file
-from uatlite.values import WordAttribution
 
-BACKGROUNDS = (None, "#fbe9de", "#f6d3bf", "#f0b898", "#e99a6e", "#e27b45")
-COLD_BACKGROUNDS = (None, "#e0ebf5", "#c1d8eb", "#9cbfdf", "#74a5d1", "#5290c6")
-"""The background of a word of each shade; the text on it is black, readable on light and dark terminals."""
-TABULATED = 24
-"""Words of the table in a terminal; of a longer text, those with the largest shares."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
+
 _SHOWN = 40
 """At most so many words are tabulated on a page without being asked for."""
-BAR = 32
-MARKS = {"embedding": "▒", "attention": "█", "feed_forward": "░", "classifier": "▒"}
-"""The character of each component in a bar, to tell them apart without colours."""
-_COLOURS = {"embedding": "cyan", "attention": "blue", "feed_forward": "yellow", "classifier": "magenta"}
-
-
-def words_table(explanation: AnswerExplanation, most: int | None = None) -> Table:
-    """The values of each word; of more than `most` words those with the largest shares, and the rest together."""
-    masks = isinstance(explanation, Explanation)  # of several answers, no word is masked
-    words = explanation.words
-    if most is not None and len(words) > most:
-        words = tuple(sorted(words, key=lambda word: -word.share)[:most])
-    rows = [_word_row(word, masks) for word in (*words, *explanation.special_tokens)]
-    if left := len(explanation.words) - len(words):
-        rest = sum(word.share for word in explanation.words) - sum(word.share for word in words)
-        rows.append(Row(f"{left} other words", (Entry(f"{rest:.1%}"), *[Entry("")] * (1 + masks))))
-    columns = ("of the variance", *(["confidence if masked"] if masks else []), "uncertainty U")
-    return Table(title="", corner="word", columns=tuple(map(Column, columns)), rows=tuple(rows))
-
-
-def _word_row(word: WordAttribution, masks: bool) -> Row:
-    masked = Entry("" if word.masked_confidence is None else f"{word.masked_confidence:.1%}")
-    values = (Entry(f"{word.share:.1%}"), *([masked] if masks else []), Entry(f"{word.uncertainty:.3f}"))
-    return Row(word.word.text, values, note="special token" if word.word.special else "")
-
-
-def layers_table(explanation: Explanation) -> Table:
-    """The contribution of each layer and of its components."""
-
-    def contribution(value: float | None, error: float | None) -> Entry:
-        return Entry("" if value is None else f"{value:.4f}", spread="" if error is None else f"{error:.4f}")
-
-    def row(name: str, share: float, values: Sequence[Entry]) -> Row:
-        return Row(name, (Entry(f"{share:.1%}"), *values))
-
-    rows = []
-    for layer in explanation.layers:
-        errors = layer.component_errors or {}
-        split = [contribution(layer.components.get(name), errors.get(name)) for name in LAYER_COMPONENTS]
-        rows.append(row(layer.name, layer.share, [contribution(layer.contribution, layer.error), *split]))
-    names = ("Share", "Variance", *(COMPONENTS[name] for name in LAYER_COMPONENTS))
-    title = "Contributions to the variance of the margin"
-    return Table(title=title, corner="Layer", columns=tuple(map(Column, names)), rows=tuple(rows))
+HEAT, COLD = (200, 85, 30), (31, 111, 180)
+"""The colours of the darkest words on a light background; `--heat` and `--cold` in the style sheet."""
+OPACITY = (0.0, 0.1, 0.2, 0.3, 0.42, 0.55)
+"""The opacity of each shade; `.s0` to `.s5` and `.c1` to `.c5` in the style sheet."""
+_GAP = 2
+"""Characters between words of a sheet: room for the edges of their backgrounds."""
+_ADVANCE = 0.602 * 9 / 72 / WIDTH
+"""The width of a character of the fixed-width font at 9 points, as a share of the sheet's width."""
+_LINE = 110
+"""At most this many characters of words on a line."""
 
 
 def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
@@ -107,87 +61,10 @@ def _html(explanation: Explanation, maps: AttentionMaps | None, shading: Shading
         chances=by_size(explanation.prediction.probabilities),
         sources=sources(explanation),
         layers_figure=LayerBars(explanation.layers).figure(),
-        layers_table=layers_table(explanation),
+        components=COMPONENTS,
         maps=maps,
     )
     return html.encode()
-
-
-def terminal_view(explanation: Explanation, *, shading: str = "share") -> RenderableType:
-    """The explanation in sentences, as coloured words and as tables; words are shaded by one of `SHADINGS`."""
-    summary, shades = explanation.summary, shading_of(explanation, shading)
-    lines: list[RenderableType] = [Text(summary.says, style="bold"), Text(f"{summary.decision} {summary.doubt}")]
-    lines += [Text(note, style="yellow") for note in notes(explanation)]
-    lines += [Text(), *(_coloured(run, shades) for run in explanation.segments)]
-    lines += [Text(shades.caption(explanation.label), style="dim"), Text()]
-    lines.append(terminal(words_table(explanation, TABULATED)))
-    lines += [Text(sentence) for sentence in (masked(explanation), chances(explanation)) if sentence]
-    return Group(*lines, Text(), _layers(LayerBars(explanation.layers)), Text(sources(explanation), style="dim"))
-
-
-def _coloured(run: Sequence[WordAttribution], shading: Shading) -> Text:
-    text = Text()
-    for word in run:
-        shade = shading.shade(word)
-        background = COLD_BACKGROUNDS[-shade] if shade < 0 else BACKGROUNDS[shade]
-        text.append(word.word.text, style=Style(color="black", bgcolor=background) if background else Style())
-        text.append(" ")
-    return text
-
-
-def _layers(bars: LayerBars) -> RichTable:
-    table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("layer", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    key = Text("  ").join(Text(f"{MARKS[name]} {COMPONENTS[name]}", style=_COLOURS[name]) for name in MARKS)
-    table.add_column(key, no_wrap=True)
-    table.add_column("variance", justify="right", no_wrap=True)
-    for layer in bars.layers:
-        error = "" if layer.error is None else f" ± {layer.error:.3f}"
-        bar = Text()
-        for name, length in bars.parts(layer).items():
-            bar.append(MARKS[name] * round(BAR * length / bars.longest), style=_COLOURS[name])
-        table.add_row(layer.name, f"{layer.share:.1%}", bar, f"{layer.contribution:.3f}{error}")
-    return table
-
-
-def answer_view(explanation: AnswerExplanation, *, shading: str = "share") -> RenderableType:
-    """One label, or one entity, of a text explained: a sentence, coloured words, and the shares of words and layers."""
-    shades = Shading(explanation.words, 1.0, shading)
-    layers = RichTable("layer", "share", "", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    largest = max(*(layer.share for layer in explanation.layers), 1e-9)
-    for layer in explanation.layers:
-        bar = MARKS["attention"] * round(BAR * max(layer.share, 0.0) / largest)
-        layers.add_row(layer.name, f"{layer.share:.1%}", bar)
-    parts = [Text(explanation.says, style="bold"), Text(), _coloured(explanation.words, shades)]
-    return Group(
-        *parts,
-        Text(shades.caption(""), style="dim"),
-        Text(),
-        terminal(words_table(explanation)),
-        Text(),
-        layers,
-    )
-
-
-def write_answer(explanation: AnswerExplanation, path: Path) -> None:
-    """Write the explanation of one label or one entity as JSON."""
-    check_answer_target(path)
-    with atomic_file(path) as file:
-        file.write((json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode())
-
-
-def check_answer_target(path: Path) -> None:
-    """Raise a ConfigurationError unless the explanation of one of several answers can be written under this name."""
-    if path.suffix.lower() != ".json":
-        raise ConfigurationError(
-            f"{path.name} has the extension {path.suffix!r}; an entity or a label is explained in the terminal, on the "
-            "page of 'uatlite serve', or as .json."
-        )
-
-
-def _json(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> bytes:
-    return (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode()
 
 
 def _image(explanation: Explanation, maps: AttentionMaps | None, shading: Shading, kind: str) -> bytes:
@@ -198,18 +75,93 @@ def _image(explanation: Explanation, maps: AttentionMaps | None, shading: Shadin
     return content.getvalue()
 
 
-# extension -> the bytes of the file
+def draw_sheet(explanation: Explanation, maps: AttentionMaps | None, shading: Shading) -> "Figure":
+    """Sentences, words, layers and maps on one sheet."""
+    from matplotlib.figure import Figure
+
+    bars, summary = LayerBars(explanation.layers), explanation.summary
+    lead = [*wrap(summary.says, 95), *wrap(f"{summary.decision} {summary.doubt}", 112)]
+    told = [shading.caption(explanation.label), masked(explanation), chances(explanation), sources(explanation)]
+    small = wrap(" ".join(filter(None, [*told, *notes(explanation)])), 130)
+    words = _lines(explanation, shading)
+    written = 0.35 + 0.22 * len(lead) + 0.28 * len(words) + 0.16 * len(small)
+    heights = [written, 0.9 + 0.24 * len(bars.layers), *([HEIGHT] if maps else [])]
+    figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    parts: Any = figure.subfigures(len(heights), 1, height_ratios=heights)
+    y = _write(parts[0], lead, words, 1 / written)
+    parts[0].text(0.02, y, literal("\n".join(small)), fontsize=8, color=MUTED, va="top")
+    bars.draw_on(parts[1].subplots())
+    if maps is not None:
+        maps.draw_on(parts[2].subplots(ncols=3))
+    return figure
+
+
+def _lines(explanation: Explanation, shading: Shading) -> list[list[tuple[str, int]]]:
+    """The words and their shades, in lines."""
+    lines: list[list[tuple[str, int]]] = []
+    for run in explanation.segments:
+        lines.append([])
+        used = 0
+        for word in run:
+            text = word.word.text
+            if used and used + len(text) > _LINE:
+                lines.append([])
+                used = 0
+            lines[-1].append((text, shading.shade(word)))
+            used += len(text) + _GAP
+    return lines
+
+
+def _write(figure: "SubFigure", lead: list[str], words: list[list[tuple[str, int]]], unit: float) -> float:
+    """The first sentence in bold, the others, and the shaded words; returns where the small print begins.
+
+    `unit` is the height of an inch.
+    """
+    from matplotlib.colors import to_hex
+
+    y = 1 - 0.2 * unit
+    for i, line in enumerate(lead):
+        weight: Any = {"fontsize": 10} if i else {"fontsize": 12, "fontweight": "bold"}
+        figure.text(0.02, y, literal(line), va="center", **weight)
+        y -= 0.22 * unit
+    y -= 0.06 * unit
+    for of_line in words:
+        x = 0.02
+        for text, shade in of_line:
+            red, green, blue = (channel / 255 for channel in (COLD if shade < 0 else HEAT))
+            background = to_hex((red, green, blue, OPACITY[abs(shade)]), keep_alpha=True)
+            box = {"facecolor": background, "edgecolor": "none", "boxstyle": "round,pad=0.15"}
+            figure.text(x, y, literal(text), family="monospace", fontsize=9, va="center", bbox=box)
+            x += _ADVANCE * (len(text) + _GAP)
+        y -= 0.28 * unit
+    return y + 0.1 * unit
+
+
+def _json(explanation: AnswerExplanation, *_: object) -> bytes:
+    return (json.dumps(explanation.to_dict(), ensure_ascii=False) + "\n").encode()
+
+
 EXTENSIONS: dict[str, Callable[[Explanation, AttentionMaps | None, Shading], bytes]] = {
     ".html": _html,
     ".png": partial(_image, kind="png"),
     ".svg": partial(_image, kind="svg"),
     ".json": _json,
 }
+"""extension -> the bytes of the file"""
 
 
-def check_target(path: Path) -> None:
-    """Raise a ConfigurationError unless the extension is one of `EXTENSIONS`; call it before anything runs."""
-    if path.suffix.lower() not in EXTENSIONS:
+def check_target(path: Path, *, several: bool = False) -> None:
+    """Raise a ConfigurationError unless an explanation can be written under this name; call it before anything runs.
+
+    One of `several` answers is written as JSON alone.
+    """
+    extension = path.suffix.lower()
+    if several and extension != ".json":
+        raise ConfigurationError(
+            f"{path.name} has the extension {path.suffix!r}; an entity or a label is explained in the terminal, on the "
+            "page of 'uatlite serve', or as .json."
+        )
+    if extension not in EXTENSIONS:
         hint = nearest(path.suffix, EXTENSIONS)
         raise ConfigurationError(
             f"{path.name} has the extension {path.suffix!r}; allowed are {', '.join(EXTENSIONS)}.{hint}"
@@ -217,20 +169,23 @@ def check_target(path: Path) -> None:
 
 
 def write_explanation(
-    explanation: Explanation,
+    explanation: AnswerExplanation,
     path: Path,
     *,
     shading: str = "share",
     layer: int | None = None,
     head: int | None = None,
 ) -> None:
-    """Write an explanation as HTML, PNG, SVG or JSON.
+    """Write an explanation as HTML, PNG, SVG or JSON; of an entity or a label as JSON.
 
     Words are shaded by one of `SHADINGS`. The maps of attention are those of a layer and a head, counted from 1; JSON
     has all of them.
     """
-    check_target(path)
-    maps = AttentionMaps.of(explanation, layer, head)
-    content = EXTENSIONS[path.suffix.lower()](explanation, maps, shading_of(explanation, shading))
+    check_target(path, several=not isinstance(explanation, Explanation))
+    if isinstance(explanation, Explanation):
+        maps, shades = AttentionMaps.of(explanation, layer, head), shading_of(explanation, shading)
+        content = EXTENSIONS[path.suffix.lower()](explanation, maps, shades)
+    else:
+        content = _json(explanation)
     with atomic_file(path) as file:
         file.write(content)
