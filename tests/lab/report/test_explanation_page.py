@@ -12,15 +12,13 @@ from rich.console import Console
 from uatlite.classifier.classifiers import UncertaintyClassifier
 from uatlite.classifier.explanation import Explanation
 from uatlite.errors import ConfigurationError
-from uatlite.lab.report.explanation import shading_of
+from uatlite.lab.report.explanation import BACKGROUNDS, COLD_BACKGROUNDS, shading_of
+from uatlite.lab.report.explanation import terminal_view as render
 from uatlite.lab.report.explanation_page import (
-    BACKGROUNDS,
-    COLD_BACKGROUNDS,
     EXTENSIONS,
     check_target,
     write_explanation,
 )
-from uatlite.lab.report.explanation_page import terminal_view as render
 
 
 @pytest.fixture(scope="module")
