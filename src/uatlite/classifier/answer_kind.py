@@ -24,7 +24,7 @@ from uatlite.trust.rule import Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
 
 

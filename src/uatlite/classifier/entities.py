@@ -39,7 +39,7 @@ from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Example, Floats, Integers, Kind, Marks, Span, Text, Words, strings
 
 if TYPE_CHECKING:
-    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
 
 SPAN = ("start", "end", "label")
@@ -313,7 +313,8 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         """It is about the margin of the entity's weakest word, in the window that holds it."""
-        from uatlite.classifier.explainer import Explained, TextRun, margin_at, with_gradients
+        from uatlite.classifier.explainer import margin_at, with_gradients
+        from uatlite.classifier.explanation import Explained, TextRun
         from uatlite.methods.sampling import ANALYTIC
 
         runtime = with_gradients(predictor)
@@ -333,7 +334,7 @@ class _Entities(AnswerKind[TokenOutputs, EntityGold, EntityPredictions]):
         weakest, entity = located.texts[0].text[start:end], entities[number]
         config = predictor.settings.method.config or ANALYTIC.config
         return Explained(
-            run=TextRun(predictor, runtime, reading, located.tokens.pad([window]), config),
+            run=TextRun(predictor, runtime.model, runtime.tokenizer, reading, located.tokens.pad([window]), config),
             prediction=prediction,
             output=margin_at(located.inner(window).start + token - located.windows[window].start),
             number=number,

@@ -5,7 +5,7 @@ What is explained, of which kind so ever, is an `Explained`: `AnswerKind.explain
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,16 +13,14 @@ from torch import Tensor
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from uatlite.attribution.attention import attention_shift
-from uatlite.attribution.first_order import OUTPUTS, Case, Output, first_order, first_orders
+from uatlite.attribution.first_order import OUTPUTS, Case, first_order, first_orders
 from uatlite.attribution.layers import ESTIMATORS, Attribution, attribute
 from uatlite.attribution.words import attribute_words
-from uatlite.classifier.explanation import AnswerExplanation, ExplainedToken, Explanation
+from uatlite.classifier.explanation import AnswerExplanation, Explained, ExplainedToken, Explanation, TextRun
 from uatlite.classifier.predictions import Prediction
 from uatlite.classifier.runtime import TorchRuntime, outputs_of, over_windows, tokenized
 from uatlite.errors import ConfigurationError, InputError, ModelError, check_choice
-from uatlite.methods.method import Method
 from uatlite.model.tokens import BATCH_TEXTS, BATCH_TOKENS, TOKENIZING
-from uatlite.passes.config import UATConfig
 from uatlite.trust.distribution import probabilities
 from uatlite.values import Choices, Text, Word, WordAttribution, strings
 
@@ -45,55 +43,6 @@ class ExplanationOptions:
 
     def __post_init__(self) -> None:
         check_choice("estimator", self.estimator, ESTIMATORS)
-
-
-@dataclass(frozen=True, eq=False)
-class TextRun:
-    """A text as the model read it in one window, and what the method says about it."""
-
-    predictor: "Predictor"
-    runtime: TorchRuntime
-    reading: Any
-    """a `Reading`"""
-    encoded: Mapping[str, Tensor]
-    """(1, [choices,] tokens)"""
-    config: UATConfig
-    sources: Attribution | None = None
-    """of the margin between the two highest logits, where the method's passes found it"""
-
-    @property
-    def method(self) -> Method:
-        return self.predictor.settings.method
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Explained:
-    """Which answer of a text is explained, and what of the model's output its uncertainty is that of."""
-
-    run: TextRun
-    prediction: Prediction
-    output: Output | Callable[[Tensor, Tensor], Tensor]
-    """the scalar of the logits that varies; of tokens the function that `first_orders` takes"""
-    number: int
-    label: str
-    weakest: str = ""
-    about: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """these five as in `AnswerExplanation`"""
-    fully: bool = False
-    """whether it is a class, of which an `Explanation` tells more"""
-
-    def attribution(self) -> Attribution:
-        """The first-order variance of the output."""
-        run, output = self.run, self.output
-        if run.sources is not None and isinstance(output, tuple):
-            highest: list[int] = run.sources.logits[0].topk(2).indices.tolist()
-            if sorted(highest) == sorted(output):  # the variance of a margin has no direction
-                return run.sources
-        case = Case.of(run.runtime.model, run.encoded, run.config)
-        if callable(output):
-            return Attribution.of(first_orders(case, output), "margin")
-        return Attribution.of(first_order(case, output), output)
 
 
 def with_gradients(predictor: "Predictor") -> TorchRuntime:
@@ -126,7 +75,7 @@ def run_text(predictor: "Predictor", text: Text) -> tuple[TextRun, Prediction]:
     passes = settings.method.run(runtime.model, batch.inputs)
     encoded = _with_words(runtime.tokenizer, text, batch.inputs, settings.max_length)
     reading = over_windows(outputs_of(passes), windows)
-    run = TextRun(predictor, runtime, reading, encoded, config, passes.sources)
+    run = TextRun(predictor, runtime.model, runtime.tokenizer, reading, encoded, config, passes.sources)
     return run, predictor.said([text], reading)[0]
 
 
@@ -148,36 +97,38 @@ def explain(predictor: "Predictor", text: Text, which: str | int | None = None, 
     """
     asked = ExplanationOptions(**options)
     explained = predictor.kind.explained(predictor, text, which)
-    run, attribution = explained.run, explained.attribution()
-    (words,) = attribute_words(attribution, run.runtime.tokenizer, run.encoded)
-    common: dict[str, Any] = {
-        "prediction": explained.prediction,
-        "method": run.method.name,
-        **{name: getattr(explained, name) for name in ("number", "label", "weakest", "about", "facts")},
-        "special_tokens": tuple(word for word in words if word.word.special),
-    }
-    spoken = tuple(word for word in words if not word.word.special)
-    if not explained.fully:
-        return AnswerExplanation(attribution=attribution, words=spoken, **common)
-    compared = attribution
+    run, attribution = explained.run, _first_order(explained)
+    (words,) = attribute_words(attribution, run.tokenizer, run.encoded)
+    spoken, special = (tuple(word for word in words if word.word.special == special) for special in (False, True))
+    if explained.about:
+        return AnswerExplanation(**vars(explained), attribution=attribution, words=spoken, special_tokens=special)
+    compared, attention = attribution, None
     if asked.estimator != attribution.estimator:
         how: Any = {"estimator": asked.estimator, "output": explained.output, "samples": asked.samples}
-        compared = attribute(run.runtime.model, run.encoded, run.config, **how)
-    attention = None
+        compared = attribute(run.model, run.encoded, run.config, **how)
     if asked.attention and run.config.modulates:
-        attention = attention_shift(run.runtime.model, run.encoded, run.config, sampled=run.method.stochastic)
-    ids = run.encoded["input_ids"]
+        attention = attention_shift(run.model, run.encoded, run.config, sampled=run.method.stochastic)
     return Explanation(
+        **vars(explained),
         attribution=compared,
         words=_masked(explained, spoken) if asked.occlusion else spoken,
-        outputs=run.reading,
-        calibrator=predictor.calibrator,
+        special_tokens=special,
         tokens=_tokens(run, attribution, words),
-        sequence_length=ids.shape[-1],
-        chosen_sequence=explained.number if ids.ndim == 3 else 0,
         attention=attention,
-        **common,
     )
+
+
+def _first_order(explained: Explained) -> Attribution:
+    """The first-order variance of the output that is explained."""
+    run, output = explained.run, explained.output
+    if run.sources is not None and isinstance(output, tuple):
+        highest: list[int] = run.sources.logits[0].topk(2).indices.tolist()
+        if sorted(highest) == sorted(output):  # the variance of a margin has no direction
+            return run.sources
+    case = Case.of(run.model, run.encoded, run.config)
+    if callable(output):
+        return Attribution.of(first_orders(case, output), "margin")
+    return Attribution.of(first_order(case, output), output)
 
 
 def _masked(explained: Explained, words: Sequence[WordAttribution]) -> tuple[WordAttribution, ...]:
@@ -185,13 +136,12 @@ def _masked(explained: Explained, words: Sequence[WordAttribution]) -> tuple[Wor
     run = explained.run
     if not words:
         return ()
-    model, ids = run.runtime.model, run.encoded["input_ids"]
-    replacement = replacement_id(run.runtime.tokenizer, model.get_input_embeddings().num_embeddings)
-    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // ids[0].numel()))
+    replacement = replacement_id(run.tokenizer, run.model.get_input_embeddings().num_embeddings)
+    most = max(1, min(BATCH_TEXTS, BATCH_TOKENS // run.encoded["input_ids"][0].numel()))
     confidence: list[float] = []
     for start in range(0, len(words), most):
         inputs = masked_inputs(run.encoded, [word.word for word in words[start : start + most]], replacement)
-        said = probabilities(outputs_of(run.method.run(model, inputs)), run.predictor.calibrator)
+        said = probabilities(outputs_of(run.method.run(run.model, inputs)), run.predictor.calibrator)
         confidence += said[:, explained.number].tolist()
     return tuple(replace(word, masked_confidence=sure) for word, sure in zip(words, confidence, strict=True))
 
@@ -224,7 +174,7 @@ def _tokens(run: TextRun, margin: Attribution, words: Sequence[WordAttribution])
     assert margin.tokens is not None
     assert margin.token_uncertainty is not None
     special = {i for word in words if word.word.special for i in word.word.tokens}
-    pieces: list[str] = run.runtime.tokenizer.convert_ids_to_tokens(run.encoded["input_ids"].flatten().tolist())
+    pieces: list[str] = run.tokenizer.convert_ids_to_tokens(run.encoded["input_ids"].flatten().tolist())
     uncertainty, variance = margin.token_uncertainty[0].flatten().tolist(), margin.tokens[0].flatten().tolist()
     total = float(margin.total[0]) or 1.0
     real = sorted(i for word in words for i in word.word.tokens)

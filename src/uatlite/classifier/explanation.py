@@ -8,25 +8,29 @@ sentences: what the model says and how sure it is, what is decided and why, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uatlite.classifier.one_class import ClassPredictions
 from uatlite.classifier.predictions import DISAGREE, NO_PROMISE, OUT_OF_SCOPE, Prediction, excerpt
 from uatlite.classifier.runtime import Outputs
-from uatlite.passes.config import COMPONENTS
+from uatlite.methods.method import Method
+from uatlite.passes.config import COMPONENTS, UATConfig
 from uatlite.trust.calibrators import Calibrator
 from uatlite.trust.distribution import MarginBand, margin_band, pass_probabilities
 from uatlite.values import Text, WordAttribution, strings
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from uatlite.attribution.attention import AttentionShift
+    from uatlite.attribution.first_order import Output
     from uatlite.attribution.layers import Attribution
     from uatlite.classifier.entities import FoundEntity
+    from uatlite.classifier.product import Predictor
 
 _SHOWN = 5
 """Words of a printed explanation; `words` has all of them."""
@@ -76,17 +80,35 @@ class ExplainedLayer:
     component_errors: Mapping[str, float] | None
 
 
+@dataclass(frozen=True, eq=False)
+class TextRun:
+    """A text as the model read it in one window, and what the method says about it."""
+
+    predictor: Predictor
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    reading: Any
+    """a `Reading`"""
+    encoded: Mapping[str, Tensor]
+    """(1, [choices,] tokens)"""
+    config: UATConfig
+    sources: Attribution | None = None
+    """of the margin between the two highest logits, where the method's passes found it"""
+
+    @property
+    def method(self) -> Method:
+        return self.predictor.settings.method
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class AnswerExplanation:
-    """What is said about one answer of a text, and where its variance under dropout comes from.
+class Explained:
+    """Which answer of a text is explained, and what of the model's output its uncertainty is that of."""
 
-    The variance is that of a label's logit, of the margin of an entity's weakest token, or of the margin of the
-    predicted class: its logit minus that of the next likely one.
-    """
-
+    run: TextRun
     prediction: Prediction
     """the same as `predict([text])[0]`"""
-    method: str
+    output: Output | Callable[[Tensor, Tensor], Tensor]
+    """the scalar of the logits that varies; of tokens the function that `first_orders` takes"""
     number: int
     """the column of the class or label, or the number of the entity among those found, from 0"""
     label: str
@@ -95,14 +117,28 @@ class AnswerExplanation:
     """of an entity the token that decides the tag of its weakest word"""
     about: str = ""
     """the answer, its probability and what of it varies, in words; empty of a class, which has a `summary`"""
-    facts: Mapping[str, Any]
+    facts: Mapping[str, Any] = field(default_factory=dict)
     """what `to_dict` tells of the answer"""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AnswerExplanation(Explained):
+    """What is said about one answer of a text, and where its variance under dropout comes from.
+
+    The variance is that of a label's logit, of the margin of an entity's weakest token, or of the margin of the
+    predicted class: its logit minus that of the next likely one.
+    """
+
     attribution: Attribution
     """a batch of this one text"""
     words: tuple[WordAttribution, ...]
     """the words in order, each with its share of the variance; of a long text with entities those of one window"""
     special_tokens: tuple[WordAttribution, ...]
     """[CLS], [SEP] and their like"""
+
+    @property
+    def method(self) -> str:
+        return self.run.method.name
 
     @property
     def text(self) -> Text:
@@ -178,17 +214,31 @@ class Explanation(AnswerExplanation):
     prediction. The words of a question's options stand one after another.
     """
 
-    outputs: Outputs
-    """the logits of every pass, a batch of this one text"""
-    calibrator: Calibrator | None
     tokens: tuple[ExplainedToken, ...]
     """every token in order"""
-    sequence_length: int
-    """tokens of one sequence, padding counted: a text or pair is one sequence, a question one for each option"""
-    chosen_sequence: int
-    """the sequence of the predicted option; 0 for a text or a pair"""
     attention: AttentionShift | None
     """a batch of this one text; None where it was not asked for, or the method does not modulate attention"""
+
+    @property
+    def outputs(self) -> Outputs:
+        """The logits of every pass, a batch of this one text."""
+        outputs: Outputs = self.run.reading
+        return outputs
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        calibrator: Calibrator | None = self.run.predictor.calibrator
+        return calibrator
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of one sequence, padding counted: a text or pair is one sequence, a question one for each option."""
+        return self.run.encoded["input_ids"].shape[-1]
+
+    @property
+    def chosen_sequence(self) -> int:
+        """The sequence of the predicted option; 0 for a text or a pair."""
+        return self.number if self.run.encoded["input_ids"].ndim == 3 else 0
 
     @property
     def calibrated(self) -> bool:

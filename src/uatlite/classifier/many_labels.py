@@ -23,7 +23,7 @@ from uatlite.trust.rule import Rule, Wanted
 from uatlite.values import Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
-    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
 
 EVEN = 0.5
@@ -280,7 +280,8 @@ class ManyLabels(TextKind[LabelGold, LabelPredictions]):
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
         from uatlite.attribution.first_order import LabelLogit
-        from uatlite.classifier.explainer import Explained, run_text
+        from uatlite.classifier.explainer import run_text
+        from uatlite.classifier.explanation import Explained
 
         run, prediction = run_text(predictor, text)
         probs = list(prediction.probabilities.values())

@@ -29,7 +29,7 @@ from uatlite.values import Choices, Floats, Integers, Kind, Marks, Text
 
 if TYPE_CHECKING:
     from uatlite.classifier.answer_kind import Reading
-    from uatlite.classifier.explainer import Explained
+    from uatlite.classifier.explanation import Explained
     from uatlite.classifier.product import Predictor
     from uatlite.classifier.record import Calibration
 
@@ -271,7 +271,8 @@ class OneClass(TextKind[ClassGold, ClassPredictions]):
         )
 
     def explained(self, predictor: "Predictor", text: Text, which: str | int | None) -> "Explained":
-        from uatlite.classifier.explainer import Explained, run_text
+        from uatlite.classifier.explainer import run_text
+        from uatlite.classifier.explanation import Explained
 
         run, prediction = run_text(predictor, text)
         said = prediction.among
@@ -284,7 +285,6 @@ class OneClass(TextKind[ClassGold, ClassPredictions]):
             output=(predicted, following),
             number=predicted,
             label=said.classes[predicted],
-            fully=True,
         )
 
     def _options(self, classes: Sequence[str]) -> int | None:
