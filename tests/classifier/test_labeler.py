@@ -12,7 +12,7 @@ from reference import Texts, Tiny
 from uatlite import UncertaintyLabeler
 from uatlite.attribution.first_order import Case, LabelLogit, first_order
 from uatlite.classifier.many_labels import label_answers
-from uatlite.classifier.predictions import ABSTAINING, NO_RULE, REASONS
+from uatlite.classifier.predictions import NO_RULE, REASONS
 from uatlite.errors import ConfigurationError, InputError, ModelError
 from uatlite.predictive import PassLogits, sigmoid
 from uatlite.text.labels import label_matrix
@@ -55,9 +55,8 @@ def test_an_answer_is_a_text_and_a_label() -> None:
     logits = np.random.default_rng(0).normal(size=(5, 3, 2))
     passes = PassLogits(logits)
     answers = label_answers(passes.mean_logits, passes.label_variance)
-    assert answers.text.tolist() == [0, 0, 1, 1, 2, 2]
-    assert answers.kind.tolist() == [0, 1, 0, 1, 0, 1]
-    assert answers.texts == 3
+    places = [(text, label) for text in range(3) for label in range(2)]
+    assert (answers.texts, list(zip(answers.text, answers.kind, strict=True))) == (3, places)
     assert answers.log_odds[3] == pytest.approx(logits[:, 1, 1].mean())
     assert answers.variance[3] == pytest.approx(logits[:, 1, 1].var(ddof=1))
 
@@ -74,14 +73,14 @@ def test_without_calibration_probabilities_are_the_model_s_own(make: Make, made_
     assert pred.logit_variance is None
 
 
+def loss(chances: Any, gold: Any) -> float:
+    return float(-np.log(np.where(gold, chances, 1 - chances)).mean())
+
+
 def test_calibrated_probabilities_are_better_on_other_rows(make: Make, labeler: UncertaintyLabeler, rows: Any) -> None:
     texts, gold = rows[0][300:], rows[1][300:]
-
-    def loss(chances: Any) -> float:
-        return float(-np.log(np.where(gold, chances, 1 - chances)).mean())
-
     plain, ours = make("analytic").predict(texts), labeler.predict(texts, check_shift=False)
-    assert loss(ours.probabilities) < loss(plain.probabilities)
+    assert loss(ours.probabilities, gold) < loss(plain.probabilities, gold)
 
 
 def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> None:
@@ -99,10 +98,7 @@ def test_reported_labels_and_doubt(labeler: UncertaintyLabeler, rows: Any) -> No
     assert not pred.reported[~inside].any()
     assert pred.abstain[~inside].all()
     assert set(pred.reasons) <= set(REASONS)
-    for one in pred:
-        assert one.abstain == (one.reason in ABSTAINING)
-    shares = rows[1][pred.reported].mean()
-    assert shares > 0.6
+    assert rows[1][pred.reported].mean() > 0.6
 
 
 def test_a_model_of_one_class_is_refused(tiny: Any, tokenizer: BertTokenizer) -> None:
@@ -213,10 +209,8 @@ def test_figures_are_of_texts_that_did_not_fit_the_calibrator(labeler: Uncertain
     assert figures.rows == 300
     assert "cross-validated" in figures.basis
     texts, gold = rows[0][:300], rows[1][:300]
-    chances = sigmoid(labeler.predict(texts, check_shift=False).logits)
-    expected = -np.log(np.where(gold, chances, 1 - chances)).mean()
+    pred = labeler.predict(texts, check_shift=False)
+    expected = loss(sigmoid(pred.logits), gold)
     assert figures.uncalibrated["label_nll"].point == pytest.approx(expected, rel=1e-4)
-    own = labeler.predict(texts, check_shift=False).probabilities
-    fitted = -np.log(np.where(gold, own, 1 - own)).mean()
-    assert fitted < figures.calibrated["label_nll"].point < expected
+    assert loss(pred.probabilities, gold) < figures.calibrated["label_nll"].point < expected
     assert "label_ece" in labeler.calibration_.to_dict()["figures"]["calibrated"]  # type: ignore[union-attr]

@@ -1,11 +1,18 @@
-"""Predictions as a value: reading, slicing, printing, tables."""
+"""Predictions as a value: reading, printing, and why a row is answered or not, against rules applied by hand."""
+
+import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from reference import Texts
+from reference import Texts, rule_of
 from uatlite.classifier.classifiers import UncertaintyClassifier
-from uatlite.classifier.predictions import Prediction, Predictions
+from uatlite.classifier.one_class import ClassPredictions, class_answers
+from uatlite.classifier.predictions import REASONS, Prediction, Predictions, sentence
+from uatlite.predictive import predict
+from uatlite.trust.rule import KindPromise, Rule
 
 
 @pytest.fixture
@@ -15,19 +22,16 @@ def pred(calibrated: UncertaintyClassifier, made_texts: Texts) -> Predictions:
 
 def test_one_row_agrees_with_the_columns(pred: Predictions) -> None:
     assert len(pred) == 14
+    plural = {"label": "labels", "label_set": "label_sets", "reason": "reasons", "text": "texts"}
+    measures = ("abstain", "confidence", "entropy", "expected_entropy", "mutual_information", "margin", "variance")
     for row, one in enumerate(pred):
         assert isinstance(one, Prediction)
-        assert one.text == pred.texts[row]
-        assert one.label == pred.labels[row]
         assert one.probabilities == dict(zip(pred.classes, pred.probabilities[row], strict=True))
-        assert one.abstain == pred.abstain[row]
-        assert one.label_set == pred.label_sets[row]
-        assert one.reason == pred.reasons[row]
+        for name, of_all in {**plural, **dict(zip(measures, measures, strict=True))}.items():
+            assert getattr(one, name) == getattr(pred, of_all)[row]
         below = one.above_threshold is not None and one.above_threshold <= 0
         assert one.abstain == (below or one.out_of_scope)
         assert (one.reason in ("below the threshold", "passes disagree")) == (below and not one.out_of_scope)
-        for name in ("confidence", "entropy", "expected_entropy", "mutual_information", "margin", "variance"):
-            assert getattr(one, name) == getattr(pred, name)[row]
     assert pred[-1].text == ("a1 <b>a2</b>", "a3")
     with pytest.raises(IndexError):
         pred[14]
@@ -63,3 +67,97 @@ def test_rows_cost_the_same_however_many_there_are(pred: Predictions) -> None:
     rows = many.rows()
     assert next(rows)["label"] == many[199_999].label
     assert sum(1 for _, row in zip(range(2000), rows, strict=False) if row["abstain"] == many[0].abstain) == 2000
+
+
+PASSES = 4
+
+
+def said_about(rows: list[list[float]], **fields: Any) -> ClassPredictions:
+    """Two classes; each row gives the first class's logit in every pass, the second's is 0."""
+    logits = np.array([[[value, 0.0] for value in row] for row in rows]).transpose(1, 0, 2)
+    texts = tuple(map(str, range(len(rows))))
+    passes = np.full(len(rows), PASSES)
+    return ClassPredictions(
+        texts=texts, classes=("yes", "no"), passes=passes, **class_answers(predict(logits)), **fields
+    )
+
+
+def rule_at(threshold: float, score: str = "logit-margin") -> Rule:
+    rule = rule_of([1.0, 2.0], np.array([True, False]), 1.5, "threshold", score=score)
+    return replace(rule, threshold=threshold)
+
+
+STEADY, SHAKY = [0.5] * PASSES, [2.5, -1.5, 2.5, -1.5]  # both have a mean of 0.5
+ROWS = [[3.0] * PASSES, [3.0] * PASSES, STEADY, SHAKY, SHAKY, [3.0] * PASSES]
+
+
+def test_one_reason_for_each_row() -> None:
+    cut = np.array([0, 7, 7, 0, 0, 7])
+    outside = np.array([False, False, False, False, True, True])
+    said = said_about(ROWS, rules=(rule_at(1.0),), out_of_scope=outside, cut=cut)
+    assert said.reasons == [
+        "answered", "cut", "below the threshold", "passes disagree", "out of scope", "out of scope"
+    ]  # fmt: skip
+    assert said.abstain.tolist() == [False, False, True, True, True, True]
+    assert set(said.reasons) <= set(REASONS)
+    assert all(type(reason) is str for reason in said.reasons)
+
+
+def test_without_a_rule_nothing_is_answered() -> None:
+    outside = np.array([True, False, False, False, False, False])
+    said = said_about(ROWS, out_of_scope=outside, cut=np.array([5, 5, 0, 0, 0, 0]))
+    assert said.reasons == ["out of scope", "cut", *["no rule"] * 4]
+    assert said_about(ROWS).reasons == ["no rule"] * 6
+
+
+def test_a_rule_that_promises_nothing_is_its_own_reason() -> None:
+    assert said_about(ROWS, rules=(rule_at(math.inf),)).reasons == ["no promise"] * 6
+    assert said_about(ROWS, rules=(rule_at(-math.inf),)).reasons == ["answered"] * 6
+
+
+def test_a_rule_by_the_passes_abstains_because_they_disagree() -> None:
+    said = said_about(ROWS, rules=(rule_at(-1e-6, "variance"),))
+    assert said.reasons == ["answered", "answered", "answered", "passes disagree", "passes disagree", "answered"]
+
+
+def test_thresholds_of_classes() -> None:
+    """The rows are of class 0, but for the last: its class is never answered."""
+    common = {"asked": True, "answers": 9, "reported": 5, "errors": 0}
+    classes = (
+        KindPromise(name="yes", threshold=1.0, promised=True, **common),
+        KindPromise(name="no", threshold=math.inf, promised=False, **common),
+    )
+    said = said_about([[3.0], [0.5], [-3.0]], rules=(replace(rule_at(1.0), per_kind=classes),))
+    np.testing.assert_array_equal(said.above_threshold, [2.0, -0.5, math.nan])
+    assert said.reasons == ["answered", "below the threshold", "no promise"]
+
+
+def test_passes_disagree_where_one_standard_deviation_turns_the_label() -> None:
+    """By hand: p = sigmoid of the logit; the label turns below 1/2."""
+    said, chances = said_about(ROWS), 1 / (1 + np.exp(-np.array(SHAKY)))
+    assert said.confidence[3] - chances.std(ddof=1) < 0.5
+    assert said.passes_disagree.tolist() == [False, False, False, True, True, False]
+    assert not said_about([[0.0]]).passes_disagree.any()  # one pass cannot disagree
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ({"reason": "answered", "above_threshold": 0.834}, "answered, 0.83 above the threshold"),
+        ({"reason": "answered", "above_threshold": None}, "answered"),
+        ({"reason": "answered", "above_threshold": 0.834, "labels": ["joy"]}, "answered, 0.83 above the threshold"),
+        (
+            {"reason": "answered", "above_threshold": -0.874, "labels": []},
+            "no label is likely enough, the highest score is 0.87 below the threshold",
+        ),
+        ({"reason": "answered", "above_threshold": None, "labels": []}, "no label is likely enough"),
+        ({"reason": "below the threshold", "above_threshold": -0.416}, "0.42 below the threshold"),
+        ({"reason": "passes disagree", "above_threshold": -1.2}, "passes disagree, 1.2 below the threshold"),
+        ({"reason": "out of scope", "scope": 0.0011, "above_threshold": 2.0}, "out of scope, p = 0.0011"),
+        ({"reason": "cut", "cut_tokens": 1212}, "1,212 tokens were cut off"),
+        ({"reason": "no promise", "above_threshold": None}, "no risk can be promised"),
+        ({"reason": "no rule"}, "no rule to abstain by"),
+    ],
+)
+def test_the_reason_in_a_sentence(row: dict[str, object], expected: str) -> None:
+    assert sentence(row) == expected
