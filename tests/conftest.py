@@ -14,6 +14,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -39,64 +40,44 @@ LENGTHS = (9, 5, 7)
 """Real tokens of the three texts of a padded batch; the unpadded one has nine of each."""
 
 _SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": LONGEST,
-    "num_labels": CLASSES,
-    "pad_token_id": PADDING,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
-}
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": LONGEST, "num_labels": CLASSES, "pad_token_id": PADDING,
+    "bos_token_id": 2, "eos_token_id": 3,
+}  # fmt: skip
 _GROUPED = {"num_key_value_heads": 2, "head_dim": 8}
+_RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
+_BERT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+_DEBERTA = (*_BERT, "pooler_dropout", "cls_dropout")
 
 # name -> (model_type, what differs from _SIZES, the settings that hold its own dropout rates)
 TINY: dict[str, tuple[str, dict[str, object], tuple[str, ...]]] = {
-    "bert": ("bert", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
-    "roberta": ("roberta", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
-    "xlm-roberta": ("xlm-roberta", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "bert": ("bert", {}, _BERT),
+    "roberta": ("roberta", {}, _BERT),
+    "xlm-roberta": ("xlm-roberta", {}, _BERT),
     "distilbert": (
         "distilbert",
         {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4},
         ("dropout", "attention_dropout", "seq_classif_dropout"),
     ),
-    "electra": ("electra", {"embedding_size": 16}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "electra": ("electra", {"embedding_size": 16}, _BERT),
     "albert": (
         "albert",
         {"embedding_size": 16, "num_hidden_layers": 3, "num_hidden_groups": 1},
-        ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob"),
+        (*_BERT, "classifier_dropout_prob"),
     ),
-    "deberta-v2": (
-        "deberta-v2",
-        {"relative_attention": True, "pos_att_type": "c2p|p2c", "position_buckets": 4, "norm_rel_ebd": "layer_norm"},
-        ("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout", "cls_dropout"),
-    ),
+    "deberta-v2": ("deberta-v2", {**_RELATIVE, "position_buckets": 4, "norm_rel_ebd": "layer_norm"}, _DEBERTA),
     "deberta-v2-conv": (
         "deberta-v2",
-        {
-            "relative_attention": True,
-            "pos_att_type": "c2p|p2c",
-            "share_att_key": True,
-            "position_biased_input": False,
-            "conv_kernel_size": 3,
-            "conv_act": "gelu",
-        },
-        ("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout", "cls_dropout"),
+        {**_RELATIVE, "share_att_key": True, "position_biased_input": False, "conv_kernel_size": 3, "conv_act": "gelu"},
+        _DEBERTA,
     ),
     "modernbert": (
         "modernbert",
-        {
-            "num_hidden_layers": 3,
-            "global_attn_every_n_layers": 2,
-            "local_attention": 4,
-            "cls_token_id": 2,
-            "sep_token_id": 3,
-        },
+        {"num_hidden_layers": 3, "global_attn_every_n_layers": 2, "local_attention": 4}
+        | {"cls_token_id": 2, "sep_token_id": 3},
         ("embedding_dropout", "attention_dropout", "mlp_dropout", "classifier_dropout"),
     ),
-    "mpnet": ("mpnet", {}, ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+    "mpnet": ("mpnet", {}, _BERT),
     "gpt2": (
         "gpt2",
         {"n_embd": 32, "n_inner": 48, "n_layer": 2, "n_head": 4, "n_positions": LONGEST},
@@ -314,7 +295,8 @@ def browser() -> Iterator[Any]:
     It closes with its module: while it is open an event loop runs in this thread, and other tests start their own.
     """
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    playwright = pytest.importorskip("playwright.sync_api") if not os.environ.get("CI") else _playwright()
+    name = "playwright.sync_api"
+    playwright = import_module(name) if os.environ.get("CI") else pytest.importorskip(name)
     if path is None:
         message = "NO BROWSER: chromium is not installed (apt-get install chromium), so no page was looked at"
         if os.environ.get("CI"):
@@ -324,9 +306,3 @@ def browser() -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield opened
         opened.close()
-
-
-def _playwright() -> Any:
-    from playwright import sync_api
-
-    return sync_api

@@ -38,12 +38,8 @@ def test_values_are_frozen():
 
 def test_columns_of_a_dataset_are_in_the_order_of_its_examples():
     data = dataset()
-    assert (len(data), data.ids, data.texts, data.gold) == (
-        2,
-        ["1", "2"],
-        ["good", ("a premise", "a hypothesis")],
-        [1, 0],
-    )
+    texts = ["good", ("a premise", "a hypothesis")]
+    assert (len(data), data.ids, data.texts, data.gold) == (2, ["1", "2"], texts, [1, 0])
 
 
 def test_fingerprint_is_the_same_for_the_same_rows_wherever_they_came_from():
