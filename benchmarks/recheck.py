@@ -34,8 +34,8 @@ from uatlite import UncertaintyClassifier
 from uatlite.classifier.recheck import renewed_rule
 from uatlite.scoring.mislabelled import probably_mislabelled
 from uatlite.scoring.pick import Candidate, pick
+from uatlite.trust.binomial import RiskInterval, risk_interval
 from uatlite.trust.promise import Labelled, decide
-from uatlite.trust.risk_interval import RiskInterval, risk_interval
 from uatlite.trust.rule import RAW_SCORE, Rule, Wanted
 
 LENGTH = 128

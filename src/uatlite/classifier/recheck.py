@@ -17,8 +17,9 @@ from uatlite.classifier.product import Product
 from uatlite.classifier.record import Calibration
 from uatlite.classifier.settings import CalibrationOptions
 from uatlite.errors import CalibrationError, ConfigurationError, InputError
+from uatlite.trust.bets import ratio_of_texts
+from uatlite.trust.binomial import RiskInterval, Verdict, risk_interval
 from uatlite.trust.promise import Labelled, decide, fitting_rows
-from uatlite.trust.risk_interval import RiskInterval, Verdict, ratio_of_texts, risk_interval
 from uatlite.trust.rule import ONE_ANSWER, RAW_SCORE, Rule, Wanted
 from uatlite.trust.shift import REFERENCE_ROWS, summarise
 from uatlite.values import Floats, Marks, Text

@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from uatlite.errors import InputError
-from uatlite.metrics.rows import Ranking, Rows, at_once, mean_of, metric, ratio
+from uatlite.metrics.rows import Metric, Ranking, Rows, at_once, mean_of, ratio
 from uatlite.values import Floats, Integers, check_array
 
 
-@metric()
+@Metric
 def accuracy(rows: Rows, counts: Floats) -> Floats:
     """The share of rows whose most probable class is the label."""
     return mean_of(rows.correct)(counts)
 
 
-@metric()
+@Metric
 def macro_f1(rows: Rows, counts: Floats) -> Floats:
     """The mean over classes of F1_c = 2 TP_c / (predicted_c + labelled_c).
 
@@ -46,13 +46,13 @@ def log_losses(probabilities: Floats, labels: Integers) -> Floats:
     return np.asarray(-np.log(np.maximum(of_label, SMALLEST_PROBABILITY)))
 
 
-@metric()
+@Metric
 def nll(rows: Rows, counts: Floats) -> Floats:
     """The mean of -log p(label), with probabilities below 2.2e-16 counted as 2.2e-16."""
     return mean_of(log_losses(rows.probabilities, rows.labels))(counts)
 
 
-@metric()
+@Metric
 def brier(rows: Rows, counts: Floats) -> Floats:
     """The mean of sum_c (p_c - [label is c])², from 0 to 2."""
     return mean_of(np.square(rows.probabilities - rows.one_hot).sum(axis=1))(counts)
@@ -92,19 +92,19 @@ def detection_curve(ranking: Ranking, positives: Floats, counts: Floats) -> tupl
     return ranking.cumulate(counts, positives), ranking.cumulate(counts, 1 - positives)
 
 
-@metric()
+@Metric
 def error_auroc(rows: Rows, counts: Floats) -> Floats:
     """AUROC of finding wrong predictions by low confidence."""
     return auroc_of(rows.doubt, 1 - rows.correct, counts)
 
 
-@metric()
+@Metric
 def error_aupr(rows: Rows, counts: Floats) -> Floats:
     """Average precision of finding wrong predictions by low confidence."""
     return aupr_of(rows.doubt, 1 - rows.correct, counts)
 
 
-@metric()
+@Metric
 def error_fpr95(rows: Rows, counts: Floats) -> Floats:
     """The share of correct predictions flagged when 95 % of the wrong ones are, by low confidence."""
     return fpr95_of(rows.doubt, 1 - rows.correct, counts)

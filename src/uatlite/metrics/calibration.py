@@ -11,14 +11,14 @@ many resamples at many widths is a matrix product in which only the weights depe
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
 from uatlite.metrics.accuracy import brier
-from uatlite.metrics.rows import Judged, Rows, metric, ratio
+from uatlite.metrics.rows import Judged, Metric, Rows, pivotal, ratio
 from uatlite.values import Floats
 
 BINS = 15
@@ -70,19 +70,19 @@ def check_bins(bins: int) -> None:
         raise ConfigurationError(f"bins={bins} is not allowed: at least 1. The convention is {BINS}.")
 
 
-@metric(pivotal=True)
+@pivotal
 def ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """Expected calibration error, sum_b n_b/n |g_b|, over fixed-width right-closed bins of the confidence."""
     return np.asarray(np.abs(by_confidence(rows, bins).gaps(counts)).sum(axis=1) / counts.sum(axis=1))
 
 
-@metric(pivotal=True)
+@pivotal
 def mce(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """Maximum calibration error, max_b |g_b| over the bins that have rows."""
     return np.asarray(np.abs(by_confidence(rows, bins).mean_gaps(counts)).max(axis=1))
 
 
-@metric(truth=ece)
+@partial(Metric, truth=ece.values)
 def debiased_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """ECE less the part that sampling noise alone would produce: max(0, sum_b n_b/n (|g_b| - noise_b)).
 
@@ -107,7 +107,7 @@ def folded_noise(gaps: Floats, error: Floats) -> Floats:
     return np.asarray(error * math.sqrt(2 / math.pi) * np.exp(-(signal**2) / 2) + true * (erf - 1))
 
 
-@metric(pivotal=True)
+@pivotal
 def adaptive_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """ECE over bins of equal mass, sum_b 1/bins |g_b|, in order of confidence.
 
@@ -121,7 +121,7 @@ def adaptive_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     return np.asarray(np.abs(np.diff(at, axis=1)).sum(axis=1) / kept[:, -1])
 
 
-@metric(pivotal=True)
+@pivotal
 def classwise_ece(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The mean over classes c of the ECE of p_c as the probability of "the label is c"."""
     return column_ece(rows, counts, bins)
@@ -133,7 +133,7 @@ def column_ece(rows: Judged, counts: Floats, bins: int = BINS) -> Floats:
     return np.asarray(np.mean(sums, axis=0) / counts.sum(axis=1))
 
 
-@metric(pivotal=True)
+@pivotal
 def brier_calibration(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The part of the Brier score that recalibration could remove: sum_c sum_b n_cb/n g_cb².
 
@@ -146,7 +146,7 @@ def brier_calibration(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     return np.asarray(np.sum(parts, axis=0) / counts.sum(axis=1))
 
 
-@metric(pivotal=True)
+@pivotal
 def brier_refinement(rows: Rows, counts: Floats, bins: int = BINS) -> Floats:
     """The rest, brier - brier_calibration = sum_c sum_b n_cb/n Var_cb(gap), the variance within bins.
 
@@ -161,7 +161,7 @@ NARROWEST = 1 / 256  # at this width the first cosine left out weighs exp(-19.7)
 _STEPS = 12
 
 
-@metric(pivotal=True)
+@pivotal
 def smooth_ece(rows: Rows, counts: Floats) -> Floats:
     """The fixed point w = E(w) of E(w) = integral_0^1 |1/n sum_i K_w(t, c_i) (c_i - correct_i)| dt.
 

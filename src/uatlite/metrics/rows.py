@@ -165,11 +165,9 @@ class Metric(Generic[_Options]):
         return Metric(partial(self.values, **options), self.truth and partial(self.truth, **options))
 
 
-def metric(
-    *, pivotal: bool = False, truth: "Metric[Any] | None" = None
-) -> Callable[[Callable[Concatenate[Rows, Floats, _Options], Floats]], Metric[_Options]]:
-    """Turn a statistic of rows into a metric; `pivotal` ones are their own truth unless another is named."""
-    return lambda values: Metric(values, truth.values if truth is not None else values if pivotal else None)
+def pivotal(values: Callable[Concatenate[Rows, Floats, _Options], Floats]) -> Metric[_Options]:
+    """A metric that is biased upward, and is its own truth."""
+    return Metric(values, values)
 
 
 def at_once(statistic: Statistic, rows: int) -> float:

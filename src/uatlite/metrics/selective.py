@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uatlite.errors import ConfigurationError
-from uatlite.metrics.rows import Ranking, Rows, mean_of, metric, ratio
+from uatlite.metrics.rows import Metric, Ranking, Rows, mean_of, ratio
 from uatlite.values import Floats
 
 
-@metric()
+@Metric
 def aurc(rows: Rows, counts: Floats) -> Floats:
     """Area under the risk-coverage curve: the mean over k = 1..n of the selective risk E_k / k.
 
@@ -34,7 +34,7 @@ def area_under_risk(ranking: Ranking, wrong: Floats, counts: Floats) -> Floats:
     return np.asarray(area / total)
 
 
-@metric()
+@Metric
 def e_aurc(rows: Rows, counts: Floats) -> Floats:
     """Excess AURC: AURC less that of the same rows with every error ranked below every correct row.
 
@@ -47,7 +47,7 @@ def e_aurc(rows: Rows, counts: Floats) -> Floats:
     return np.asarray(np.maximum(aurc.values(rows, counts) - (total - correct - correct * tail) / total, 0))
 
 
-@metric()
+@Metric
 def augrc(rows: Rows, counts: Floats) -> Floats:
     """Area under the generalized risk-coverage curve E_k / n over k / n, by the trapezoid rule from (0, 0).
 
@@ -58,7 +58,7 @@ def augrc(rows: Rows, counts: Floats) -> Floats:
     return np.asarray(area.sum(axis=1) / kept[:, -1] ** 2)
 
 
-@metric()
+@Metric
 def risk_at_coverage(rows: Rows, counts: Floats, coverage: float) -> Floats:
     """The error rate E_k / k of the k = ceil(coverage n) most confident rows."""
     if not 0 < coverage <= 1:
@@ -70,20 +70,20 @@ def risk_at_coverage(rows: Rows, counts: Floats, coverage: float) -> Floats:
     return np.asarray(at / admitted)
 
 
-@metric()
+@Metric
 def coverage_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """Cov@τ: the share of rows with confidence > τ."""
     return mean_of(admitted_at(rows, tau))(counts)
 
 
-@metric()
+@Metric
 def accuracy_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """Acc@τ: the accuracy of the rows with confidence > τ; NaN where there is none."""
     admitted = admitted_at(rows, tau)
     return ratio(counts @ (admitted * rows.correct), counts @ admitted)
 
 
-@metric()
+@Metric
 def count_at(rows: Rows, counts: Floats, tau: float) -> Floats:
     """N@τ: the number of rows with confidence > τ."""
     return np.asarray(counts @ admitted_at(rows, tau))

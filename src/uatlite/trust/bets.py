@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from uatlite.trust.binomial import exact_test
+from uatlite.trust.binomial import RiskInterval, exact_test, interval_of_sums
 from uatlite.trust.search import Plan, Test
 from uatlite.values import Floats, Marks
 
@@ -125,21 +125,29 @@ def bet(plan: Plan, counts: Floats, errors: Floats, target: float, *, kind: BetK
     return rejected
 
 
-def ratio_limits(counts: Floats, errors: Floats, most: float, tail: float, *, seed: int = 0) -> tuple[float, float]:
-    """The limits of E[W]/E[N], each wrong with probability `tail` at most, by labelled texts (texts,) with N ≤ most.
+def ratio_of_texts(
+    counts: Floats, errors: Floats, most: float, inclusion: ArrayLike | None = None, *, confidence: float = 0.95
+) -> RiskInterval:
+    """The interval of E[W]/E[N] from labelled texts: N answers of each, at most `most`, and W wrong ones; (texts,).
 
-    The upper one is the lowest target from which on the bet rejects "E[W] ≥ target·E[N]"; the lower one is that of the
-    answers that are right.
+    It holds whatever the answers of a text have to do with each other. The upper limit is the lowest target from which
+    on the bet rejects "E[W] ≥ target·E[N]"; the lower one is that of the answers that are right.
     """
-    order, grid = np.random.default_rng((seed, 1)).permutation(len(counts)), np.linspace(0.0, 1.0, 402)[1:-1]
+    grid = np.linspace(0.0, 1.0, 402)[1:-1]
+    tail, game = np.full((len(grid), 1), (1.0 - confidence) / 2), Game(most * (1.0 - grid), most * grid)
 
-    def upper(errors: Floats) -> float:
-        n, w = (np.tile(values[order, None], len(grid)) for values in (counts, errors))
-        rejected = won(n, w, grid, np.full((len(grid), 1), tail), Game(most * (1.0 - grid), most * grid))[:, 0]
+    def upper(counts: Floats, errors: Floats) -> float:
+        n, w = (np.tile(values[:, None], len(grid)) for values in (counts, errors))
+        rejected = won(n, w, grid, tail, game)[:, 0]
         first = len(grid) - int(np.argmin(rejected[::-1])) if not rejected.all() else 0
         return float(grid[first]) if first < len(grid) else 1.0
 
-    return 1.0 - upper(counts - errors), upper(errors)
+    def limits(drawn: Marks) -> tuple[float, float]:
+        order = np.random.default_rng((0, 1)).permutation(int(drawn.sum()))
+        n, w = counts[drawn][order], errors[drawn][order]
+        return 1.0 - upper(n, n - w), upper(n, w)
+
+    return interval_of_sums(counts, errors, inclusion, confidence, limits)
 
 
 @dataclass(frozen=True, eq=False)

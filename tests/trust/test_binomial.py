@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import binom, binomtest
 
 from uatlite.errors import InputError
-from uatlite.trust.risk_interval import ratio_of_texts, risk_interval
+from uatlite.trust.bets import ratio_of_texts
+from uatlite.trust.binomial import risk_interval
 
 
 def errors(count: int, rows: int) -> np.ndarray:
