@@ -15,6 +15,8 @@ from uatlite.model.load import load_checkpoint
 from uatlite.values import Choices, Dataset, Example, Text
 
 QUICK = Recipe(learning_rate=2e-3, warmup_steps=1, batch_size=4, epochs=1)  # 10 steps: two for each snapshot
+Models = Callable[..., PreTrainedModel]
+Trained = Callable[..., Path]
 LABELS = ("a", "b", "c")
 
 
@@ -31,9 +33,7 @@ def rows(*, choices: bool) -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def trained(
-    tiny: Callable[..., PreTrainedModel], tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Path]:
+def trained(tiny: Models, tokenizer: BertTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """`trained(key, choices=False)`: the directory of a tiny BERT that was trained for a method, made once."""
     backbone = tmp_path_factory.mktemp("backbone")
     tiny("bert").base_model.save_pretrained(backbone)
@@ -49,7 +49,7 @@ def trained(
 
 
 @pytest.fixture(scope="session")
-def model_for(shared: Callable[..., PreTrainedModel], trained: Callable[..., Path]) -> Callable[..., PreTrainedModel]:
+def model_for(shared: Models, trained: Trained) -> Models:
     """`model_for(method, choices=False)`: a tiny BERT that the method runs on, which no test may change."""
 
     @cache

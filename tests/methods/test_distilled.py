@@ -20,6 +20,8 @@ from uatlite.methods.sampling import ANALYTIC
 from uatlite.predictive import PassLogits, entropy, softmax
 from uatlite.values import Floats, Integers, Kind
 
+Models = Callable[..., PreTrainedModel]
+Texts = Callable[..., dict[str, Tensor]]
 KINDS: dict[Kind, int] = {"one": 1, "labels": 3}
 EACH = pytest.mark.parametrize("kind", KINDS)
 
@@ -119,7 +121,7 @@ def test_a_good_read_out_takes_the_place_of_the_teacher(kind: Kind) -> None:
 
 @pytest.mark.parametrize(("rows", "reason"), [(200, "cannot be read off"), (40, "too few")])
 def test_a_poor_read_out_leaves_the_teacher_or_of_labels_the_plain_pass(
-    rows: int, reason: str, shared: Callable[..., PreTrainedModel], texts: Callable[..., dict[str, Tensor]]
+    rows: int, reason: str, shared: Models, texts: Texts
 ) -> None:
     plain, variance = made("one", rows, 30.0)
     method, outputs = fitted("one", rows_of("one", plain, variance), f"{reason}")

@@ -16,15 +16,16 @@ from uatlite.methods.registry import METHODS, parse_method
 from uatlite.model.load import load_checkpoint, model_hash
 from uatlite.model.weights import FILE, MethodWeights, attach, attached
 
-Encoded = dict[str, Tensor]
-ModelFor = Callable[..., PreTrainedModel]
+Models = Callable[..., PreTrainedModel]
+Texts = Callable[..., dict[str, Tensor]]
+Trained = Callable[..., Path]
 TRAINED = tuple(key for key, method in METHODS.items() if method.trained)
 EACH = pytest.mark.parametrize("key", TRAINED)
 
 
 @EACH
 def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(
-    key: str, trained: Callable[..., Path], texts: Callable[..., Encoded], tmp_path: Path
+    key: str, trained: Trained, texts: Texts, tmp_path: Path
 ) -> None:
     classifier = UncertaintyClassifier.from_pretrained(trained(key), device="cpu")
     assert classifier.method.name == key
@@ -37,7 +38,7 @@ def test_a_saved_model_gives_the_same_passes_and_has_no_pickle(
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".bin", ".pt", ".pth", ".pkl")]
 
 
-def test_the_seed_of_a_method_is_kept(trained: Callable[..., Path], tmp_path: Path) -> None:
+def test_the_seed_of_a_method_is_kept(trained: Trained, tmp_path: Path) -> None:
     seeded = METHODS["swag"].seeded(3)
     classifier = UncertaintyClassifier.from_pretrained(trained("swag"), seeded, device="cpu")
     classifier.save_pretrained(tmp_path / "again")
@@ -45,9 +46,7 @@ def test_the_seed_of_a_method_is_kept(trained: Callable[..., Path], tmp_path: Pa
 
 
 @EACH
-def test_transformers_alone_loads_the_plain_part(
-    key: str, trained: Callable[..., Path], texts: Callable[..., Encoded]
-) -> None:
+def test_transformers_alone_loads_the_plain_part(key: str, trained: Trained, texts: Texts) -> None:
     model, report = AutoModelForSequenceClassification.from_pretrained(trained(key), output_loading_info=True)
     assert not report["unexpected_keys"]
     if key == "sngp":  # its head is a Gaussian process, and transformers says that there is none
@@ -60,7 +59,7 @@ def test_transformers_alone_loads_the_plain_part(
 
 
 @EACH
-def test_the_hash_covers_the_weights_of_the_method(key: str, model_for: ModelFor) -> None:
+def test_the_hash_covers_the_weights_of_the_method(key: str, model_for: Models) -> None:
     model = copy.deepcopy(model_for(METHODS[key]))
     before, weights = model_hash(model), attached(model)
     assert weights is not None
@@ -70,7 +69,7 @@ def test_the_hash_covers_the_weights_of_the_method(key: str, model_for: ModelFor
 
 @EACH
 def test_without_its_weights_the_command_to_train_them_is_named(
-    key: str, shared: Callable[..., PreTrainedModel], model_for: ModelFor, texts: Callable[..., Encoded]
+    key: str, shared: Models, model_for: Models, texts: Texts
 ) -> None:
     with pytest.raises(ModelError, match=f"{key} needs weights of its own.*uatlite train --method {key}"):
         METHODS[key].run(shared("bert"), texts((5,)))
@@ -79,16 +78,12 @@ def test_without_its_weights_the_command_to_train_them_is_named(
         METHODS[key].run(model_for(METHODS[other]), texts((5,)))
 
 
-def test_a_model_without_a_linear_head_says_which_method_it_is_for(
-    model_for: ModelFor, texts: Callable[..., Encoded]
-) -> None:
+def test_a_model_without_a_linear_head_says_which_method_it_is_for(model_for: Models, texts: Texts) -> None:
     with pytest.raises(ModelError, match="trained for sngp and has no other head"):
         METHODS["base"].run(model_for(METHODS["sngp"]), texts((5,)))
 
 
-def test_an_ensemble_of_identical_members_is_the_member(
-    tiny: Callable[..., PreTrainedModel], texts: Callable[..., Encoded]
-) -> None:
+def test_an_ensemble_of_identical_members_is_the_member(tiny: Models, texts: Texts) -> None:
     model, batch = tiny("bert"), texts((9, 5, 7))
     vector = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
     attach(model, MethodWeights("ensemble", {"members": vector.repeat(2, 1)}))
@@ -97,9 +92,7 @@ def test_an_ensemble_of_identical_members_is_the_member(
     torch.testing.assert_close(passes, expected, rtol=0, atol=1e-5)
 
 
-def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(
-    model_for: ModelFor, texts: Callable[..., Encoded]
-) -> None:
+def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(model_for: Models, texts: Texts) -> None:
     model, batch = model_for(METHODS["ensemble"]), texts((9, 5, 7))
     passes = METHODS["ensemble"].run(model, batch).logits
     assert len({tuple(logits.flatten().tolist()) for logits in passes}) == 5
@@ -109,7 +102,7 @@ def test_members_are_models_of_their_own_and_fewer_may_be_asked_for(
         parse_method("ensemble:members=6").run(model, batch)
 
 
-def test_swag_draws_anew_when_the_weights_change(model_for: ModelFor, texts: Callable[..., Encoded]) -> None:
+def test_swag_draws_anew_when_the_weights_change(model_for: Models, texts: Texts) -> None:
     model, batch = copy.deepcopy(model_for(METHODS["swag"])), texts((5,))
     before = METHODS["swag"].run(model, batch).logits
     with torch.no_grad():
@@ -117,7 +110,7 @@ def test_swag_draws_anew_when_the_weights_change(model_for: ModelFor, texts: Cal
     torch.testing.assert_close(METHODS["swag"].run(model, batch).logits, before + 1)
 
 
-def test_a_broken_or_foreign_file_is_named(trained: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_broken_or_foreign_file_is_named(trained: Trained, tmp_path: Path) -> None:
     UncertaintyClassifier.from_pretrained(trained("laplace"), device="cpu").save_pretrained(tmp_path / "model")
     with safe_open(tmp_path / "model" / FILE, framework="pt") as file:
         assert file.metadata() == {"format": "1", "method": "laplace", "headless": "false"}
